@@ -1,6 +1,6 @@
 """The World Agent and its four surfaces: conversation, task, skill, schedule.
 
-Names load on first use (PEP 562), so that what needs the settings alone does not wait for dspy and langgraph.
+Names load on first use (PEP 562), so that an import of the settings alone does not load dspy and langgraph.
 """
 
 from __future__ import annotations

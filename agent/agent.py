@@ -76,39 +76,39 @@ if TYPE_CHECKING:
 class WorldAgent:
     """The agent of one workspace. Use it as `async with WorldAgent(...) as agent:`.
 
-    Making one opens nothing and loads neither dspy nor langgraph; `start` does. It belongs to the event loop that
-    started it.
+    Creating one opens nothing and loads neither dspy nor langgraph; `start` does both. An agent belongs to the event
+    loop that started it.
 
     Args:
         workspace: The workspace's id.
-        identity: Who the agent is: static text of its Signatures, out of any role's reach.
-        lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Without it the setting `lm` counts.
-        tools: What the conversation and the workers can call: Python functions with type hints and a docstring, what
-            `@tool` and `@flow` make, `dspy.Tool`s, and tools of LangChain. A profile or the policy narrows it.
-        workers: What it can dispatch to: workers, files and folders of workers, and functions that stand in a worker's
-            place (H6, H8). Those in the folder of the setting `workers` come on top.
-        models: Models by names that workers and turns can use; they go over those of the setting `models`.
-        policy: What may be called without asking, what a person is asked for, what is refused (H9). Without it the
-            setting `policy` counts.
-        approver: Answers approvals in the process; what it leaves open pauses the turn.
+        identity: Who the agent is: static text of its Signatures, which no role changes.
+        lm: A model string, `"local"` for the embedded model, or a `dspy.LM`. Default: the setting `lm`.
+        tools: What the conversation and the workers can call: Python functions with type hints and a docstring, results
+        of `@tool` and `@flow`, `dspy.Tool`s, and tools of LangChain. A profile or the policy narrows it.
+        workers: What it can dispatch to: workers, files and folders of workers, and functions that replace a worker
+            (H6, H8). The workers in the folder of the setting `workers` are added to these.
+        models: Models by names that workers and turns can use; they override those of the setting `models`.
+        policy: Which calls run at once, require approval or are refused (H9). Default: the file that the setting
+            `policy` names.
+        approver: Answers approval requests in this process. A request that it does not answer pauses the turn.
         notifier: Is called for each pause of an unattended turn.
-        mcp: MCP servers by name, whose tools it can call as well; they go over those of the setting `mcp_servers`.
-        shapes: Kinds of work beside `subagent`; those with a description are offered to the conversation.
-        profile: What it starts up with: the name of a profile, or one; without it the setting `profile` counts (P4).
-        builtin_tools: What the tools that ship may do, such as the folders they work in; without it the settings
-            count. The profile says which of them are there.
-        storage: Where it keeps its files.
-        roles: Where roles come from and how several become one.
+        mcp: MCP servers by name, whose tools it can also call; they override those of the setting `mcp_servers`.
+        shapes: Kinds of work besides `subagent`; those with a description are offered to the conversation.
+        profile: What the agent starts with: a profile or its name. Default: the setting `profile` (P4).
+        builtin_tools: What the built-in tools can access, such as the folders they work in. Default: the settings.
+            The profile says which of the tools the agent has.
+        storage: Where the agent keeps its files.
+        roles: Where roles come from, and how several become one.
         programs: Optimised, role-free programs by Signature name, or the JSON files they were saved to (R12).
-        settings: How it behaves; without it they are read from the environment and the file.
-        trace: Where traces go beside the home, and what is captured in them (H5).
-        on_error: Gets the original of every error that is replaced by one of ours. It may hold a prompt: keep it in
-            the process (D5).
-        clock: Where time comes from.
+        settings: The settings. Default: those from the environment and the settings file.
+        trace: Where traces go besides the home, and what they capture (H5).
+        on_error: Receives the original of every error that the agent replaces. It can hold a
+            prompt: keep it in the process (D5).
+        clock: Source of time.
 
     Raises:
         InvalidArgument, NameTaken, FunctionInvalid, SettingsInvalid, PolicyInvalid, ProfileInvalid: An argument, a
-            setting or the profile does not fit; the text names it.
+            setting or the profile is invalid; the text names it.
     """
 
     def __init__(
@@ -145,12 +145,12 @@ class WorldAgent:
         self._lm = lm if lm is not None else self.settings.lm
         if self._lm is None:
             raise ModelNotConfigured(
-                "no model is given",
+                "no model is configured",
                 remedy="pass lm='local', a model string such as 'openai/gpt-4o', or a dspy.LM, or set the environment "
                 "variable WORLDAGENT_LM",
             )
         if identity is not None and not is_text(identity):
-            raise InvalidArgument("the identity is empty or not a text", remedy="say who the agent is, or leave it out")
+            raise InvalidArgument("`identity` must be a non-empty string", remedy="say who the agent is, or omit it")
         self._identity = identity
         self._role_settings = roles if roles is not None else Roles()
         self._requests = RoleRequests(self._role_settings.on_request)
@@ -188,12 +188,12 @@ class WorldAgent:
         await self.aclose()
 
     async def start(self) -> Self:
-        """Open databases and model. Starting a started agent does nothing.
+        """Open the databases and the model. Starting a started agent does nothing.
 
         Raises:
             ModelNotConfigured, MissingExtra: The model cannot be used.
             StorageUnavailable, StorageInvalid, SchemaTooNew: The home cannot be used; no file of it is changed.
-            NameTaken, FunctionInvalid: Workers, shapes or programs do not fit together.
+            NameTaken, FunctionInvalid: Workers, shapes or programs do not match each other.
         """
         async with self._changing():
             if self._stack is None:
@@ -203,7 +203,7 @@ class WorldAgent:
                     self._requests.open(parts)
                     opened.callback(self._requests.close)
                     self._runner.open(parts)
-                except BaseException:  # not by name: whatever it is goes on, and what is open by now has threads
+                except BaseException:  # any error is raised again, and the parts opened so far have threads to end
                     if not abandoned(task):
                         await opened.aclose()
                     raise
@@ -211,11 +211,11 @@ class WorldAgent:
         return self
 
     async def aclose(self) -> None:
-        """Cancel the turns under way, then close everything. Closing a closed agent does nothing."""
+        """Cancel the running turns, then close everything. Closing a closed agent does nothing."""
         if not self._runner.inside():
             await self._close()
             return
-        # A turn that closes its own agent is cancelled by that, and what becomes of it is still to be written down.
+        # Closing cancels the turn that runs this code, and that turn must still record its end.
         self._closing = asyncio.ensure_future(self._close())
         await asyncio.shield(self._closing)
 
@@ -223,17 +223,17 @@ class WorldAgent:
         async with self._changing():
             stack, self._stack = self._stack, None
             if stack is not None:
-                # Also where the wait for the turns is cut off.
+                # The turns are also ended if waiting for them is cancelled.
                 stack.push_async_callback(self._runner.close)
                 await stack.aclose()
 
     async def drain(self, seconds: float = 10.0) -> None:
-        """Close the agent so that what is under way can go on later: each turn stops at its next step (T5).
+        """Close the agent so that running turns can resume later: each turn stops at its next step (T5).
 
-        Draining a closed agent does nothing; of two drains at once each waits no longer than its own time.
+        Draining a closed agent does nothing; each of two concurrent drains waits no longer than its own `seconds`.
 
         Args:
-            seconds: How long to wait for that; what is not there by then is cut off; it is resumed all the same.
+            seconds: How long to wait. A turn that has not stopped by then is interrupted, and can be resumed as well.
         """
         await self._runner.drain(seconds)
         await self.aclose()
@@ -241,38 +241,38 @@ class WorldAgent:
     def thread(
         self, thread_id: str, *, account: str | None = None, channel: str | None = None, name: str | None = None
     ) -> Thread:
-        """A handle on one conversation, as one account sees it. It costs nothing.
+        """Return a handle on one conversation, as one account sees it. This costs nothing.
 
         Args:
             thread_id: The conversation's id within the workspace.
-            account: Who speaks; the account tier is theirs.
-            channel: Where the conversation hangs; the channel tier is its.
-            name: How whoever speaks is called in what they say, 1 to 80 printable characters. It gives no right.
+            account: The account that speaks; its role is the account tier.
+            channel: Where the conversation takes place; its role is the channel tier.
+            name: The speaker's display name in messages, 1 to 80 printable characters. It grants no rights.
 
         Raises:
-            InvalidArgument: An id or the name does not fit.
+            InvalidArgument: An id or the name is invalid.
         """
         scope = Scope(workspace=self.workspace, account=account, channel=channel, thread=check_id("thread", thread_id))
         return Thread(self._runner, scope, name)
 
     @property
     def storage(self) -> Storage:
-        """Where it keeps its files."""
+        """Where the agent keeps its files."""
         return self._storage
 
     @property
     def policy(self) -> Policy:
-        """What decides about its calls."""
+        """The policy that decides about its calls."""
         return self._policy
 
     @property
     def profile(self) -> Profile:
-        """What it starts up with; it does not change afterwards."""
+        """The profile that the agent was started with; it does not change."""
         return self._profile
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """All that can be called by name: functions, workers and shapes.
+        """All callables by name: functions, workers and shapes.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -281,7 +281,7 @@ class WorldAgent:
         return tuple(registry.function(name) for name in registry.names)
 
     def find(self, capability: str) -> tuple[Function, ...]:
-        """What is good for something: those of `functions` that name it among their `capabilities` (H10).
+        """Return those of `functions` that list this capability in their `capabilities` (H10).
 
         Raises:
             AgentClosed: The agent is not open.
@@ -299,7 +299,7 @@ class WorldAgent:
 
     @property
     def attachments(self) -> Attachments:
-        """The images and files that messages refer to: adding, opening, listing them.
+        """Add, open and list the images and files that messages refer to.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -308,7 +308,7 @@ class WorldAgent:
 
     @property
     def traces(self) -> Traces:
-        """What the home keeps of turns and calls: listing them, looking into one.
+        """List and read the traces of turns and calls in the home.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -317,7 +317,7 @@ class WorldAgent:
 
     @property
     def mcp(self) -> McpSources:
-        """The MCP servers, by name: whether one is there, what it offers, its resources.
+        """The MCP servers by name: their availability, tools and resources.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -326,7 +326,7 @@ class WorldAgent:
 
     @property
     def upkeep(self) -> Upkeep:
-        """Removing, exporting and importing threads, pruning checkpoints, backing up.
+        """Remove, export and import threads, prune checkpoints, make backups.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -334,29 +334,29 @@ class WorldAgent:
         return Upkeep(self._runner.parts.upkeep, self.workspace)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
-        """Call one function, worker or shape by name, outside any turn.
+        """Call one function, worker or shape by name, without a turn.
 
         Args:
             name: The function, worker or shape.
-            input: Its params.
-            account: On whose behalf.
+            input: Its parameters.
+            account: The account to call it for.
 
         Raises:
             UnknownFunction, ParamsInvalid, ResultInvalid, TaskFailed: See `worldagent.harness.call`.
-            FunctionInvalid: Code that a call runs makes it, which has a context to call by.
+            FunctionInvalid: Code inside a call uses this; it must use its call context instead.
             AgentClosed: The agent is not open.
         """
         Inside.refuse(name)
         scope = Scope(workspace=self.workspace, account=account)
-        # The call begins in a task of its own; what the caller changes until then does not count.
+        # The call begins in its own task, so later changes by the caller must not reach it.
         given = own_copy(input, lambda: input)
         return await self._runner.own(call_without_turn(self._runner.parts, scope, name, given))
 
     async def usage(self, *, account: str | None = None) -> Spent:
-        """What was used today (UTC), by all processes. What turns under way use is added when they end, or sooner.
+        """Return today's usage (UTC) by all processes. A running turn's usage is added at its end at the latest.
 
         Args:
-            account: Whose; None is the whole workspace.
+            account: The account; None is the entire workspace.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -364,11 +364,11 @@ class WorldAgent:
         return await self._runner.parts.usage.used(self.workspace, account)
 
     async def explain_role(self, thread: Thread, *, role: Role | None = None) -> RoleExplanation:
-        """What would be active in a conversation turn now, in what order and how long; it shows no content.
+        """Return the roles that a conversation turn would use now, with their order and lengths but without content.
 
         Args:
-            thread: Whose tiers.
-            role: The call role to explain along.
+            thread: The thread that gives the tiers.
+            role: A call role to include.
         """
         parts, call = self._runner.parts, check_role(role) if role is not None else None
         entry, others = parts.engine.signatures(None)
@@ -384,38 +384,38 @@ class WorldAgent:
         query: str | None = None,
         before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
-        """Where the workspace's threads stand, the one whose newest turn began last first.
+        """List the workspace's threads with their state; the thread whose newest turn began last comes first.
 
-        A thread must fit all filters that are given.
+        A thread must match all given filters.
 
         Args:
-            limit: How many, 1 to 1000.
-            status: Only those that stand so, such as `paused`.
-            account: Only those on which a turn has run for this account. A thread that was branched off or imported,
-                and has no turn yet, fits where the account wrote one of its messages.
-            channel: Only those whose newest turn runs in this channel, which is the `channel` that is listed.
-            query: Only those whose title or conversation says this text, 1 to 200 characters, whatever the case of its
-                letters. Looked through are messages, answers, and what tasks, skills and schedules were given and
-                gave; not what an edit left behind, and no role, since those are stored nowhere.
+            limit: The number of threads, 1 to 1000.
+            status: Only threads with this status, such as `paused`.
+            account: Only those on which a turn has run for this account. A thread that was forked or imported and has
+                no turn yet matches if the account wrote one of its messages.
+            channel: Only those whose newest turn ran in this channel, which the `channel` of the result shows.
+            query: Only those whose title or conversation contains this text, 1 to 200 characters, in any letter case.
+                The search covers messages, answers, and the inputs and results of tasks, skills and schedules, but
+                neither what an edit replaced nor roles, which are not stored.
             before: The next page: the `page_key` of the last thread that you have. An aware time gives the threads
-                whose newest turn began before it. A thread without a turn counts from when it was branched off.
+                whose newest turn began before it. A thread without a turn counts from the time of its fork.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds, there is no such status, an id or the text cannot be one, or
-                `before` is neither a page key nor an aware time.
+            InvalidArgument: `limit` is out of bounds, `status` is unknown, an id or `query` is invalid, or `before` is
+                neither a page key nor an aware time.
             AgentClosed: The agent is not open.
         """
         wanted = Wanted.of(limit=limit, status=status, account=account, channel=channel, query=query, before=before)
         return await self._runner.parts.threads.list(self.workspace, wanted)
 
     async def turn(self, turn_id: str) -> ThreadState | None:
-        """Where a turn of the workspace stands, whether or not it is its thread's newest; None where there is none.
+        """Return the state of a turn of the workspace, whether or not it is its thread's newest; None if it is unknown.
 
         Args:
             turn_id: The turn's id, as its events and a `Turn` carry it.
 
         Raises:
-            InvalidArgument: `turn_id` must be a text.
+            InvalidArgument: `turn_id` is not a string.
             AgentClosed: The agent is not open.
         """
         return await self._runner.parts.threads.of_turn(self.workspace, _check_turn(turn_id))
@@ -429,30 +429,30 @@ class WorldAgent:
     ) -> EventFollower | AsyncIterator[Event]:
         """Follow a recorded turn, in whatever process it runs: `async for event in agent.events(turn_id, after=7)`.
 
-        Turns that were begun or resumed with `detach=True` are recorded, and those with a key. It gives the
-        events that are there and then those that come, each once and in order, and ends when the turn no longer runs:
-        it is over, or `resume()` can take it up. Leave it whenever you like.
+        A turn is recorded if it was begun or resumed with `detach=True`, or begun with a key. The iterator gives the
+        stored events and then new ones, each once and in order. It ends when the turn no longer runs: the turn is
+        over, or `resume()` can take it up. You can stop iterating at any time.
 
         Without a turn it follows an account instead: `async for event in agent.events(account="ana")` gives a
-        `PauseNotified` for each pause of the account's unattended turns that run in this process, from the call on,
-        until the agent is closed. None is all accounts of the workspace.
+        `PauseNotified` for each pause of the account's unattended turns in this process, from the call until the
+        agent is closed. None is all accounts of the workspace.
 
         Args:
             turn_id: The turn's id.
-            after: The number (`seq`) of the last event that you have; 0 is from the first one on.
-            account: Whose events, where no turn is given.
+            after: The number (`seq`) of the last event that you have; 0 starts with the first one.
+            account: The account, if no turn is given.
 
         Raises:
-            InvalidArgument: `turn_id` must be a text, and `after` a whole number from 0 on.
+            InvalidArgument: `turn_id` is not a string, or `after` is not a non-negative integer.
             AgentClosed: The agent is not open.
-            UnknownTurn: There is no such turn; this and what follows comes while iterating.
-            InvalidArgument: `after` is behind the turn's last event; the text says which that is.
-            EventsGone: The turn is not recorded, or its events behind `after` are kept no more (`event_age`).
+            UnknownTurn: The turn does not exist. This error and those below are raised while iterating.
+            InvalidArgument: `after` is beyond the turn's last event; the text names that event.
+            EventsGone: The turn is not recorded, or its events after `after` have been removed (`event_age`).
             StorageInvalid, StorageUnavailable: They cannot be read.
         """
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise InvalidArgument(
-                "`after` must be a whole number from 0 on", remedy="give the seq of the last event that you have"
+                "`after` must be a non-negative integer", remedy="pass the seq of the last event that you have"
             )
         if turn_id is None:
             return self._runner.parts.account_events.read(self.workspace, account)
@@ -460,7 +460,7 @@ class WorldAgent:
         return EventFollower(recorder, _check_turn(turn_id), workspace=self.workspace, after=after)
 
     def program(self, signature: str) -> Program:
-        """A copy of the role-free program of one Signature, to optimise, save and pass back as `programs=` (R12).
+        """Return a copy of one Signature's role-free program, to optimise, save and pass back as `programs=` (R12).
 
         Args:
             signature: Its name: `Converse` for the conversation, a worker's name, or a shape's Signature.
@@ -471,7 +471,7 @@ class WorldAgent:
         return self._runner.parts.engine.program(signature)
 
     def _changing(self) -> asyncio.Lock:
-        """Held while the agent opens or closes: of two who do it at once the second finds it done."""
+        """Held while the agent opens or closes, so that a second caller at the same time finds it done."""
         loop = asyncio.get_running_loop()
         if self._lock is None or self._lock[0] is not loop:
             self._lock = (loop, asyncio.Lock())
@@ -492,7 +492,7 @@ class WorldAgent:
         )
 
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
-        # Here, since this loads dspy and langgraph: a program that imports `WorldAgent` alone does not wait for them.
+        # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.
         from ..graphs import CheckpointSaver, TurnEngine
         from ..signatures.models import Models
 
@@ -570,7 +570,7 @@ class WorldAgent:
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:
-        """What hands traces on; the home's file is made with the first of them."""
+        """Open the tracer; the home's trace file is created with the first trace."""
         clock = self._clock
         index = TraceIndex(self._storage.traces, age=self.settings.trace_age, clock=lambda: clock.now().timestamp())
         tracer = self._trace.tracer(index, on=self.settings.trace)
@@ -610,14 +610,14 @@ class WorldAgent:
         if isinstance(host, HttpHost | StdioHost):
             reached = HostRoleStore(host, clock=self._clock)
             opened.push_async_callback(reached.aclose)
-            # A host that is down fails a turn or is left out of it (R14); it does not keep the agent from starting.
+            # A host that is down fails a turn or is skipped by it (R14); the agent starts without it.
             with contextlib.suppress(HostError, TimeoutError):
                 async with asyncio.timeout(self.settings.role_timeout):
                     await reached.connect()
             return reached
         if host is not None:
             return host
-        # The embedded store leaves the channel tier to the embedder's own source, where there is one.
+        # If the embedder passes a source for the channel tier, the embedded store does not offer that tier.
         offered = frozenset(STORED_TIERS) - self._role_settings.sources.keys()
         store = await SqliteRoleStore.open(self._storage.roles, limit=self.settings.role_limit, tiers=offered)
         opened.push_async_callback(store.aclose)
@@ -626,5 +626,5 @@ class WorldAgent:
 
 def _check_turn(turn_id: object) -> str:
     if not isinstance(turn_id, str):
-        raise InvalidArgument("`turn_id` must be a text", remedy="use an id that an event or a Turn carries")
+        raise InvalidArgument("`turn_id` must be a string", remedy="use the id from an event or a Turn")
     return turn_id

@@ -1,8 +1,8 @@
-"""Moving what agents keep from one database to another: a home's file, or a Postgres server, in either direction.
+"""Copies the data of agents from one database to another: a home's file, or a Postgres server, in either direction.
 
-A copy is an export of everything, written by an import into an empty target. Nothing else can open the target until
-both ends were read again and compared. A copy that was interrupted is not continued: the next run discards what it left
-and starts afresh. To move single threads, or to back up a home, see `upkeep`.
+A copy is an export of everything, imported into an empty target. Nothing else can open the target until both ends have
+been read again and compared. An interrupted copy is not continued: the next run discards its rows and starts afresh. To
+move single threads, or to back up a home, see `upkeep`.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from ..storage.copies import COPYING, Held, Import, Part, copying_alone, schemas
 from .threads import SCHEMAS
 
 Progress = Callable[[str, int, int], object]
-"""Receives the part that is copied, how many of its items are copied, and how many it has, after each batch."""
+"""Receives after each batch: the part being copied, how many of its items are copied, and how many it has."""
 
 _IN_FILE: Final = "SELECT name FROM sqlite_master WHERE type='table'"
 _ON_SERVER: Final = "SELECT tablename FROM pg_tables WHERE schemaname=current_schema()"
 _VERSIONS: Final = "SELECT name, version FROM wa_schema"
 _SOURCE: Final = "SELECT last FROM wa_copy WHERE part=''"
 _THREADS: Final = "SELECT key FROM wa_epoch WHERE key<>''"
-_MADE_EMPTY: Final = ("wa_schema", "wa_copy", "checkpoint_migrations")  # have rows where no agent was, too
+_MADE_EMPTY: Final = ("wa_schema", "wa_copy", "checkpoint_migrations")  # have rows even if no agent has used them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """A copy that was made.
+    """A completed copy.
 
     Attributes:
-        source: What was copied.
-        target: Where to.
-        restarted: Whether an earlier copy into the target was interrupted; what it left was discarded.
-        parts: What the target holds: tables and checkpoints by name.
+        source: The source.
+        target: The target.
+        restarted: Whether an earlier copy into the target was interrupted and its rows were discarded.
+        parts: The contents of the target: tables and checkpoints by name.
     """
 
     source: str
@@ -49,14 +49,14 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """What a place holds.
+    """The contents of a storage place.
 
     Attributes:
-        name: Its name, the same each time, for texts and databases; no password is in it.
-        tables: The names of our tables and of LangGraph's, each after those that it refers to.
-        filled: Those of them in which agents or a copy have written.
+        name: Its stable name for texts and databases, without a password.
+        tables: The names of our tables and of LangGraph's, each after the ones that it refers to.
+        filled: Those of them that have rows from agents or from a copy.
         versions: The version of each schema.
-        source: What an interrupted copy into it was made of, as far as it is known.
+        source: The source of an interrupted copy into this place, if it is known.
     """
 
     name: str
@@ -67,28 +67,28 @@ class _Place:
 
     @property
     def half_copied(self) -> bool:
-        """Whether a copy into it has not come to its end."""
+        """Whether a copy into this place is incomplete."""
         return COPYING.name in self.versions
 
 
 async def copy_storage(source: Storage, target: Storage, *, progress: Progress | None = None) -> Copied:
     """Copy conversations, turns, calls and checkpoints; roles, the role key and attachments stay in the home.
 
-    Stop the agents on both ends before. Until the copy is complete the target cannot be opened. After an interruption
+    Stop the agents on both ends first. Until the copy is complete the target cannot be opened. After an interruption
     the same call starts afresh.
 
     Args:
-        source: What to copy. It is not changed, but for tables of checkpoints where it has none.
-        target: Where to; empty, or what an interrupted copy of the same source has left.
+        source: What to copy. It is not changed, except that missing checkpoint tables are created.
+        target: The target: empty, or left by an interrupted copy of the same source.
         progress: Called after each batch.
 
     Raises:
-        InvalidArgument: There is no source, both are the same, or the target is in use or a copy of something else.
+        InvalidArgument: The source is missing, both are the same, or the target is in use or a copy of something else.
         ThreadBusy: Turns run in the source.
         StorageHalfCopied: The source is itself an incomplete copy, or another run copies into the target.
         SchemaTooNew: The source was written by a newer version of this package.
-        StorageInvalid: In the end both do not hold the same, because agents wrote meanwhile.
-        StorageUnavailable: One of them is out of reach. Run the copy again.
+        StorageInvalid: At the end the contents differ, because agents wrote meanwhile.
+        StorageUnavailable: One of them cannot be reached. Run the copy again.
     """
     if source.place == target.place:
         raise InvalidArgument(f"{_named(source)!r} cannot be copied into itself", remedy="name another target")
@@ -116,16 +116,16 @@ async def copy_storage(source: Storage, target: Storage, *, progress: Progress |
 
 
 async def drop_copy(storage: Storage) -> None:
-    """Remove what an interrupted copy has written, so that the place is as it was before.
+    """Remove the rows or the file of an interrupted copy, so that the place is empty again.
 
     Raises:
-        InvalidArgument: No copy into it was begun, or it is complete.
-        StorageHalfCopied: A run copies into it.
+        InvalidArgument: No copy into it was started, or the copy is complete.
+        StorageHalfCopied: A copy into it is running.
         StorageUnavailable: It cannot be removed.
     """
     await _half(storage)
     async with copying_alone(storage):
-        found = await _half(storage)  # once more, now that no other run can finish it meanwhile
+        found = await _half(storage)  # checked again, now that no other run can finish the copy meanwhile
         if not isinstance(storage.place, PostgresAddress):
             return _unlink(storage)
         async with aclosing(await Database.open(storage.place, schemas=())) as database:
@@ -142,26 +142,26 @@ async def _copy(part: Part, source: Database, run: Import, progress: Progress) -
 
 
 async def _compared(part: Part, source: Database, target: Database) -> Held:
-    """What both hold of a part.
+    """Return what both ends hold of a part.
 
     Raises:
-        StorageInvalid: It is not the same.
+        StorageInvalid: They differ.
     """
     old, new = await Held.of(part, source), await Held.of(part, target)
     if old != new:
         raise StorageInvalid(
-            f"{part.name!r} of {target.name!r} is not what {source.name!r} has: {new.rows} rows here, {old.rows} there",
-            remedy="stop the agents on both, and run the copy again",
+            f"the rows of {part.name!r} differ: {target.name!r} has {new.rows}, {source.name!r} has {old.rows}",
+            remedy="stop the agents on both ends, and run the copy again",
         )
     return new
 
 
 def _named(storage: Storage) -> str:
-    return str(storage.place).encode(errors="backslashreplace").decode()  # a folder's name may be no UTF-8
+    return str(storage.place).encode(errors="backslashreplace").decode()  # a folder's name need not be UTF-8
 
 
 async def _look(storage: Storage) -> _Place:
-    """What a place holds; a file that is not there is not made."""
+    """Read the contents of a place; a missing file is not created."""
     name = _named(storage)
     if storage.url is None and not storage.database.exists():
         return _Place(name)
@@ -181,7 +181,7 @@ async def _look(storage: Storage) -> _Place:
 
 
 async def _check_idle(database: Database, storage: Storage, schemas: Sequence[Schema]) -> None:
-    """Refuse to copy what turns are changing.
+    """Refuse to copy while turns run.
 
     Raises:
         ThreadBusy: A thread has an owner.
@@ -192,25 +192,25 @@ async def _check_idle(database: Database, storage: Storage, schemas: Sequence[Sc
     if owned := sorted(await Leases(database, storage.locks).owned(keys)):
         raise ThreadBusy(
             f"{len(owned)} turns run in {_named(storage)!r}, one of them on {owned[0]!r}",
-            remedy="let them end, or drain their agents, and copy again",
+            remedy="wait for them to end, or drain their agents, and copy again",
         )
 
 
 def _check_target(target: _Place, source: str) -> None:
-    """Refuse to copy into what agents have used, or over an interrupted copy of something else.
+    """Refuse a target that agents have used, or that holds an interrupted copy of another source.
 
     Raises:
-        InvalidArgument: It is so.
+        InvalidArgument: The target is refused.
     """
     if target.half_copied and target.source not in (None, source):
         raise InvalidArgument(
-            f"{target.name!r} is a copy of {target.source!r} that is not finished",
-            remedy="finish that one, or remove it with `worldagent storage drop`",
+            f"{target.name!r} holds an incomplete copy of {target.source!r}",
+            remedy="finish that copy, or remove it with `worldagent storage drop`",
         )
     if target.filled and not target.half_copied:
         raise InvalidArgument(
             f"{target.name!r} is in use: its table {target.filled[0]!r} has rows",
-            remedy="copy into a database or a home that is empty",
+            remedy="copy into an empty database or home",
         )
 
 
@@ -219,15 +219,15 @@ async def _half(storage: Storage) -> _Place:
     if found.half_copied:
         return found
     raise InvalidArgument(
-        f"{found.name!r} is no copy that was begun and is not finished, so nothing of it is dropped",
-        remedy="remove the home or the database by other means if it is not wanted",
+        f"{found.name!r} does not hold an incomplete copy, so nothing is dropped",
+        remedy="remove the home or the database yourself if you do not need it",
     )
 
 
 def _unlink(storage: Storage) -> None:
     file, remedy = storage.database, "end the process that uses it, or make the home writable"
     with storage_errors(f"{str(file)!r} cannot be removed", remedy=remedy):
-        # The file itself at last: without the others it is still an incomplete copy.
+        # The database file goes last: until then, the remaining files are still an incomplete copy.
         for suffix in ("-wal", "-shm", ""):
             file.with_name(file.name + suffix).unlink(missing_ok=True)
 

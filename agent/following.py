@@ -1,7 +1,7 @@
-"""Following a turn's events wherever it runs: from this process's memory, else from the turn log.
+"""Follows a turn's events wherever it runs: from this process's memory if possible, else from the turn log.
 
-A follower holds a place and what it has read of the log at once, never a queue, so a slow reader costs no memory: it
-reads from the log. All followers here of a turn that another process runs share one `Watch`.
+A follower holds its position and one page of the log, never a queue, so a slow reader costs no memory. All followers in
+this process of a turn that another process runs share one `Watch`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 _KEPT_EVENTS: Final = 256
 _FIRST_LOOK_SECONDS: Final = 0.02
-_LONGEST_LOOK_SECONDS: Final = 0.25  # between two looks at a turn without new events
-_UNWATCHED_SECONDS: Final = 1.0  # without a waiting reader, after which a turn is not looked at any more
+_LONGEST_LOOK_SECONDS: Final = 0.25  # between two polls of a turn without new events
+_UNWATCHED_SECONDS: Final = 1.0  # how long a turn is polled without a waiting reader
 
 
 class Channel:
-    """The newest events of one run, for its readers in this process. Older ones are in the log.
+    """The newest events of one run, for readers in this process. Older ones are in the log.
 
     Attributes:
-        closed: Whether no more events come.
+        closed: Whether no further events come.
         first: The number of the run's first event, once `last` is known.
-        last: The number of the last event that can be read; None while the run's first number is not known.
-        thoughts: How many events without a number there were.
+        last: The number of the last event that can be read; None until the run's first number is known.
+        thoughts: How many events without a number were published.
         awaited: How many readers wait for the next event.
     """
 
@@ -47,25 +47,25 @@ class Channel:
         self._news = asyncio.Event()
 
     def begin(self, after: int) -> None:
-        """Set the number that the run's first event comes after."""
+        """Set the number before that of the run's first event."""
         self.first, self.last = after + 1, after
         self._wake()
 
     def publish(self, events: Sequence[Event]) -> None:
-        """Let readers have events."""
+        """Publish events to readers."""
         for event in events:
             self._events.append(event)
             self.last = event.seq
         self._wake()
 
     def skip(self, seq: int) -> None:
-        """Leave out an event that this version does not know; those before it are read from the log, too."""
+        """Skip an event of a kind that this version does not know; readers take the events before it from the log."""
         self._events.clear()
         self.last = seq
         self._wake()
 
     def think(self, event: ReasoningDelta, *, after: int) -> None:
-        """Let readers that stream the run have an event without a number, after the one numbered `after`."""
+        """Publish an event without a number, after the one numbered `after`, to readers that stream the run."""
         self.thoughts += 1
         self._thoughts.append((self.thoughts, after, event))
         self._wake()
@@ -76,12 +76,12 @@ class Channel:
         self._wake()
 
     def event(self, seq: int) -> Event | None:
-        """The event of a number, if it is among those that are kept."""
+        """Return the event with a number, if it is still held."""
         place = seq - self._events[0].seq if self._events else -1
         return self._events[place] if 0 <= place < len(self._events) else None
 
     def thought(self, count: int, *, read: int) -> tuple[int, Event] | None:
-        """The next event without a number, and its count; None where none is due.
+        """Return the next event without a number and its count; None if none is due.
 
         Args:
             count: How many of them the reader has taken or passed.
@@ -93,7 +93,7 @@ class Channel:
         return None
 
     async def news(self) -> None:
-        """Wait until something comes, or until nothing comes any more."""
+        """Wait until an event is published or the channel is closed."""
         if not self.closed:
             self.awaited += 1
             try:
@@ -107,21 +107,21 @@ class Channel:
 
 
 class Watch:
-    """Looks at one turn that another process runs. It ends when the turn no longer runs, or when no reader waits.
+    """Polls one turn that another process runs. It ends when the turn no longer runs, or when no reader waits.
 
-    An error ends it, too, without being raised: each reader looks once more then, and raises its own.
+    An error also ends it, but is not raised here: each reader then reads once more and raises its own error.
 
     Args:
-        log: Where the turn's events come from.
+        log: The turn log.
         leases: Which threads are owned.
         turn_id: The turn.
-        last: The number of its last event by now.
+        last: The number of the turn's last event so far.
 
     Attributes:
-        channel: Where the readers take its events from.
-        task: The task that looks.
-        unowned: Whether it has ended because the turn is recorded as running and no process runs it.
-        failed: Whether it has ended because a look failed.
+        channel: Publishes the turn's events to the readers.
+        task: The polling task.
+        unowned: Whether it ended because the turn is recorded as running and no process runs it.
+        failed: Whether it ended because of an error.
     """
 
     def __init__(self, log: TurnLog, leases: Leases, turn_id: str, last: int) -> None:
@@ -130,7 +130,7 @@ class Watch:
         self.unowned = self.failed = False
         self._log = log
         self._leases = leases
-        # In an empty context: it serves all readers, and not only the first one.
+        # In an empty context, since it serves all readers and not only the first one.
         self.task = asyncio.get_running_loop().create_task(self._look(turn_id, last), context=Context())
         self.task.add_done_callback(self._ended)
 
@@ -156,7 +156,7 @@ class Watch:
             elif unowned:
                 self.unowned = True
                 return
-            else:  # its owner may have written its last events since this look
+            else:  # its owner may have written its last events after this page was read
                 unowned = True
                 continue
             await asyncio.sleep(pause)
@@ -169,19 +169,19 @@ class Watch:
 
 
 class EventFollower:
-    """An async iterator over the events of a turn: those there are, then those that come, to the end of its run.
+    """An async iterator over the events of a turn: the stored ones, then new ones, to the end of its run.
 
-    It ends once the turn no longer runs: it is over, it waits for a person, it was stopped or interrupted.
+    It ends once the turn no longer runs: the turn is over, waits for a person, was stopped or was interrupted.
 
     Args:
         recorder: The recordings of this process.
         turn_id: The turn's id.
         workspace: The turn's workspace.
-        after: The number of the last event that is known already; None begins with the first event of `run`.
-        run: The channel of the only run that is followed.
-        whole: Whether `after` has to be a number that the turn has reached, with all events after it kept. Otherwise
-            the follower begins with the events that are kept, or waits for the turn's end.
-        thinks: Whether to give the events without a number, too, from now on.
+        after: The number of the last event that the caller has; None starts with the first event of `run`.
+        run: The channel of the run, if only one run is followed.
+        whole: Whether the turn must have reached the number `after`, and all events after it must still be stored.
+            Otherwise the follower starts with the oldest stored event, or waits for the turn's end.
+        thinks: Whether to give events without a number, too, from now on.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ class EventFollower:
         self._run = run
         self._whole = whole
         self._thinks = thinks
-        self._channel = run  # the latest one
+        self._channel = run  # the channel of the latest run
         self._watch: Watch | None = None
         self._unproven = whole and bool(after)  # the turn may never have reached that number
         self._read: deque[tuple[int, str]] = deque()
@@ -212,7 +212,7 @@ class EventFollower:
 
     @property
     def behind(self) -> int:
-        """How many events there are that were not taken yet, as far as this process knows."""
+        """The number of events that have not been taken yet, as far as this process knows."""
         self._tune()
         if self._channel is None or self._channel.last is None or self._after is None:
             return len(self._read)
@@ -229,14 +229,14 @@ class EventFollower:
         return event
 
     async def next(self) -> Event | None:
-        """The next event; None where the turn does not run. It can be called again, once the turn is resumed.
+        """Return the next event; None if the turn does not run. It can be called again once the turn is resumed.
 
         Raises:
-            UnknownTurn: There is no such turn in the workspace.
-            InvalidArgument: It has not reached the number after which events were requested.
-            EventsGone: The events were not recorded, or are kept no more.
-            StorageInvalid: An event is not what was written.
-            StorageUnavailable: The database cannot be reached; it can be called again.
+            UnknownTurn: The workspace has no such turn.
+            InvalidArgument: The turn has not reached the number after which events were requested.
+            EventsGone: The events were not recorded, or have been removed.
+            StorageInvalid: A stored event cannot be read.
+            StorageUnavailable: The database cannot be reached; you can call this again.
         """
         while True:
             self._tune()
@@ -248,13 +248,13 @@ class EventFollower:
                 return None
 
     def _tune(self) -> None:
-        """Take events from the run that is under way here, if there is one."""
+        """Switch to the channel of the run in this process, if there is one."""
         live = self._recorder.live.get(self.turn_id)
         if self._run is None and live is not None and live.channel is not self._channel:
             self._channel, self._watch, self._thoughts = live.channel, None, live.channel.thoughts
 
     def _next_here(self) -> Event | None:
-        """The next event without a wait."""
+        """Return the next event that is available without waiting."""
         channel = self._channel
         if self._thinks and channel is not None:
             thought = channel.thought(self._thoughts, read=self._after or 0)
@@ -277,7 +277,7 @@ class EventFollower:
         return found
 
     async def _more(self) -> bool:
-        """Wait for something to read; False where nothing comes any more."""
+        """Wait for something to read; returns False if no further events come."""
         channel = self._channel
         taken = channel is not None and (channel.last is None or (self._after or 0) >= channel.last)
         if channel is not None and taken and not channel.closed and not self._unproven:
@@ -285,13 +285,13 @@ class EventFollower:
             return True
         if self._run is not None and taken:
             return False
-        assert self._after is not None, "a follower that does not know where to begin waits for the run"
+        assert self._after is not None, "a follower without a start position waits for the run"
         try:
             page = await self._page(self._after)
         except AgentClosed:
             if not taken or self._watch is not None:
                 raise
-            return False  # the run here was the last thing that it could see
+            return False  # the run in this process was the last that this agent could follow
         if page is None:
             return True
         self._read.extend(page.events)
@@ -303,45 +303,45 @@ class EventFollower:
         return page.status == "running" and await self._watching(page)
 
     async def _page(self, after: int) -> EventPage | None:
-        """Look into the log; None after a wait for a turn that has not begun yet."""
+        """Read a page of the log; returns None after waiting for a turn that has not begun yet."""
         coming = self._recorder.coming.get(self.turn_id)
         page = await self._recorder.log.page(self.turn_id, after)
-        if page is None and coming is not None:  # it waits for its thread
-            if self._recorder.coming.get(self.turn_id) is coming:  # otherwise it owns it by now, and there is no news
+        if page is None and coming is not None:  # the turn waits for its thread
+            if self._recorder.coming.get(self.turn_id) is coming:  # otherwise it has begun meanwhile, and no news comes
                 await coming.channel.news()
             return None
         if page is None or page.workspace != self._workspace:
             raise UnknownTurn(
-                f"there is no turn {self.turn_id[:200]!r} in the workspace {self._workspace!r}",
-                remedy="use an id that an event or a Turn carries; a turn is known once it owns its thread",
+                f"the workspace {self._workspace!r} has no turn {self.turn_id[:200]!r}",
+                remedy="use the id from an event or a Turn; a turn is known once it owns its thread",
             )
         if page.gone is None:
             raise EventsGone(
                 f"the events of the turn {self.turn_id!r} were not recorded",
-                remedy="begin a turn with `detach` or with a key to follow it from elsewhere",
+                remedy="begin a turn with `detach` or with a key to follow it from another process",
             )
         if after < page.gone and not self._whole:
             self._after = page.gone
         elif after < page.gone:
             raise EventsGone(
-                f"the events of the turn {self.turn_id!r} are kept no more up to the number {page.gone}",
-                remedy=f"read on after {page.gone}; the thread's history has what was said, "
-                "and the setting event_age keeps more",
+                f"the events of the turn {self.turn_id!r} up to number {page.gone} have been removed",
+                remedy=f"read on after {page.gone}; the messages are in the thread's history, and a higher setting "
+                "event_age keeps events longer",
             )
         if self._unproven and after > page.last:
             raise InvalidArgument(
-                f"after is beyond the turn's last event, which is {page.last}",
-                remedy=f"read on after {page.last}, or from 0 on where the database was restored from a copy",
+                f"`after` must not be beyond the turn's last event, {page.last}",
+                remedy=f"read on after {page.last}, or from 0 if the database was restored from a backup",
             )
         self._unproven = False
         return page
 
     async def _watching(self, page: EventPage) -> bool:
-        """Follow the run of another process from now on; False where no process runs the turn."""
+        """Follow the run of another process; returns False if no process runs the turn."""
         if self._watch is not None and self._watch.unowned:
             return False
         if self._watch is not None and self._watch.failed:
-            await self._recorder.leases.owned([page.thread])  # raises here what the watch failed with
+            await self._recorder.leases.owned([page.thread])  # raises the error that ended the watch, if it persists
         self._watch = self._recorder.watch(self.turn_id, page.last)
         self._channel, self._thoughts = self._watch.channel, 0
         return True

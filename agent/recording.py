@@ -1,8 +1,8 @@
-"""Recording a running turn: its events are written into the turn log first, and handed out then.
+"""Records a running turn: its events are written to the turn log first, and then published.
 
-The first events of a run are written in the transaction that begins or resumes the turn, the last in the one that
-records how the run ended. So a reader that sees that a turn no longer runs finds all its events. What comes in between
-is written for all turns of an agent at once.
+The first events of a run are written in the transaction that begins or resumes the turn. The last are written in the
+one that records how the run ended, so a reader that sees an ended turn finds all its events. The events in between are
+written for all turns of an agent at once.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from ..memory.turn_log import RecordedTurn, TurnLog
 from ..storage import Database, Lease, Leases, Transaction
 from .following import Channel, Watch
 
-_WRITE_SECONDS: Final = 0.02  # between two writes, so that events that come close together share a row
+_WRITE_SECONDS: Final = 0.02  # between two writes, so that events that follow each other closely share a row
 _RETRY_SECONDS: Final = 0.25
 _PRUNE_SECONDS: Final = 60.0
 _PRUNED_TURNS: Final = 50  # in one transaction, so that none takes long
 
 Tell = Callable[[Emitter, TurnStatus], None]
-"""Emits how a run ends."""
+"""Emits the end of a run."""
 
 
 class Recorder:
-    """The recordings of one agent, and what writes their events.
+    """The recordings of one agent, and the task that writes their events.
 
     Args:
-        database: Where the events are kept.
+        database: Where the events are stored.
         leases: Which threads are owned.
-        clock: The time.
-        age: Seconds that events are kept after their turn last changed.
+        clock: Source of time.
+        age: Seconds that events are stored after their turn last changed.
 
     Attributes:
         log: The turn log.
         leases: Which threads are owned.
-        live: The recordings of runs that are under way here, by turn.
-        coming: Those of turns that have not begun yet.
+        live: The recordings of running turns in this process, by turn.
+        coming: The recordings of turns that have not begun yet, by turn.
         elsewhere: The watches of turns that other processes run, by turn.
     """
 
@@ -62,7 +62,7 @@ class Recorder:
         self._closed = False
 
     def watch(self, turn_id: str, last: int) -> Watch:
-        """The watch of a turn that another process runs; `last` is the number of its last event by now.
+        """Return the watch of a turn that another process runs; `last` is the number of its last event so far.
 
         Raises:
             AgentClosed: The agent was closed meanwhile.
@@ -80,8 +80,8 @@ class Recorder:
     def wake(self, recording: Recording) -> None:
         """Write the pending events of a recording soon."""
         self._dirty[recording] = None
-        if self._writing is None or self._writing.done():  # also where it was cancelled before its first step
-            # In an empty context: it serves all turns, and must not keep the role of the first one.
+        if self._writing is None or self._writing.done():  # done also if it was cancelled before its first step
+            # In an empty context, since it serves all turns and must not keep the role of the first one.
             self._writing = asyncio.get_running_loop().create_task(self._write(), context=Context())
 
     async def aclose(self) -> None:
@@ -106,10 +106,10 @@ class Recorder:
                 await asyncio.sleep(_RETRY_SECONDS)
             if self._pruned + _PRUNE_SECONDS <= loop.time() and (self._pruning is None or self._pruning.done()):
                 self._pruned = loop.time()
-                self._pruning = loop.create_task(self._prune(), context=Context())  # the events do not wait for it
+                self._pruning = loop.create_task(self._prune(), context=Context())  # writing does not wait for it
 
     async def _prune(self) -> None:
-        with contextlib.suppress(WorldAgentError):  # it is done another time
+        with contextlib.suppress(WorldAgentError):  # the next pruning tries again
             while await self.log.prune(self._age, most=_PRUNED_TURNS) == _PRUNED_TURNS:
                 pass
 
@@ -120,10 +120,10 @@ class Recording:
 
     Attributes:
         recorder: The recordings of the agent.
-        turn: The turn that is recorded.
-        again: Whether it ran before.
-        channel: Where readers in this process take its events from.
-        on_begun: Called once the run owns its turn, and its first events are written.
+        turn: The recorded turn.
+        again: Whether the turn ran before.
+        channel: Publishes the events to readers in this process.
+        on_begun: Called once the run owns its turn and its first events are written.
     """
 
     recorder: Recorder = field(repr=False)
@@ -133,24 +133,24 @@ class Recording:
     on_begun: Callable[[], None] | None = None
     _phase: Literal["before", "trying", "open", "ending", "over"] = "before"
     _pending: list[Event] = field(default_factory=list)
-    _newest: int = 0  # the number of the last event that it got
+    _newest: int = 0  # the number of the last event taken
     _idle: asyncio.Event = field(default_factory=asyncio.Event)  # set while no batch is being written
-    _unsure: bool = False  # whether a write failed whose events may be there all the same
+    _unsure: bool = False  # whether a write failed although its events may have been written
     _lease: Lease | None = None
     _ends: dict[bool, list[Event]] = field(default_factory=dict)  # by whether the turn can be resumed later
-    _end: list[Event] | None = None  # which of them the last try has written
+    _end: list[Event] | None = None  # the one of `_ends` that the last attempt has written
     _end_written: bool = False
 
     def __post_init__(self) -> None:
         self._idle.set()
 
     def expect(self) -> None:
-        """Announce a run that is about to begin; who follows its turn already waits for it."""
+        """Announce a run that is about to begin, so that followers of its turn wait for it."""
         if not self.again:
             self.recorder.coming[self.turn.turn] = self
 
     def take(self, event: Event) -> None:
-        """Take an event of the run; readers get it later."""
+        """Take an event of the run, to be written and then published."""
         if isinstance(event, ReasoningDelta):
             self.channel.think(event, after=self._newest)
             return
@@ -163,13 +163,13 @@ class Recording:
     # --- the run's first transaction ----------------------------------------------------------------------------------
 
     def write_begin(self, transaction: Transaction, _open: bool = True) -> None:
-        """Write that the turn is recorded, and its first events, in the transaction that begins or resumes it."""
+        """Write the recording and its first events, in the transaction that begins or resumes the turn."""
         self._phase = "trying"
         self.recorder.log.touch(transaction, self.turn)
         self.recorder.log.append(transaction, self.turn.turn, self._pending)
 
     def open(self, lease: Lease) -> None:
-        """Hand out the events of the first transaction, which is written, and write those that come from now on."""
+        """Publish the events of the committed first transaction, and write the following ones as they come."""
         self._lease, self._phase = lease, "open"
         first, self._pending = self._pending, []
         self.channel.begin(first[0].seq - 1 if first else 0)
@@ -179,10 +179,10 @@ class Recording:
         if self.on_begun is not None:
             self.on_begun()
 
-    # --- in between: what the recorder writes -------------------------------------------------------------------------
+    # --- in between: the recorder writes ------------------------------------------------------------------------------
 
     def batch(self) -> list[Event]:
-        """Take the events that are to be written now."""
+        """Take the events to write now."""
         if self._phase != "open":
             return []
         batch, self._pending = self._pending, []
@@ -191,7 +191,7 @@ class Recording:
         return batch
 
     async def write(self, batch: list[Event]) -> bool:
-        """Write a batch after what the turn did before it, and hand it out; False where that failed."""
+        """Write a batch after the turn's earlier changes, and publish it; returns False on failure."""
         assert self._lease is not None, "a recording is written once it is open"
         failed = True
         try:
@@ -214,7 +214,7 @@ class Recording:
         self.recorder.log.append(transaction, self.turn.turn, events, again=self._unsure)
 
     async def settled(self, *, patient: bool = False) -> None:
-        """Wait until no batch is being written; a `patient` caller waits on where it is cancelled."""
+        """Wait until no batch is being written; a `patient` caller keeps waiting if it is cancelled."""
         while not self._idle.is_set():
             with contextlib.suppress(*((asyncio.CancelledError,) if patient else ())):
                 await self._idle.wait()
@@ -222,9 +222,10 @@ class Recording:
     # --- the run's last transaction -----------------------------------------------------------------------------------
 
     def prepare_end(self, emit: Emitter, status: TurnStatus, tell: Tell) -> None:
-        """Make the events of the run's end, both for a turn that is over then and for one that can be resumed.
+        """Prepare the events of the run's end, both for a turn that is then over and for one that can be resumed.
 
-        Which it is shows in the last transaction: the turn may be cancelled up to then. The recording is `settled`.
+        The last transaction decides between them, because the turn can be cancelled until then. The recording must be
+        `settled`.
         """
         self._phase = "ending"
         self._ends = {False: _told(emit, "cancelled" if status in OPEN else status, tell)}
@@ -232,19 +233,19 @@ class Recording:
             self._ends[True] = _told(emit, status, tell)
 
     def write_end(self, transaction: Transaction, still_open: bool) -> None:
-        """Write the last events in the transaction that records how the run ended."""
+        """Write the last events, in the transaction that records how the run ended."""
         self._end = self._ends.get(still_open, [])
         self._append(transaction, [*self._pending, *self._end])
         self.recorder.log.touch(transaction, self.turn)
 
     def end_written(self) -> None:
-        """The run's last transaction is committed."""
+        """Note that the run's last transaction is committed."""
         self._end_written = True
 
     def finish(self, emit: Emitter) -> bool:
-        """Hand out the end of the run as it was written; False where none was, and the caller emits one.
+        """Publish the end of the run as it was written; returns False if none was written, and the caller emits one.
 
-        What is emitted then reaches a reader only where the turn never began, so that there is no other end of it.
+        An event that the caller emits then reaches readers only if the turn never began, so it has no second end.
         """
         if self._end is None or not self._end_written:
             if self.again or self._phase != "before":
@@ -258,8 +259,8 @@ class Recording:
         return True
 
     def close(self) -> None:
-        """Hand out no more events."""
-        if self._phase == "before" and not self.again and self._pending:  # the turn never began: only its stream reads
+        """Publish no further events."""
+        if self._phase == "before" and not self.again and self._pending:  # it never began: only its own stream reads it
             self.channel.begin(0)
             self.channel.publish(self._pending)
         self._phase, self._pending = "over", []

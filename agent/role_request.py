@@ -1,7 +1,7 @@
-"""`Roles(on_request="ask")`: the person asks in words, and their message becomes the role of the thread (R10).
+"""`Roles(on_request="ask")`: a person asks in words, and their message becomes the role of the thread (R10).
 
-Plans, params and what models say name a message by its id alone; its text is read from the conversation (T8), after a
-person has approved. `ThreadRole` is the way for code, without a model.
+Plans, params and model outputs name a message only by its id. Its text is read from the conversation (T8) after a
+person has approved. `ThreadRole` does the same for code, without a model.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _OFFERED: Final = (
 _ID: Final = "[0-9a-f]{32}"
 _YOURS: Final = "name a message that this account wrote on this thread, or none for the message of this turn"
 
-# Nothing but an id fits, so that no plan can carry a text.
+# Only an id matches the pattern, so that no plan can carry a text.
 MessageId = Annotated[str, Field(pattern=f"^{_ID}$", description="the id of the person's message")]
 
 
 class RoleRequest(BaseModel):
-    """What the shape takes."""
+    """The params of the shape."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -40,7 +40,7 @@ class RoleRequest(BaseModel):
 
 
 class RoleRequested(BaseModel):
-    """What the shape gives."""
+    """The result of the shape."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -49,14 +49,14 @@ class RoleRequested(BaseModel):
 
 
 class RoleRequests:
-    """What an agent has more where persons may ask for a role of their thread: a function, and a shape that reaches it.
+    """A function, and a shape that reaches it, for agents whose users can ask for a role of their thread.
 
     Args:
-        on_request: `ignore` is nothing more.
+        on_request: `ignore` adds neither.
 
     Attributes:
-        functions: Makes a message the role of its thread. It needs a person's leave.
-        shapes: Looks at the message and calls the function; the conversation can call it.
+        functions: Makes a message the role of its thread. It requires approval.
+        shapes: Checks the message and calls the function; the conversation can call it.
     """
 
     def __init__(self, on_request: Literal["ignore", "ask"]) -> None:
@@ -64,21 +64,21 @@ class RoleRequests:
         self.functions: tuple[Function, ...] = ()
         self.shapes: tuple[Shape[Any, Any], ...] = ()
         if on_request == "ask":
-            # A flow, since a leaf learns of no thread. Its effect is in memory alone: made again, it is the same.
+            # A flow, since a leaf does not know its thread. A repeated call is safe: it sets the same role in memory.
             decorate = flow(name=_FUNCTION, description=_MAKES, approval=True, offered=False)
             self.functions = (decorate(self._set),)
             self.shapes = (Shape(_SHAPE, RoleRequest, RoleRequested, self._request, description=_OFFERED),)
 
     def open(self, parts: RunnerParts) -> None:
-        """Work with these from now on."""
+        """Use the parts of a started agent."""
         self._parts = parts
 
     def close(self) -> None:
-        """Let go of them."""
+        """Drop the parts."""
         self._parts = None
 
     async def _request(self, params: RoleRequest, ctx: TaskContext) -> RoleRequested:
-        # What cannot be is refused before a person is asked.
+        # Requests that cannot succeed are refused before a person is asked.
         message = await self._said(ctx.calls, params.message_id)
         await ctx.call(_FUNCTION, {"message_id": message.id})
         return RoleRequested(message_id=message.id, note="This message guides the turns after this one.")
@@ -91,29 +91,29 @@ class RoleRequests:
         return message.id
 
     async def _said(self, ctx: CallContext, message_id: str) -> Message:
-        """The message, if this turn's account said it on this thread and it can be a role.
+        """Return the message, if this turn's account wrote it on this thread and it can be a role.
 
         Raises:
-            UnknownMessage: It is none of this conversation's, another account's, or nothing that a person said.
-            RoleTooLong: It is over the limit of a role.
-            LeaseLost: Another owner took the thread over.
+            UnknownMessage: It is not in this conversation, another account wrote it, or it is not a person's message.
+            RoleTooLong: It exceeds the limit of a role.
+            LeaseLost: Another owner has taken over the thread.
         """
         parts = self._opened
         turn = await parts.turns.latest(thread_key(ctx.scope))
         if turn is None or turn.id != ctx.frame.drive.turn:
             raise LeaseLost(
-                f"the turn {ctx.frame.drive.turn!r} is no longer the thread's", remedy="begin a new turn on it"
+                f"the turn {ctx.frame.drive.turn!r} no longer owns its thread", remedy="begin a new turn on it"
             )
         wanted = message_id or turn.asked
-        await parts.engine.services.log.history(turn.asked, before=wanted, limit=1)  # it is one of this conversation's
+        await parts.engine.services.log.history(turn.asked, before=wanted, limit=1)  # raises if it is not found there
         message = await parts.engine.message(wanted)
         if message.kind != "message":
             raise UnknownMessage(
-                f"the message {wanted!r} is of kind {message.kind!r}, and only what a person said can be a role",
+                f"the message {wanted!r} must be a person's message to become a role, but its kind is {message.kind!r}",
                 remedy=_YOURS,
             )
         if message.author != turn.author:
-            raise UnknownMessage(f"the message {wanted!r} is another account's", remedy=_YOURS)
+            raise UnknownMessage(f"the message {wanted!r} was written by another account", remedy=_YOURS)
         parts.resolver.threads.check(_role_of(message))
         return message
 

@@ -1,4 +1,4 @@
-"""Settings of an agent: arguments over environment over file (design 4). Read when an agent is made."""
+"""Settings of an agent: arguments override the environment, which overrides the file (design 4)."""
 
 from __future__ import annotations
 
@@ -29,35 +29,35 @@ _EMBEDDED = "embedded"
 
 
 class Settings(BaseSettings):
-    """How an agent behaves where a call does not say otherwise.
+    """How an agent behaves unless a call says otherwise. The settings are read when an agent is created.
 
     Each field is also read from the environment, as `WORLDAGENT_` and its name in capitals, and from the TOML file that
     `WORLDAGENT_SETTINGS` names, else `settings.toml` in the user's configuration directory.
 
     Raises:
-        SettingsInvalid: A value does not fit, or the file cannot be read; the text names it.
+        SettingsInvalid: A value is invalid, or the file cannot be read; the text names it.
     """
 
     model_config = SettingsConfigDict(
         env_prefix=_PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True, env_ignore_empty=True
     )
 
-    lm: str | None = Field(default=None, description="the model, where WorldAgent(lm=...) is left out")
+    lm: str | None = Field(default=None, description="the model, if WorldAgent(lm=...) is not given")
     api_base: str | None = Field(
         default=None,
         description="address of the model's service, if not the usual one, such as http://localhost:8000/v1",
     )
     models: dict[str, str] = Field(
         default={},
-        description="models by names that workers and turns can use, as a table or JSON; models= goes over it",
+        description="models by names that workers and turns can use, as a table or JSON; models= overrides it",
     )
     model_options: GenerationOptions | None = Field(
         default=None,
         description="temperature, max_tokens and other options of model calls, as a table or JSON; those of a profile "
-        "and a worker go over it",
+        "and a worker override it",
     )
     workers: Path | None = Field(
-        default=None, description="folder of files called NAME.worker.md, workers beside those in workers="
+        default=None, description="folder of files called NAME.worker.md; its workers are added to those in workers="
     )
     home: Path | None = Field(default=None, description="folder of the databases, if not the user's data directory")
     database_url: SecretStr | None = Field(
@@ -68,149 +68,147 @@ class Settings(BaseSettings):
         default=CONNECTIONS,
         ge=1,
         le=MOST_CONNECTIONS,
-        description="how many transactions of an agent are under way at once in that database",
+        description="how many transactions an agent runs at once in that database",
     )
     policy: Path | None = Field(
         default=None,
-        description="YAML or JSON file of the policy, where WorldAgent(policy=...) is left out; none asks a person for "
-        "all that is not read_only",
+        description="YAML or JSON file of the policy, if WorldAgent(policy=...) is not given; none requires approval "
+        "for all that is not read_only",
     )
-    profile: str = Field(default="general", description="the profile, where WorldAgent(profile=...) is left out")
+    profile: str = Field(default="general", description="the profile, if WorldAgent(profile=...) is not given")
     profiles: Path | None = Field(
         default=None, description="folder of the user's profiles, if not profiles in the user's configuration directory"
     )
     tool_roots: list[Path] = Field(
         default=[],
-        description="folders that the tools for files stay inside and shell runs in; JSON in the environment",
+        description="folders that the file tools stay inside and that shell runs in; JSON in the environment",
     )
     tool_search: list[str] = Field(
-        default=[], description="folders and addresses that web_search looks through, where nothing else is given"
+        default=[], description="folders and addresses that web_search looks through, if nothing else is given"
     )
     tool_shell: bool = Field(
-        default=False, description="whether shell is there in tool_roots where the profile names no tools"
+        default=False, description="whether shell is available in tool_roots if the profile names no tools"
     )
-    tool_web: bool = Field(default=False, description="whether web_fetch is there where the profile names no tools")
-    tool_private: bool = Field(
-        default=False, description="whether web_fetch may reach into the machine and its network"
-    )
+    tool_web: bool = Field(default=False, description="whether web_fetch is available if the profile names no tools")
+    tool_private: bool = Field(default=False, description="whether web_fetch can reach the machine and its network")
     role_host: str | None = Field(
         default=None,
-        description="address of the role host, where Roles(host=...) is left out; none is the embedded store",
+        description="address of the role host, if Roles(host=...) is not given; none is the embedded store",
     )
-    role_host_token: SecretStr | None = Field(default=None, description="the token for it")
-    role_host_timeout: float = Field(default=4.0, gt=0, description="seconds one call of it may take")
+    role_host_token: SecretStr | None = Field(default=None, description="the token for the role host")
+    role_host_timeout: float = Field(default=4.0, gt=0, description="seconds that one call of the role host can take")
     role_host_tools: dict[str, str] = Field(
-        default={}, description="its own names for the tools of the contract, as a table or JSON"
+        default={}, description="the role host's own names for the tools of the contract, as a table or JSON"
     )
     mcp_servers: dict[str, McpEntry] = Field(
         default={}, description="MCP servers whose tools can be called, by name, as tables or JSON"
     )
     sidecar_token: SecretStr | None = Field(
-        default=None, description="the token that callers of worldagent serve --http must have"
+        default=None, description="the token that callers of worldagent serve --http must send"
     )
     sidecar_token_file: Path | None = Field(
-        default=None, description="file with that token, or, as .toml, several and what each may use"
+        default=None, description="file with that token, or a .toml file with several tokens and what each can use"
     )
     role_limit: int = Field(default=ROLE_LIMIT, ge=1, description="bytes of UTF-8 in one role's content")
     role_key: SecretStr | None = Field(
         default=None,
         min_length=16,
-        description="key of role digests, the same on all machines of an installation, from `openssl rand -hex 32`; "
-        "none is role.key in the home",
+        description="key of role digests, the same on all machines of an installation, for example from "
+        "`openssl rand -hex 32`; none is role.key in the home",
     )
     role_pin_ttl: float = Field(
         default=3600.0,
         ge=0,
-        description="seconds the role of a paused turn is kept in memory, for on_role_change='pin'",
+        description="seconds that the role of a paused turn stays in memory, for on_role_change='pin'",
     )
     thread_role_ttl: float = Field(
-        default=3600.0, gt=0, description="seconds a role that is set for a thread holds, where set() does not say"
+        default=3600.0, gt=0, description="seconds that a thread's role is kept, if set() does not say"
     )
-    role_timeout: float = Field(default=5.0, gt=0, description="seconds that each source of a role may take")
+    role_timeout: float = Field(default=5.0, gt=0, description="seconds that each source of a role can take")
     role_cache_ttl: float = Field(
-        default=5.0, ge=0, description="seconds a stored role may be kept in memory; 0 is off"
+        default=5.0, ge=0, description="seconds that a stored role can stay in memory; 0 is off"
     )
     echo: Literal["withhold", "allow", "fail"] = Field(
         default="withhold", description="what happens to a role that the model repeats"
     )
-    model_timeout: float = Field(default=120.0, gt=0, description="seconds one model call may take")
-    model_attempts: int = Field(default=3, ge=1, le=20, description="tries of a model call that fails in passing")
+    model_timeout: float = Field(default=120.0, gt=0, description="seconds that one model call can take")
+    model_attempts: int = Field(default=3, ge=1, le=20, description="tries of a model call with a retryable error")
     model_backoff: float = Field(default=0.5, ge=0, description="seconds before the second try; doubles each time")
     thread_wait: float = Field(default=30.0, ge=0, description="seconds to wait for a thread that another turn owns")
     turn_timeout: float | None = Field(
         default=None,
         gt=0,
         allow_inf_nan=False,
-        description="seconds a turn may run before it fails and can be resumed; none is no limit",
+        description="seconds that a turn can run before it fails and can be resumed; none means no limit",
     )
     turn_calls: int | None = Field(
         default=None,
         ge=0,
-        description="calls of functions, workers and shapes in one turn; none is no limit; "
-        f"left out, {CHOSEN} of those that models choose",
+        description="calls of functions, workers and shapes in one turn; none means no limit; "
+        f"without the setting, {CHOSEN} of those that models choose",
     )
     turn_concurrency: int = Field(
-        default=AT_ONCE, ge=1, description="model calls and tools that models choose which run at once in one turn"
+        default=AT_ONCE, ge=1, description="model calls and model-chosen tool calls that run at once in one turn"
     )
     turn_tokens: int | None = Field(
-        default=None, ge=0, description="tokens of models, sent and received, in one turn; none is no limit"
+        default=None, ge=0, description="tokens of models, sent and received, in one turn; none means no limit"
     )
     turn_cost: float | None = Field(
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="US dollars of one turn, as far as they are known; none is no limit",
+        description="US dollars of one turn, as far as they are known; none means no limit",
     )
     turn_depth: int = Field(default=DEPTH, ge=1, le=20, description="how deep the calls of one turn may nest")
     account_limits: dict[str, float] = Field(
         default={}, description="calls, tokens and cost of each account in a day (UTC), as a table or JSON"
     )
-    workspace_limits: dict[str, float] = Field(default={}, description="the same of each workspace")
+    workspace_limits: dict[str, float] = Field(default={}, description="the same for each workspace")
     unattended: Literal["refuse", "pause"] = Field(
         default="refuse",
-        description="what a scheduled run does where a person would be asked: refuse the call, or pause and notify",
+        description="what a scheduled run does if a person would be asked: refuse the call, or pause and notify",
     )
     max_rounds: int = Field(default=8, ge=0, description="steps with calls before the conversation must answer")
     history_limit: int = Field(default=200, ge=1, le=1000, description="messages of the log that the model sees")
     history_characters: int | None = Field(
         default=None,
         ge=1000,
-        description="characters of them; none is what the model's context allows, where it is known",
+        description="characters of them; none is what the model's context allows, if that is known",
     )
     history_summaries: bool | None = Field(
         default=None,
-        description="whether a summary stands for what is over these two, or it is left out; none is yes, but for the "
-        "embedded model",
+        description="whether a summary replaces messages beyond these two limits, or they are dropped; none is yes, "
+        "except for the embedded model",
     )
     checkpoint_keep: int = Field(
         default=100,
         ge=0,
         le=KEEP_LIMIT,
-        description="newest checkpoints that are kept of each thread, and up to a fourth more; 0 keeps all",
+        description="newest checkpoints that are kept of each thread, and up to a quarter more; 0 keeps all",
     )
     checkpoint_age: float | None = Field(
         default=None,
         ge=0,
         le=AGE_LIMIT,
-        description="seconds after which a checkpoint that is not the newest goes; none is never",
+        description="seconds after which a checkpoint that is not the newest is removed; none means never",
     )
     attachment_limit: int = Field(default=ATTACHMENT_LIMIT, ge=1, description="bytes of one attachment")
     attachment_fallback: Literal["fail", "note"] = Field(
         default="fail",
-        description="a message with an image or document that the model does not take, or with too large ones, is "
-        "refused, or the model gets the name alone",
+        description="what happens to a message with an image or document that the model does not take, or that is too "
+        "large: the message is refused, or the model gets the name alone",
     )
     model_takes: Literal["auto", "text", "images", "files"] = Field(
         default="auto",
-        description="what the model takes: text alone, images too, or documents too; auto is what its interface has a "
-        "place for",
+        description="what the model takes: text alone, images too, or documents too; auto is all that its interface "
+        "supports",
     )
 
     trace: bool = Field(
-        default=True, description="whether the home keeps what turns and calls did, without any text of theirs"
+        default=True, description="whether the home keeps a trace of turns and calls, without any text of theirs"
     )
     trace_age: float | None = Field(
-        default=2_592_000.0, ge=0, le=AGE_LIMIT, description="seconds after which a trace goes; none is never"
+        default=2_592_000.0, ge=0, le=AGE_LIMIT, description="seconds after which a trace is removed; none means never"
     )
     event_age: float = Field(
         default=86_400.0,
@@ -221,13 +219,13 @@ class Settings(BaseSettings):
 
     model_tools: Literal["auto", "native", "json"] = Field(
         default="auto",
-        description="how the model is offered tools: by its service's own means, or in words; auto is the former where "
-        "its service is known to take them; behind api_base and where a service has any model that is tried once",
+        description="how the model is offered tools: by its service's own means, or in words; auto uses the service's "
+        "means if it is known to have them, and tries once behind api_base and for services with any model",
     )
     model_cache_hints: Literal["auto", "on", "off"] = Field(
         default="auto",
-        description="whether Anthropic and OpenAI are told which part of a prompt to keep in their caches; auto tells "
-        "no server behind api_base",
+        description="whether Anthropic and OpenAI are asked to cache a part of each prompt; auto does not ask a server "
+        "behind api_base",
     )
 
     def __init__(self, **values: Any) -> None:
@@ -245,8 +243,8 @@ class Settings(BaseSettings):
             problem = f"{settings_file()}: {type(failure).__name__}"
         if problem:
             raise SettingsInvalid(
-                f"the settings do not fit: {problem}",
-                remedy=f"mend the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
+                f"the settings are invalid: {problem}",
+                remedy=f"correct the argument, the variable {_PREFIX}..., or the file {str(settings_file())!r}",
             )
 
     @field_validator("api_base")
@@ -287,7 +285,7 @@ class Settings(BaseSettings):
         return self
 
     def storage(self, given: Storage | None = None) -> Storage:
-        """Where an agent keeps its files: what `given` says, and for the rest the settings."""
+        """Return where an agent keeps its files: `given`, completed by the settings."""
         given = given if given is not None else Storage()
         url = None if self.database_url is None else self.database_url.get_secret_value()
         return Storage(
@@ -297,19 +295,19 @@ class Settings(BaseSettings):
         )
 
     def gate_policy(self, given: Policy | None = None) -> Policy:
-        """What may be called without asking: what `given` says, else the file that `policy` names.
+        """Return `given`, else the policy in the file that the setting `policy` names.
 
         Raises:
-            PolicyInvalid: The file cannot be read, or says what there is not; the text names file and line.
+            PolicyInvalid: The file cannot be read or has an invalid entry; the text names file and line.
             MissingExtra: The extra `yaml` is not installed.
         """
         if given is not None or self.policy is None:
             return given if given is not None else Policy()
-        # Where a user is not known, `~name` stays a name in this folder, and no file has it.
+        # If a user is not known, `~name` is left as it is and names a file in this folder, which does not exist.
         return load_policy(os.path.expanduser(self.policy))
 
     def host(self) -> HttpHost | None:
-        """The role host that `role_host` names, with its token; None is the embedded store."""
+        """Return the role host that `role_host` names, with its token; None is the embedded store."""
         token = None if self.role_host_token is None else self.role_host_token.get_secret_value()
         if self.role_host is None or self.role_host == _EMBEDDED:
             return None
@@ -329,22 +327,22 @@ class Settings(BaseSettings):
 
 
 def limits_of(given: Mapping[str, float]) -> Limits:
-    """Limits in calls, tokens and cost.
+    """Convert a mapping with the keys calls, tokens and cost to `Limits`.
 
     Raises:
-        FunctionInvalid: They are not.
+        FunctionInvalid: A key is unknown or a value is invalid.
     """
     unknown = sorted(given.keys() - {"calls", "tokens", "cost"})
     if unknown:
-        raise FunctionInvalid(f"there is no limit {unknown[0]!r}", remedy="give any of calls, tokens and cost")
-    # Read as numbers, which have a point in TOML and JSON or have none.
+        raise FunctionInvalid(f"the limit {unknown[0]!r} is unknown", remedy="give any of calls, tokens and cost")
+    # TOML and JSON can give an integer as a float.
     return Limits(**{n: int(v) if n != "cost" and float(v).is_integer() else v for n, v in given.items()})  # type: ignore[arg-type]  # they are checked there
 
 
 def settings_file() -> Path:
-    """The file that settings are read from. The usual one need not exist, one that is named must."""
+    """Return the settings file. The default one need not exist; a file that the environment names must."""
     named = os.environ.get(_FILE)
     if named:
-        # Where a user is not known, `~name` stays a name in this folder, and no file has it.
+        # If a user is not known, `~name` is left as it is and names a file in this folder, which does not exist.
         return Path(os.path.expanduser(named)).absolute()
     return platformdirs.user_config_path("worldagent", appauthor=False) / "settings.toml"

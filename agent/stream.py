@@ -1,7 +1,7 @@
-"""One turn as a stream of events. It is the primitive: the plain calls drain it (T4, T10).
+"""One turn as a stream of events. All other ways to run a turn read such a stream to its end (T4, T10).
 
-Where the events come from is said by what the stream enters: a queue of its own, or, where the turn is recorded, what
-`events` has for all who follow it.
+`RunningTurn.next` decides where the events come from: a queue of the stream's own or, for a recorded turn, the follower
+that all its readers use.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class RunningTurn:
     """A turn that a stream has entered.
 
     Attributes:
-        turn_id: Its id.
+        turn_id: The turn's id.
         thread: The id of the thread that it was begun on.
-        task: What comes to its end.
-        next: Gives the next event; None after the last one.
-        end: Cancels the turn, wherever it is; False if there is nothing to cancel.
-        behind: How many events nobody has taken yet.
-        recorded: Whether the turn's events are kept.
-        leave: Removes this stream; returns whether the turn is to be cancelled, unless it is detached.
+        task: Ends when the turn ends.
+        next: Returns the next event; None after the last one.
+        end: Cancels the turn, wherever it runs; returns False if there is nothing to cancel.
+        behind: Returns how many events have not been taken yet.
+        recorded: Whether the turn's events are stored.
+        leave: Removes this stream; returns whether to cancel the turn, unless it is detached.
     """
 
     turn_id: str
@@ -51,16 +51,16 @@ Enter = Callable[[], Coroutine[Any, Any, RunningTurn]]
 class TurnStream:
     """An async context manager and iterator over the events of one turn.
 
-    The turn starts on entering the `async with`. Leaving it cancels the turn, unless it has ended, `detach` is set, or
-    another stream holds it by its key; a detached turn goes on until the agent closes. Iterating raises the turn's
-    error after its last event.
+    The turn starts on entering the `async with`. Leaving it cancels the turn, unless the turn has ended, `detach` is
+    set, or another stream holds it by its key; a detached turn continues until the agent closes. Iterating raises the
+    turn's error after its last event.
 
     Args:
-        turn_id: The turn's id. It is empty until the stream is entered where the turn is resumed or replayed; where
-            it has a key, the one that counts is there once the stream is entered.
+        turn_id: The turn's id. It is empty until the stream is entered if the turn is resumed or replayed. With a key
+            it can change when the stream is entered, to the id of the turn that has this key.
         enter: Starts the turn.
-        detach: Whether the turn goes on when the block is left.
-        output: Reads the turn's result, where that is not a shape's.
+        detach: Whether the turn continues after the block is left.
+        output: Reads the turn's result, if that is not a shape's.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class TurnStream:
 
         Raises:
             AgentClosed: The stream was not entered, or the turn has not ended.
-            WorldAgentError: The turn failed with this.
+            WorldAgentError: The error that the turn failed with.
         """
         if self._held is None or not self._held.task.done():
             raise AgentClosed("the turn has not ended", remedy="iterate over the stream to its end first")
@@ -89,19 +89,19 @@ class TurnStream:
 
     @property
     def behind(self) -> int:
-        """How many events are there that were not taken from the stream yet."""
+        """The number of events that have not been taken from the stream yet."""
         return 0 if self._held is None else self._held.behind()
 
     @property
     def recorded(self) -> bool:
-        """Whether the turn's events are kept (`ThreadState.recorded`), so that a slow reader costs no memory.
+        """Whether the turn's events are stored (`ThreadState.recorded`), so that a slow reader costs no memory.
 
         False until the stream is entered.
         """
         return self._held is not None and self._held.recorded
 
     async def __aenter__(self) -> Self:
-        # What runs the turn holds the call's role, so it is let go as soon as the turn has it.
+        # `enter` holds the call's role, so it is dropped as soon as the turn has the role.
         enter, self._enter = self._enter, None
         if enter is None:
             raise AgentClosed("a stream can be entered once", remedy="start another turn")
@@ -144,13 +144,13 @@ class TurnStream:
 
         Raises:
             AgentClosed: The stream was not entered.
-            WorldAgentError: The turn failed with this.
+            WorldAgentError: The error that the turn failed with.
         """
         await asyncio.wait({self._entered().task})
         return self.turn
 
     async def cancel(self) -> bool:
-        """Cancel the turn, also where the stream is detached, and wait for its end; see `thread.cancel()`.
+        """Cancel the turn, even if the stream is detached, and wait for its end; see `thread.cancel()`.
 
         Returns:
             False if there was nothing to cancel.
@@ -178,6 +178,6 @@ class TurnStream:
 
 
 def cancel_once(task: asyncio.Task[Any]) -> None:
-    """Cancel a task that nobody has cancelled yet: a second time would cut off what ends the first one well."""
+    """Cancel a task unless it is being cancelled already: a second cancellation would interrupt its clean-up."""
     if not task.cancelling():
         task.cancel()

@@ -35,7 +35,7 @@ class Thread:
 
     Attributes:
         scope: Workspace, account, channel and thread.
-        name: How the person is called who speaks; None where nothing was said about that.
+        name: The display name of the person who speaks; None if none was given.
     """
 
     _runner: TurnRunner = field(repr=False)
@@ -62,34 +62,34 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> Turn:
-        """Say something and wait for the answer.
+        """Send a message and wait for the answer.
 
         Args:
-            text: What the person says.
-            role: How to go about this one turn.
-            attachments: Images and files that go with it, 16 at most: `pathlib.Path`, bytes, an address as text, or
-                what `agent.attachments.add()` or `.of(message)` gave.
-            model: The model of this one turn, in the place of the agent's: a name from `WorldAgent(models=...)` or the
-                setting `models`, or a model string; several are tried in turn where one cannot be reached.
+            text: The person's message.
+            role: The role for this one turn.
+            attachments: Images and files of the message, 16 at most: `pathlib.Path`, bytes, an address as a string, or
+                a result of `agent.attachments.add()` or `.of(message)`.
+            model: The model of this one turn, instead of the agent's: a name from `WorldAgent(models=...)` or the
+                setting `models`, or a model string. Several are tried in turn until one can be reached.
             output: What the answer must be: a pydantic model, another type pydantic can validate, or a JSON Schema.
                 `turn.result` is then a value of that type (JSON, for a schema), and `turn.text` its JSON.
-            key: Makes a repeated start the same turn: 1 to 200 printable characters, of your choice, for this thread.
-                Where the turn runs it is waited for, where it is over its outcome is given again, where it was cut off,
-                stopped or failed in passing it goes on.
-            unattended: What the turn does where a person would be asked: None asks them, `"refuse"` refuses the call,
-                `"pause"` pauses and notifies, True is the setting `unattended`. The turn keeps it when it is resumed.
+            key: Makes a repeated start the same turn: 1 to 200 printable characters of your choice, unique in this
+                thread. A repeat waits for a running turn, returns the outcome of one that is over, and resumes one that
+                was interrupted, was stopped or failed with a retryable error.
+            unattended: What the turn does if a person would be asked: None asks them, `"refuse"` refuses the call,
+                `"pause"` pauses and notifies, True uses the setting `unattended`. A resumed turn keeps this.
 
         Returns:
-            The turn, with the answer in `text`; it may be `paused` for a person instead.
+            The turn, with the answer in `text`; it can be `paused` for a person instead.
 
         Raises:
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
-            ThreadBusy: Another turn owns the thread and did not end in time.
-            TurnTimeout: It took longer than the setting `turn_timeout`; `resume` goes on with it.
+            ThreadBusy: Another turn owned the thread for longer than the setting `thread_wait`.
+            TurnTimeout: The turn took longer than the setting `turn_timeout`; `resume` continues it.
             RoleSourceUnavailable, RoleSourceInvalid, RoleTooLong, RoleInvalid: Nothing has reached a model or the log.
-            AttachmentInvalid, AttachmentNotTaken, AttachmentMissing: Likewise.
-            ModelNotConfigured: Likewise; the turn's model cannot be used.
-            KeyReused: The key was used on this thread for something else.
+            AttachmentInvalid, AttachmentNotTaken, AttachmentMissing: Nothing has reached a model or the log.
+            ModelNotConfigured: The turn's model cannot be used; nothing has reached a model or the log.
+            KeyReused: The key was used on this thread for another request.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
         return await self._runner.run(
@@ -108,22 +108,22 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> TurnStream:
-        """Say something and follow the turn's events: `async with thread.stream(...) as stream`.
+        """Send a message and follow the turn's events: `async with thread.stream(...) as stream`.
 
         Args:
-            text: What the person says.
-            role: How to go about this one turn.
-            detach: Whether the turn goes on when the block is left; `agent.events` follows it then.
-            attachments: Images and files that go with it; see `converse`.
+            text: The person's message.
+            role: The role for this one turn.
+            detach: Whether the turn continues after the block is left; `agent.events` can then follow it.
+            attachments: Images and files of the message; see `converse`.
             model: The model of this one turn; see `converse`.
-            output: What the answer must be; see `converse`. It comes as one `text_delta`, once it is checked.
-            key: Makes a repeated start the same turn; see `converse`. A repeat gives the turn's events from the first
-                one on.
-            unattended: What the turn does where a person would be asked; see `converse`.
+            output: What the answer must be; see `converse`. The answer comes as one `text_delta`, once it is validated.
+            key: Makes a repeated start the same turn; see `converse`. A repeat gives all the turn's events from the
+                first one.
+            unattended: What the turn does if a person would be asked; see `converse`.
 
         Raises:
-            InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument does not fit. What
-                `converse` raises comes while entering or iterating.
+            InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
+                `converse` are raised while entering or iterating.
         """
         return self._runner.stream(
             self._mode(self._message(text, attachments, model, output), unattended), role, detach=detach, key=key
@@ -145,18 +145,18 @@ class Thread:
         Args:
             shape: The shape's key, such as `subagent`.
             params: Its params.
-            role: How to go about it; it attaches to the shape's entry Signature.
-            attachments: Images and files that the message of the task refers to, so that they are kept as long as it
-                is; params name them by their `sha256`, and a handler opens them with `ctx.attachments`.
+            role: The role for this turn; it attaches to the shape's entry Signature.
+            attachments: Images and files that the task's message refers to, so that they are kept as long as it is.
+                Params name them by their `sha256`, and a handler opens them with `ctx.attachments`.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
-            unattended: What the turn does where a person would be asked; see `converse`.
+            unattended: What the turn does if a person would be asked; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
 
         Raises:
-            UnknownShape, UnknownWorker, ParamsInvalid: The text names what does not fit; nothing was written.
+            UnknownShape, UnknownWorker, ParamsInvalid: The text names the invalid value; nothing was written.
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
@@ -175,7 +175,7 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> TurnStream:
-        """As `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
+        """Like `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
         return self._runner.stream(
             self._mode(self._task(shape, params, (), model), unattended), role, detach=detach, key=key
         )
@@ -193,12 +193,12 @@ class Thread:
         """Run a composed skill: its shape, with its prompt added to the entry Signature's instructions.
 
         Args:
-            skill: What the composer made. Its prompt is not stored.
-            params: Params that go over the skill's own.
-            role: How to go about it; it attaches to the shape's entry Signature.
+            skill: The composed skill. Its prompt is not stored.
+            params: Params that override the skill's own.
+            role: The role for this turn; it attaches to the shape's entry Signature.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
-            unattended: What the turn does where a person would be asked; see `converse`.
+            unattended: What the turn does if a person would be asked; see `converse`.
 
         Returns:
             The turn, with the typed result in `result`.
@@ -220,7 +220,7 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> TurnStream:
-        """As `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
+        """Like `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
         return self._runner.stream(
             self._mode(self._skill(skill, params, model), unattended), role, detach=detach, key=key
         )
@@ -234,14 +234,14 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> Turn:
-        """Run a turn because a schedule fired; an outside task runner may pass a call role, which is not stored (T7).
+        """Run a turn because a schedule fired. The task runner can pass a call role, which is not stored (T7).
 
         Args:
             trigger: The schedule, the time, the payload. The model gets them as the turn's message.
-            role: How to go about it.
+            role: The role for this turn.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
-            unattended: What the turn does where a person would be asked; see `converse`. None is the setting
+            unattended: What the turn does if a person would be asked; see `converse`. None uses the setting
                 `unattended`, False is a run that a person watches.
 
         Returns:
@@ -263,7 +263,7 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> TurnStream:
-        """As `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
+        """Like `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
         return self._runner.stream(
             self._mode(self._scheduled(trigger, model), unattended), role, detach=detach, key=key
         )
@@ -277,29 +277,29 @@ class Thread:
         skill: Composed | None = None,
         output: Any = None,
     ) -> Turn:
-        """Go on with the turn that waits for a person, was stopped, failed in passing, or was cut off with its process.
+        """Resume the turn that waits for a person, was stopped, was interrupted, or failed with a retryable error.
 
         Args:
             answers: Answers by pause id: `Approve()`, `Reject(reason)`, `Answer(value)` and so on from
-                `worldagent.core.pauses`; to a question its value alone will do. Some of several pauses will do.
-            role: The call's role again. Left out where the turn had one is `RoleRequired`; None goes on without one on
-                purpose.
-            on_role_change: `fail`, `refresh` to go on with what resolves now, or `pin` to keep the role as it was,
-                while it is still in memory (R13).
-            skill: The skill again, where the turn runs one.
-            output: The type of the answer again, where the turn was asked for one; left out, the answer is checked by
-                its JSON Schema alone and `turn.result` is JSON.
+                `worldagent.core.pauses`. A question also takes its value alone. You can answer only some of the pauses.
+            role: The call's role again. If the turn had one, leaving it out raises `RoleRequired`; None resumes without
+                one on purpose.
+            on_role_change: `fail`, `refresh` to continue with the role that resolves now, or `pin` to keep the earlier
+                role while it is still in memory (R13).
+            skill: The skill again, if the turn runs one.
+            output: The type of the answer again, if the turn was started with one. Without it, the answer is validated
+                only against its JSON Schema and `turn.result` is JSON.
 
         Returns:
             The turn: `done`, or `paused` again.
 
         Raises:
-            NothingToResume: The thread has no turn that could go on.
-            UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
-            GraphChanged, ModelNotConfigured: What the turn began with is no longer there; no answer was taken.
+            NothingToResume: The thread has no turn that can be resumed.
+            UnknownPause, AlreadyAnswered, AnswerInvalid: An answer is not accepted; none was stored.
+            GraphChanged, ModelNotConfigured: Something that the turn began with is gone; no answer was stored.
             RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with; no model was
-                called, and no answer was taken. An answer from another account than the turn's is taken without the
-                role, which only the turn's own account can give, and waits for that account's `resume`.
+                called, and no answer was stored. An answer from another account than the turn's is stored without the
+                role, which only the turn's own account can pass, and waits for that account's `resume`.
             ThreadBusy, HostError, OutputInvalid, TaskFailed: As for `converse`.
         """
         how = _resumption(role, on_role_change, skill, output)
@@ -316,59 +316,59 @@ class Thread:
         output: Any = None,
         detach: bool = False,
     ) -> TurnStream:
-        """As `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
+        """Like `resume`, as a stream of events: `async with thread.stream_resume(...) as stream`.
 
-        The answers are taken when the block is entered, and what `resume` raises of them comes there.
+        The answers are stored when the block is entered; errors about them are raised there.
 
-        With `detach` the turn goes on when the block is left, and is recorded from now on, if it was not before.
+        With `detach` the turn continues after the block is left, and is recorded from now on if it was not before.
         """
         how = _resumption(role, on_role_change, skill, output)
         return self._runner.resume(self.scope, answers or {}, how, deltas=True, detach=detach)
 
     async def repeats(self, key: str) -> bool:
-        """Whether a start with this key would give a turn that is there, and run none: it is over, waits, or runs.
+        """Whether a start with this key returns an existing turn, which is over, waits or runs, and starts none.
 
-        For a host that bounds how many turns it runs. A turn that was cut off, was stopped or failed in passing would
-        go on with such a start.
+        This is for a host that limits how many turns it runs. A start with the key of a turn that was interrupted, was
+        stopped or failed with a retryable error would resume that turn.
 
         Args:
-            key: As the surfaces take it.
+            key: The key, as for `converse`.
 
         Raises:
-            InvalidArgument: It cannot be one.
+            InvalidArgument: The key is invalid.
         """
         return await self._runner.repeats(self.scope, key)
 
     async def state(self) -> ThreadState | None:
-        """Where the thread stands: what became of its newest turn; None where it has none."""
+        """Return the thread's state, which includes its newest turn's status; None if it has no turn."""
         return await self._runner.parts.threads.find(self.scope)
 
     async def rename(self, title: str | None) -> str | None:
-        """Set what the thread is called in lists. Nothing else of it changes, and no model sees the title.
+        """Set the thread's title for lists. Nothing else changes, and no model sees the title.
 
-        A fork begins with the title that its origin was given, and an export takes it along.
+        A fork begins with the title that was set on its origin, and an export includes it.
 
         Args:
-            title: 1 to 120 printable characters in one line; None gives the first words of the first message back.
+            title: 1 to 120 printable characters in one line; None restores the first words of the first message.
 
         Returns:
-            The title that the thread has now; None where none was given and nobody has said anything.
+            The thread's title now; None if none is set and the thread has no message.
 
         Raises:
-            InvalidArgument: `title` cannot be a title, or the thread has no turn yet and was not branched off.
+            InvalidArgument: `title` is invalid, or the thread has no turn yet and is not a fork.
         """
         return await self._runner.parts.threads.rename(self.scope, title)
 
     async def pauses(self) -> tuple[Pause, ...]:
-        """The pauses of the thread's turn; empty where there are none.
+        """Return the pauses of the thread's turn; empty if there are none.
 
-        A pause whose `answered` is true has its answer. It stays in the list until a run takes the answer up, which a
-        process that was killed after the answer leaves to the next `resume()`.
+        A pause whose `answered` is true has its answer. It stays in the list until a run uses the answer. If the
+        process is killed after the answer, that is the next `resume()`.
         """
         return await self._runner.parts.threads.pauses(self.scope)
 
     async def cancel(self) -> bool:
-        """Cancel the thread's turn, in whatever process it runs or wherever it waits.
+        """Cancel the thread's turn, in whatever process it runs or while it waits.
 
         Returns:
             False if there is none to cancel.
@@ -376,32 +376,32 @@ class Thread:
         return await self._runner.cancel(self.scope)
 
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
-        """A page of the conversation, oldest first.
+        """Return a page of the conversation, oldest first.
 
         Args:
             before: A message's id; the page ends just before it. None is the newest page.
             limit: How many messages, 1 to 1000.
 
         Raises:
-            UnknownMessage: `before` is not one of this thread's.
+            UnknownMessage: The thread has no message `before`.
             InvalidArgument: `limit` is out of bounds.
         """
         return await self._runner.parts.engine.history(thread_key(self.scope), before=before, limit=limit)
 
     async def keep(self, message_id: str) -> None:
-        """Let the model see a message word for word, however long the thread becomes. Twice is as good as once.
+        """Let the model see a message word for word, however long the thread becomes. Repeating the call is harmless.
 
         Args:
-            message_id: Its id, as `history` gives it: of a message, an answer, a result or a schedule.
+            message_id: The id, from `history`, of a message, an answer, a result or a schedule.
 
         Raises:
-            UnknownMessage: It is not one of this thread's.
-            InvalidArgument: It is of another kind, or the thread keeps 100 messages already.
+            UnknownMessage: The thread has no such message.
+            InvalidArgument: The message is of another kind, or the thread already keeps 100 messages.
         """
         await keep(self._runner.parts, self.scope, message_id)
 
     async def unkeep(self, message_id: str) -> bool:
-        """Leave a message to the next summary again, as any other.
+        """Let the next summary cover a message again, like any other.
 
         Returns:
             False if it was not kept.
@@ -409,25 +409,25 @@ class Thread:
         return await unkeep(self._runner.parts, self.scope, message_id)
 
     async def kept(self) -> tuple[Message, ...]:
-        """The messages that are kept, oldest first."""
+        """Return the kept messages, oldest first."""
         return await kept(self._runner.parts, self.scope)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
-        """Make a thread that goes on from a message of this one. It costs one row, however long the past is.
+        """Create a thread that continues from a message of this one. It costs one row, however long the past is.
 
-        The role of this thread is not that of the new one.
+        The new thread does not take over the role of this thread.
 
         Args:
-            at: The message's id, as `history` gives it; None is the newest.
-            to: The new thread's id; None makes one of this one's and a number.
+            at: The message's id, from `history`; None is the newest.
+            to: The new thread's id; None makes one from this thread's id and a number.
 
         Returns:
             The new thread, for the same account and channel.
 
         Raises:
-            UnknownMessage: `at` is not one of this thread's.
-            InvalidArgument: The thread has no message yet, or `to` is no id.
-            NameTaken, ThreadBusy: There is a thread `to`, or somebody is beginning one.
+            UnknownMessage: The thread has no message `at`.
+            InvalidArgument: The thread has no message yet, or `to` is not a valid id.
+            NameTaken, ThreadBusy: The thread `to` exists, or another call is creating it.
         """
         return replace(self, scope=await self._runner.parts.branching.fork(self.scope, at=at, to=to))
 
@@ -440,23 +440,23 @@ class Thread:
         skill: Composed | None = None,
         model: TurnModel = None,
     ) -> Turn:
-        """Run a turn of this thread again, on a new thread that goes on from what stood before it.
+        """Run a turn of this thread again, on a new thread that continues from the messages before it.
 
         Args:
-            at: The message that the turn began with; None is the newest that a turn began with.
-            to: The new thread's id; None makes one of this one's and a number.
-            role: How to go about it. The role of the first time is stored nowhere; stored ones count as they are now.
-            skill: The skill again, where the turn ran one.
-            model: The model of this one turn; see `converse`. That of the first time does not count.
+            at: The message that the turn began with; None is the newest such message.
+            to: The new thread's id; None makes one from this thread's id and a number.
+            role: The role for this turn. The first run's call role is not stored; stored roles apply as they are now.
+            skill: The skill again, if the turn ran one.
+            model: The model of this one turn; see `converse`. The first run's model is not used.
 
         Returns:
             The turn; `turn.thread` is the new thread's id.
 
         Raises:
-            UnknownMessage: `at` is not one of this thread's.
-            InvalidArgument: No turn began with `at`, or `skill` is missing, of another shape, or does not belong there.
-            NameTaken, ThreadBusy: There is a thread `to`, or somebody is beginning one.
-            UnknownShape, UnknownWorker, ParamsInvalid: What a task needs is gone, or is declared otherwise.
+            UnknownMessage: The thread has no message `at`.
+            InvalidArgument: No turn began with `at`, or `skill` is missing, has another shape, or is not needed.
+            NameTaken, ThreadBusy: The thread `to` exists, or another call is creating it.
+            UnknownShape, UnknownWorker, ParamsInvalid: Something that a task needs is gone or is declared differently.
             HostError, OutputInvalid, TaskFailed, RoleSourceUnavailable: As for `converse` and `task`.
         """
         again = Replay(at, to, skill, turn_models(model))
@@ -472,7 +472,7 @@ class Thread:
         skill: Composed | None = None,
         model: TurnModel = None,
     ) -> TurnStream:
-        """As `replay`, as a stream of events: `async with thread.stream_replay(...) as stream`."""
+        """Like `replay`, as a stream of events: `async with thread.stream_replay(...) as stream`."""
         again = Replay(at, to, skill, turn_models(model))
         return self._runner.replay(self.scope, again, role, deltas=True)
 
@@ -485,24 +485,24 @@ class Thread:
         role: Role | None = None,
         model: TurnModel = None,
     ) -> Turn:
-        """Say a message of this thread otherwise and wait for the answer; the thread goes on from there.
+        """Edit a message of this thread, run the turn again and wait for the answer; the thread continues from there.
 
-        What came of the message as it was is kept as another thread. A turn that was cut off or failed is let go of.
+        The original messages stay available as another thread. A turn that was interrupted or failed is abandoned.
 
         Args:
-            text: What the person says instead. What else the message carries stays.
-            at: The message's id, of kind `message` and this account's own; None is the newest of kind `message`.
-            keep_as: The id of the thread that keeps it; None makes one of this one's and a number.
-            role: How to go about this one turn.
+            text: The new text. The rest of the message stays the same.
+            at: The id of one of this account's messages, of kind `message`; None is the newest of kind `message`.
+            keep_as: The id of the thread that keeps the original; None makes one from this thread's id and a number.
+            role: The role for this one turn.
             model: The model of this one turn; see `converse`.
 
         Returns:
-            The turn, with the answer in `text`; `turn.kept_as` is the id of the thread that keeps what was.
+            The turn, with the answer in `text`; `turn.kept_as` is the id of the thread that keeps the original.
 
         Raises:
-            UnknownMessage: `at` is not one of this thread's.
-            InvalidArgument: The message is of another kind or account, there is none, or `text` is empty or no text.
-            NameTaken: There is a thread `keep_as`.
+            UnknownMessage: The thread has no message `at`.
+            InvalidArgument: The message is of another kind or account, none exists, or `text` is empty or no string.
+            NameTaken: The thread `keep_as` exists.
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
@@ -519,26 +519,26 @@ class Thread:
         role: Role | None = None,
         model: TurnModel = None,
     ) -> TurnStream:
-        """As `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
+        """Like `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
         return self._runner.stream(self._said(text, model), role, edit=Edit(at, keep_as))
 
     def _mode(self, request: TurnRequest, given: Unattended) -> TurnRequest:
-        """The same turn with what it does where a person would be asked."""
+        """Return the request with what the turn does if a person would be asked."""
         setting = self._runner.parts.unattended
         return replace(request, unattended=check_unattended(given, setting, scheduled=request.kind == "schedule"))
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body of what a person says or asks for, with how they are called."""
+        """Add the speaker's display name to the body of a message or task."""
         return dict(body) if self.name is None else {**body, "name": self.name}
 
     def _said(self, text: str, model: TurnModel) -> TurnRequest:
-        """What a person says.
+        """Build the request for a person's message.
 
         Raises:
-            InvalidArgument: It is empty, or no text, or `model` names no model.
+            InvalidArgument: `text` is not a non-empty string, or `model` does not name a model.
         """
         if not is_text(text):
-            raise InvalidArgument("the message is empty or not a text", remedy="say something that UTF-8 can hold")
+            raise InvalidArgument("`text` must be a non-empty string that UTF-8 can encode", remedy="send another text")
         return TurnRequest("message", self.scope, self._named({"text": text}), model=turn_models(model))
 
     def _task(
@@ -563,7 +563,7 @@ class Thread:
     def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         if not isinstance(skill, Composed):
             raise InvalidArgument(
-                f"a skill of type {type(skill).__name__} was given",
+                f"`skill` must be a Composed, got a {type(skill).__name__}",
                 remedy="pass Composed(prompt, shape=..., params=...)",
             )
         check_skills(self._runner.parts.profile)
@@ -574,7 +574,7 @@ class Thread:
     def _scheduled(self, trigger: Trigger, model: TurnModel) -> TurnRequest:
         if not isinstance(trigger, Trigger):
             raise InvalidArgument(
-                f"a trigger of type {type(trigger).__name__} was given",
+                f"`trigger` must be a Trigger, got a {type(trigger).__name__}",
                 remedy="pass Trigger(schedule=..., fired_at=..., payload=...)",
             )
         body = {
@@ -587,7 +587,7 @@ class Thread:
 
 def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:
     if isinstance(attachments, str | bytes) or not isinstance(attachments, Sequence):
-        raise InvalidArgument("attachments is no list", remedy="give attachments=[...]")
+        raise InvalidArgument("`attachments` must be a list", remedy="pass attachments=[...]")
     check_count(attachments)
     for source in attachments:
         check_source(source)
@@ -601,7 +601,7 @@ def _resumption(
         raise InvalidArgument(f"on_role_change {on_role_change!r} is unknown", remedy="use 'fail', 'refresh' or 'pin'")
     if skill is not None and not isinstance(skill, Composed):
         raise InvalidArgument(
-            f"a skill of type {type(skill).__name__} was given",
+            f"`skill` must be a Composed, got a {type(skill).__name__}",
             remedy="pass the Composed(...) that the turn began with",
         )
     if role is not None and role is not UNSET:

@@ -1,4 +1,4 @@
-"""`thread.role`: the thread's own role, for as long as the process holds it (R10)."""
+"""`thread.role`: the thread's own role, which this process holds in memory (R10)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .runtime import TurnRunner
 
 @dataclass(frozen=True, slots=True)
 class ThreadRole:
-    """Sets and clears the role of one thread. It is held in memory alone; the conversation keeps that it changed.
+    """Sets and clears the role of one thread. Only memory holds it; the conversation records that it changed.
 
     Attributes:
         scope: Workspace, account, channel and thread.
@@ -22,21 +22,21 @@ class ThreadRole:
     scope: Scope
 
     def set(self, role: Role, *, ttl: float | None = None) -> None:
-        """Set or replace it; it counts from the next turn on, over a thread source of the embedder's.
+        """Set or replace the role. It applies from the next turn on and overrides the embedder's thread source.
 
         Args:
-            role: How to go about the turns of this thread.
-            ttl: Seconds after which it ends; None is the setting `thread_role_ttl`.
+            role: The role for the turns of this thread.
+            ttl: Seconds after which it expires; None is the setting `thread_role_ttl`.
 
         Raises:
-            RoleInvalid, RoleTooLong, InvalidArgument: It is no role, too long, or `ttl` is no time.
+            RoleInvalid, RoleTooLong, InvalidArgument: `role` is invalid or too long, or `ttl` is invalid.
             AgentClosed: The agent is not open.
         """
         parts = self._runner.parts
         parts.resolver.threads.set(self._thread, check_role(role), parts.thread_role_ttl if ttl is None else ttl)
 
     def get(self) -> Role | None:
-        """The role that counts for the thread's next turn, where this process has set one.
+        """Return the role that applies to the thread's next turn, if this process has set one.
 
         Raises:
             AgentClosed: The agent is not open.
@@ -44,7 +44,7 @@ class ThreadRole:
         return self._runner.parts.resolver.threads.get(self.scope)
 
     def clear(self) -> bool:
-        """Take it away; True if there was one.
+        """Remove the role; returns True if there was one.
 
         Raises:
             AgentClosed: The agent is not open.

@@ -1,4 +1,4 @@
-"""Turns as values: what a surface takes beside text, and what it gives."""
+"""The values that surfaces take besides text, and the turn that they return."""
 
 from __future__ import annotations
 
@@ -16,42 +16,41 @@ from ..core.pauses import Pause
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnUsage(ModelUsage):
-    """What all model calls of a turn used so far, those before a pause and those of its workers too.
+    """The usage of all model calls of a turn so far, including those before a pause and those of its workers.
 
     Attributes:
-        models: The same of each model, by its name.
+        models: The usage of each model, by its name.
     """
 
     models: Mapping[str, ModelUsage] = field(default_factory=dict)
 
     @classmethod
     def of(cls, models: Mapping[str, ModelUsage]) -> Self:
-        """The sum over models.
+        """Return the sum over models.
 
         Args:
-            models: What each used, by its name.
+            models: The usage of each model, by its name.
         """
         return cls(**asdict(sum(models.values(), ModelUsage())), models=dict(models))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """One turn as this run left it.
+    """The state of one turn after this run.
 
     Attributes:
-        id: Its id, which every event of it carries.
-        thread: The id of the thread it ran on; a replay makes a new one.
-        kept_as: The id of the thread that keeps what an edit said otherwise; empty where nothing was edited.
-        status: `done`, `cancelled` where somebody ended it, `paused` where it waits for a person, `stopped` where it
-            was to stop and can go on later. A start that is repeated under its key may also find it `abandoned`: it was
-            cut off, and new input on its thread let go of it. A turn that fails raises instead, and the error carries
-            the id.
-        text: The answer; where there is a `result`, that as JSON.
+        id: Its id, which all its events carry.
+        thread: The id of the thread it ran on; a replay creates a new one.
+        kept_as: The id of the thread that keeps the messages from before an edit; empty if nothing was edited.
+        status: `done`; `cancelled`; `paused` if it waits for a person; `stopped` if the process was shut down and the
+            turn can be resumed. A repeated start with its key can also find it `abandoned`: the turn was interrupted,
+            and new input on its thread replaced it. A turn that fails raises instead, and the error carries the id.
+        text: The answer; if there is a `result`, that as JSON.
         result: The typed result of a task or a skill, or the answer as the type that `output=` asked for.
         role_tiers: The tiers that were active, lowest precedence first.
-        skipped_tiers: The tiers that were left out because their source was down.
-        usage: What its model calls used so far.
-        pauses: What waits for a person; `thread.resume()` takes the answers.
+        skipped_tiers: The tiers that were skipped because their source was down.
+        usage: The usage of its model calls so far.
+        pauses: The open pauses; `thread.resume()` takes the answers.
     """
 
     id: str
@@ -66,7 +65,7 @@ class Turn:
     pauses: tuple[Pause, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The turn as JSON, with the fields that the command line and the sidecar give."""
+        """Return the turn as JSON, with the fields that the command line and the sidecar use."""
         return {
             "id": self.id,
             "thread": self.thread,
@@ -82,15 +81,15 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trigger:
-    """Why a scheduled run runs (T7).
+    """The reason for a scheduled run (T7).
 
     Attributes:
         schedule: The schedule's id.
         fired_at: When it fired; aware.
-        payload: What it brings along, as JSON.
+        payload: The schedule's data, as JSON.
 
     Raises:
-        InvalidArgument: A field does not fit; the text names it.
+        InvalidArgument: A field is invalid; the text names it.
     """
 
     schedule: str
@@ -101,7 +100,7 @@ class Trigger:
         check_id("schedule", self.schedule)
         if not isinstance(self.fired_at, datetime) or self.fired_at.tzinfo is None:
             raise InvalidArgument(
-                f"fired_at of the schedule {self.schedule!r} has no time zone", remedy="give an aware datetime"
+                f"`fired_at` of the schedule {self.schedule!r} must have a time zone", remedy="pass an aware datetime"
             )
         problem = None
         try:
@@ -110,6 +109,6 @@ class Trigger:
             problem = type(error).__name__
         if problem:
             raise InvalidArgument(
-                f"the payload of the schedule {self.schedule!r} is not JSON ({problem})",
-                remedy="give a mapping of JSON values",
+                f"the payload of the schedule {self.schedule!r} must be JSON ({problem})",
+                remedy="pass a mapping of JSON values",
             )

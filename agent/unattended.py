@@ -1,4 +1,4 @@
-"""Turns that nobody watches: what becomes of their questions, and who is notified when they wait (T13)."""
+"""Turns that no person watches: how their questions are handled, and who is notified when they wait (T13)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check_unattended(given: object, setting: UnattendedMode, *, scheduled: bool 
         scheduled: Whether a schedule began the turn, so that it is unattended unless the caller says otherwise.
 
     Raises:
-        InvalidArgument: It is none of the accepted values.
+        InvalidArgument: It is not one of the accepted values.
     """
     if given is True or (given is None and scheduled):
         return setting
@@ -73,7 +73,7 @@ class AccountEvents:
         self._readers: dict[asyncio.Queue[Event | None], tuple[str, str | None]] = {}
 
     def publish(self, scope: Scope, event: Event) -> None:
-        """Hand an event of a turn to the readers whom it concerns; other kinds than `PauseNotified` reach none."""
+        """Hand an event of a turn to the readers it concerns. Only `PauseNotified` events are handed on."""
         if not isinstance(event, PauseNotified):
             return
         for queue, (workspace, account) in self._readers.items():
@@ -108,7 +108,7 @@ def _put(queue: asyncio.Queue[Event | None], event: Event | None) -> None:
 
 
 async def notify(notifier: Notifier | None, pauses: Iterable[Pause], *, clock: Clock, on_error: OnError | None) -> None:
-    """Call a notifier once for each pause. What it raises, or that it takes too long, is logged and changes nothing."""
+    """Call a notifier once for each pause. If it raises or takes too long, that is logged and changes nothing."""
     if notifier is None:
         return
 

@@ -1,4 +1,4 @@
-"""What stands for an argument that was left out, where None means something else."""
+"""The value of an argument that was left out, for arguments that give None a meaning."""
 
 from __future__ import annotations
 

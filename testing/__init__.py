@@ -1,7 +1,7 @@
-"""Fakes and checks for people who build on the package: a scripted model, a clock that you move, a scan for roles.
+"""Fakes and checks for users of the package: a scripted model, a clock that you advance, a scan for roles.
 
-Importing this folder loads no model library; `ScriptedLM` does so when it is first touched. `docs/testing.md` shows
-how the parts are used.
+Importing this folder loads no model library; `ScriptedLM` does so on first access. `docs/testing.md` shows how to use
+the parts.
 """
 
 from __future__ import annotations

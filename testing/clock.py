@@ -1,4 +1,4 @@
-"""A clock that moves when a test says so. Fits `core.Clock`; asyncio's own time-outs do not go by it."""
+"""A clock that a test advances. It implements `core.Clock`; asyncio's own timeouts do not use it."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from itertools import count
 
 from ..core.errors import InvalidArgument
 
-# Rounds of the loop that woken code gets to run, and to sleep again, before the clock moves on.
+# Rounds of the event loop that woken code gets to run, and to sleep again, before the clock advances further.
 _SETTLE_ROUNDS = 20
 _DEFAULT_START = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class VirtualClock:
-    """Time that stands still between calls of `advance`. For one event loop."""
+    """A clock whose time changes only in `advance`. Use it in one event loop."""
 
     def __init__(self, start: datetime = _DEFAULT_START) -> None:
-        """Make a clock that shows `start`, an aware time; `monotonic` begins at 0.
+        """Create a clock that shows `start`, an aware time; `monotonic` begins at 0.
 
         Raises:
             InvalidArgument: `start` has no time zone.
         """
         if start.tzinfo is None:
-            raise InvalidArgument(f"start {start!r} has no time zone", remedy="give an aware datetime")
+            raise InvalidArgument(f"`start` must have a time zone, got {start!r}", remedy="pass an aware datetime")
         self._start = start.astimezone(UTC)
         self._passed = 0.0
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._numbers = count()
 
     def now(self) -> datetime:
-        """The time of day, aware, in UTC."""
+        """Return the time of day, aware, in UTC."""
         return self._start + timedelta(seconds=self._passed)
 
     def monotonic(self) -> float:
-        """Seconds since the clock was made."""
+        """Return the seconds since the clock was created."""
         return self._passed
 
     @property
     def sleepers(self) -> int:
-        """How many calls of `sleep` are waiting."""
+        """The number of calls of `sleep` that are waiting."""
         return sum(not future.done() for _, _, future in self._waiting)
 
     async def sleep(self, seconds: float) -> None:
-        """Return when the clock has been moved on by `seconds`; at once, after a switch of tasks, for 0 or less."""
+        """Return once the clock has advanced by `seconds`; for 0 or less return after one switch of tasks."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -53,13 +53,13 @@ class VirtualClock:
         await future
 
     async def advance(self, seconds: float) -> None:
-        """Move on by `seconds`, waking each sleeper at its time, in order, and letting it run before the next.
+        """Advance by `seconds`, waking each sleeper at its time, in order, and letting it run before the next.
 
         Raises:
             InvalidArgument: `seconds` is negative.
         """
         if seconds < 0:
-            raise InvalidArgument(f"seconds {seconds!r} is negative", remedy="a clock only moves forward")
+            raise InvalidArgument(f"`seconds` must not be negative, got {seconds!r}", remedy="pass 0 or more")
         end = self._passed + seconds
         await _settle()
         while self._waiting and self._waiting[0][0] <= end:

@@ -1,7 +1,7 @@
-"""Files as bytes, and SQLite files as values too, without touching what may be open in this process.
+"""Reads files as bytes, and SQLite files also as values, without affecting databases that this process has open.
 
-On POSIX, closing a file drops every lock that the process holds on it, those of SQLite's live connections included. So
-a child process makes copies, and only the copies are read here.
+On POSIX, closing a file drops all locks that the process holds on it, including those of SQLite's live connections. So
+a child process copies the files, and this process reads only the copies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ..core.errors import InvalidArgument, StorageUnavailable
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _COMPANIONS = ("-wal", "-shm", "-journal")
-# Reads a list of [source, target] and answers the list of errors: null, or the name of the error's type.
+# Reads a list of [source, target] and prints a list of errors: null, or the name of the error's type.
 _COPY = """
 import json, shutil, sys
 def copy(source, target):
@@ -37,7 +37,7 @@ json.dump([copy(*pair) for pair in json.load(sys.stdin)], sys.stdout)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One file: the name to report it under, and the copy to read. `database` is another, which SQLite may open."""
+    """One file: its name for the report, and the copy to read. `database` is another copy, which SQLite can open."""
 
     place: str
     copy: Path
@@ -45,10 +45,10 @@ class Snapshot:
 
 
 def listed(path: Path) -> list[Path]:
-    """Return every regular file under `path`, or the file `path` with what SQLite keeps beside it.
+    """Return every regular file under `path`, or the file `path` with SQLite's companion files.
 
     Raises:
-        InvalidArgument: There is nothing at `path`.
+        InvalidArgument: `path` does not exist.
     """
     if path.is_dir():
         found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
@@ -56,15 +56,15 @@ def listed(path: Path) -> list[Path]:
     if path.is_file():
         beside = (path.with_name(path.name + ending) for ending in _COMPANIONS)
         return [path, *(file for file in beside if file.is_file())]
-    raise InvalidArgument(f"there is no file or folder {str(path)!r}", remedy="give a path that exists")
+    raise InvalidArgument(f"the path {str(path)!r} does not exist", remedy="pass a path that exists")
 
 
 @contextlib.contextmanager
 def snapshots(path: Path) -> Generator[Iterator[Snapshot], None, None]:
-    """Give a copy of every file under `path` that is still there when its turn comes. The copies go at the end.
+    """Yield copies of the files under `path`, except those deleted meanwhile. The copies are deleted at the end.
 
     Raises:
-        InvalidArgument: There is nothing at `path`.
+        InvalidArgument: `path` does not exist.
         StorageUnavailable: A file cannot be read.
     """
     files = listed(path)
@@ -82,10 +82,10 @@ def snapshots(path: Path) -> Generator[Iterator[Snapshot], None, None]:
 
 
 def rows(database: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield every value of every table of a SQLite file that nobody else has open, with its place.
+    """Yield every value of every table of a SQLite file that no other program has open, with its place.
 
     Raises:
-        sqlite3.Error: It is no database, or a torn one.
+        sqlite3.Error: The file is not a database, or is damaged.
     """
     with closing(sqlite3.connect(database)) as connection:
         connection.text_factory = bytes
@@ -100,7 +100,7 @@ def _values(connection: sqlite3.Connection, table: str) -> Iterator[tuple[str, b
     try:
         cursor = connection.execute(f'SELECT * FROM "{quoted}"')
     except sqlite3.OperationalError as error:
-        if "no such module" in str(error):  # a virtual table of an extension; its data lies in ordinary tables
+        if "no such module" in str(error):  # a virtual table of an extension; its data is in ordinary tables
             return
         raise
     columns = [column[0] for column in cursor.description]
@@ -120,7 +120,7 @@ def _copy(sources: Sequence[Path], targets: Sequence[Path]) -> list[str | None]:
     if done.returncode:
         raise StorageUnavailable(
             f"the files could not be copied for the scan (exit code {done.returncode})",
-            remedy="look at the free space of the folder for temporary files",
+            remedy="check the free space of the folder for temporary files",
         )
     errors: list[str | None] = json.loads(done.stdout)
     return errors
@@ -129,9 +129,9 @@ def _copy(sources: Sequence[Path], targets: Sequence[Path]) -> list[str | None]:
 def _there(source: Path, error: str | None) -> bool:
     if error is None:
         return True
-    if error == FileNotFoundError.__name__:  # gone since it was listed, as a WAL goes with its last connection
+    if error == FileNotFoundError.__name__:  # deleted since it was listed, as a WAL is with its last connection
         return False
-    raise StorageUnavailable(f"file {str(source)!r} cannot be read ({error})", remedy="give the scan leave to read it")
+    raise StorageUnavailable(f"file {str(source)!r} cannot be read ({error})", remedy="make it readable for the scan")
 
 
 def _name(path: Path, source: Path) -> str:
@@ -142,7 +142,7 @@ def _database(source: Path, copy: Path, present: dict[Path, Path]) -> Path | Non
     with copy.open("rb") as file:
         if file.read(len(_SQLITE_MAGIC)) != _SQLITE_MAGIC:
             return None
-    # SQLite changes what it opens (it replays a WAL), so the copies that are scanned as bytes are not the ones it gets.
+    # SQLite changes files that it opens (it replays a WAL), so it gets its own copies.
     database = copy.with_name(f"{copy.name}.db")
     shutil.copyfile(copy, database)
     for ending in ("-wal", "-journal"):

@@ -1,8 +1,8 @@
-"""Find any long enough run of a canary in bytes, fast. Knows no files and no objects; `needles` knows the encodings.
+"""Finds any long enough run of a canary in bytes, fast. It knows no files or objects; `needles` knows the encodings.
 
-A run of `need` characters has at least `need` bytes in every encoding. So with grams of g bytes only every
-`need - g + 1`th place of the data is looked at: whatever run there is, the gram at one of these places lies inside it,
-and is found among all grams of all needles. A hit is then measured exactly.
+A run of `need` characters has at least `need` bytes in every encoding. So with grams of g bytes it is enough to look at
+every `need - g + 1`th position of the data: any run contains the gram at one of these positions, and the index of all
+needles' grams has it. A hit is then measured exactly.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from ..core.errors import InvalidArgument
 from .needles import LONGEST_CHARACTER, Needle, needles
 
 SHORTEST_CANARY = 4
-# A chunk of a long text must begin this many bytes before the end of the one before it: more than any run that counts,
-# in its longest encoding.
+# A chunk of a long text must begin this many bytes before the end of the previous one: more than any relevant run in
+# its longest encoding.
 OVERLAP = LONGEST_CHARACTER * ECHO_RUN + 32
 
 _SHORTEST_GRAM = 8
-# Below this a place would have to be looked at every few bytes, and a plain search for each whole needle is faster.
+# Shorter runs would need a look-up every few bytes, and a plain search for each complete needle is faster.
 _SHORTEST_SAMPLED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A run that counts: the needle, how many characters, and where in the data it begins."""
+    """A relevant run: the needle, how many characters, and where in the data it begins."""
 
     needle: Needle
     length: int
@@ -40,16 +40,16 @@ class Matcher:
         """Prepare the search.
 
         Raises:
-            InvalidArgument: There is no canary, or one has fewer than 4 characters or is no text.
+            InvalidArgument: `canaries` is empty, or one is not a string of at least 4 characters.
         """
         if not canaries:
-            raise InvalidArgument("there is no canary", remedy="give the texts to look for")
+            raise InvalidArgument("`canaries` must not be empty", remedy="pass the texts to look for")
         groups: dict[int, list[Needle]] = {}
         for number, canary in enumerate(canaries):
             if not isinstance(canary, str) or len(canary) < SHORTEST_CANARY:
                 raise InvalidArgument(
-                    f"canary {number} is no text of {SHORTEST_CANARY} characters or more",
-                    remedy="give a longer one; shorter ones are found everywhere by chance",
+                    f"canary {number} must be a string of {SHORTEST_CANARY} characters or more",
+                    remedy="pass a longer one; shorter ones are found everywhere by chance",
                 )
             need = min(len(canary), ECHO_RUN)
             groups.setdefault(need, []).extend(needles(canary, number, need))
@@ -59,7 +59,7 @@ class Matcher:
         ]
 
     def search(self, data: bytes, known: set[tuple[int, str]]) -> Iterator[Hit]:
-        """Yield runs in `data`, one for each canary and encoding that `known` has not; `known` then has it."""
+        """Yield runs in `data`, one for each canary and encoding that is not in `known`, and add these to `known`."""
         for search in self._searches:
             for at, own, needle in search.candidates(data):
                 key = (needle.canary, needle.encoding)
@@ -72,10 +72,10 @@ class Matcher:
 
 
 class _Sampled:
-    """Looks up the bytes at every so manyth place."""
+    """Looks up the bytes at every nth position."""
 
     def __init__(self, need: int, group: list[Needle]) -> None:
-        # Long grams seldom match by chance, short ones allow long steps.
+        # Long grams seldom match by chance; short ones allow long steps.
         self._gram = max(_SHORTEST_GRAM, need // 2)
         self._step = need - self._gram + 1
         holders: dict[bytes, tuple[int, ...]] = {}
@@ -103,7 +103,7 @@ class _Sampled:
 
 
 class _Whole:
-    """Searches for each needle as a whole."""
+    """Searches for each complete needle."""
 
     def __init__(self, group: list[Needle]) -> None:
         self._group = group

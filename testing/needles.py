@@ -1,7 +1,7 @@
-"""How a text can be written down: every encoding the scan looks for, and how much of the text a match stands for.
+"""The ways to write a text: every encoding that the scan looks for, and how many characters a match covers.
 
-A needle is one canary in one encoding. `matcher` finds where a few bytes of a needle stand; the needle itself then
-says exactly how many whole characters of the canary stand there in a row.
+A needle is one canary in one encoding. `matcher` finds a few bytes of a needle; the needle itself then measures exactly
+how many complete characters of the canary occur there in a row.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class Needle:
     """One canary in one encoding.
 
     Attributes:
-        canary: Its number.
+        canary: The canary's number.
         encoding: The encoding's name.
         data: The encoded text.
-        bounds: Where in `data` each character begins, and the end of the last.
+        bounds: The position in `data` where each character begins, and the end of the last.
         need: How many characters in a row are a finding.
     """
 
@@ -38,14 +38,14 @@ class Needle:
     need: int
 
     def certain(self) -> range:
-        """The part of `data` that is the same wherever the text stands."""
+        """The part of `data` that does not depend on the surrounding text."""
         return range(len(self.data))
 
     def run(self, text: bytes, at: int, own: int) -> tuple[int, int]:
-        """Grow the match of `text[at]` with `data[own]` to both sides.
+        """Extend the match of `text[at]` with `data[own]` to both sides.
 
         Returns:
-            Where in `text` the match begins, and how many whole characters of the canary it holds.
+            The position in `text` where the match begins, and how many complete characters of the canary it has.
         """
         left, right = _grow(text, at, self.data, own)
         return at - left, _whole(self.bounds, own - left, own + right)
@@ -55,7 +55,7 @@ class Needle:
 class Base64Needle(Needle):
     """A canary in base64, `pad` bytes after a multiple of three. `bounds` count bytes of the canary, not of `data`.
 
-    A digit holds six bits, so the first and last digits of a run share their bits with what stands around it.
+    A digit holds six bits, so the first and last digits of a run share their bits with the surrounding text.
     """
 
     pad: int
@@ -76,7 +76,7 @@ class Base64Needle(Needle):
         return at - left, _whole(self.bounds, -(-first // 8) - self.pad, end // 8 - self.pad)
 
     def _differing(self, text: bytes, at: int, own: int) -> int | None:
-        """The bits in which two digits differ; None where there is no digit."""
+        """Return the bits in which two digits differ; None if one of them is not a digit."""
         if not (0 <= at < len(text) and 0 <= own < len(self.data)):
             return None
         there = _VALUES.get(text[at])
@@ -84,7 +84,7 @@ class Base64Needle(Needle):
 
 
 def needles(canary: str, number: int, need: int) -> list[Needle]:
-    """Return `canary` in every encoding, each different one once."""
+    """Return `canary` in every encoding, without duplicates."""
     found: dict[bytes, Needle] = {}
     for encoding, encode in _ENCODERS:
         data, bounds = _encode(canary, encode)
@@ -119,12 +119,12 @@ def _repr(text: str) -> str:
 
 
 def _repr_of_both(text: str) -> str:
-    """As a `repr` writes a text that has quotes of both kinds, which JSON has as soon as the text has single ones."""
+    """Like `repr` of a text with both kinds of quotes, which JSON is as soon as it contains single quotes."""
     return "".join("\\'" if each == "'" else _repr(each) for each in text)
 
 
 def _chain(*steps: Callable[[str], str]) -> Callable[[str], bytes]:
-    """One encoding inside of the next; all of them go by characters, so the places of each stay known."""
+    """Apply encodings one after the other. All work on single characters, so the positions of each remain known."""
 
     def encode(character: str) -> bytes:
         for step in steps:
@@ -135,7 +135,7 @@ def _chain(*steps: Callable[[str], str]) -> Callable[[str], bytes]:
 
 
 def _nested_json() -> Iterator[Callable[[str], bytes]]:
-    """JSON up to `JSON_DEPTH` deep. Behind the first step with ASCII escapes there is nothing left to escape so."""
+    """JSON up to `JSON_DEPTH` deep. After the first step with ASCII escapes nothing is left to escape like that."""
     for depth in range(1, JSON_DEPTH + 1):
         yield _chain(*[_json] * depth)
         for first in (_json_ascii, _json_ascii_upper):
@@ -144,10 +144,10 @@ def _nested_json() -> Iterator[Callable[[str], bytes]]:
 
 
 JSON_DEPTH = 3
-"""JSON is found in JSON in JSON."""
+"""How deeply nested JSON is found."""
 
 LONGEST_CHARACTER = 18
-"""Bytes of a character that is none of the basic plane, in JSON that deep."""
+"""The bytes of a character outside the basic plane, in JSON of that depth."""
 
 _ENCODERS: tuple[tuple[str, Callable[[str], bytes]], ...] = (
     ("utf-8", _utf8),
@@ -169,7 +169,7 @@ def _encode(text: str, encode: Callable[[str], bytes]) -> tuple[bytes, tuple[int
 
 
 def _grow(text: bytes, at: int, data: bytes, own: int) -> tuple[int, int]:
-    """How many bytes agree before `at` and `own`, and from there on."""
+    """Return how many bytes agree before `at` and `own`, and from there on."""
     left = _agreeing(zip(_down(text, at), _down(data, own), strict=False))
     right = _agreeing(zip(_up(text, at), _up(data, own), strict=False))
     return left, right
@@ -193,5 +193,5 @@ def _up(data: bytes, start: int) -> Iterator[int]:
 
 
 def _whole(bounds: tuple[int, ...], start: int, end: int) -> int:
-    """How many characters lie between `start` and `end` with all their bytes."""
+    """Return how many characters lie completely between `start` and `end`."""
     return max(0, bisect_right(bounds, end) - 1 - bisect_left(bounds, start))

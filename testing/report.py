@@ -1,4 +1,4 @@
-"""What a scan for roles gives back. No text of a role stands in any of it."""
+"""The result of a scan for roles. It never contains the text of a role."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Finding:
 
     Attributes:
         place: File, `file: table.column, row`, or path into an object.
-        encoding: How the text was written: `utf-8`, `json`, `repr`, `utf-16-le`, `utf-16-be`, `base64`, `hex`.
-        canary: Which canary it is, counted from 0.
-        length: How many characters of the canary stand there in a row.
+        encoding: The encoding of the text: `utf-8`, `json`, `repr`, `utf-16-le`, `utf-16-be`, `base64`, `hex`.
+        canary: The number of the canary, counted from 0.
+        length: How many characters of the canary occur there in a row.
         offset: Where the run begins, in bytes from the start of the place.
     """
 
@@ -31,12 +31,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanReport:
-    """What a scan looked through, and what it found.
+    """The extent of a scan, and its findings.
 
     Attributes:
-        bytes_scanned: Bytes of all files, database values and texts together.
-        places: How many files, database values and texts they were.
-        findings: What was found, at most one for each place, canary and encoding.
+        bytes_scanned: Total bytes of all files, database values and texts.
+        places: The number of files, database values and texts.
+        findings: The findings, at most one for each place, canary and encoding.
         raw_only: SQLite files that could not be opened as databases, so that only their bytes were searched.
     """
 
@@ -47,10 +47,10 @@ class ScanReport:
 
 
 class RoleLeak(AssertionError):
-    """Text of a role stands where none may (R7).
+    """Text of a role was found where none is allowed (R7).
 
     Attributes:
-        report: The whole report.
+        report: The full report.
     """
 
     def __init__(self, report: ScanReport) -> None:

@@ -1,7 +1,7 @@
-"""The scan for roles (R7): nothing that the package wrote, kept or said may hold 40 characters of a role in a row.
+"""The scan for roles (R7): nothing that the package wrote, kept or said can contain 40 characters of a role in a row.
 
-`files` and `walk` say where text can be, `_matcher` says whether a role's stands there. White space and case are
-compared as they are; compressed and encrypted data are not looked into.
+`files` and `walk` find the texts, `matcher` decides whether a role occurs in them. White space and case are compared
+as they are; compressed and encrypted data are not searched.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ def assert_no_role_leak(
     skip: type | tuple[type, ...] = (),
     frame_locals: bool = False,
 ) -> ScanReport:
-    """Check that no text of a role stands in files, databases, objects or captured logs (R7).
+    """Check that no text of a role occurs in files, databases, objects or captured logs (R7).
 
     Args:
         paths_or_objects: One thing or a list of things: a `Path` is a file or a folder to read (with the databases in
-            it), everything else an object to walk through. A text is a text, not a path.
-        canaries: The roles' contents, or one of them. Of a long one any 40 characters in a row are a finding, a
-            shorter one (4 characters at least) is searched as a whole.
-        skip: Types of objects that may hold a role, such as `Role` itself.
-        frame_locals: Whether to look at the local variables of tracebacks and suspended coroutines too.
+            it), everything else an object to walk through. A string is a text, not a path.
+        canaries: The roles' contents, or one of them. In a long one any 40 characters in a row are a finding; a
+            shorter one (at least 4 characters) is searched for in full.
+        skip: Types of objects that can hold a role, such as `Role` itself.
+        frame_locals: Whether to search the local variables of tracebacks and suspended coroutines too.
 
     Returns:
-        What was looked through.
+        The extent of the scan.
 
     Raises:
-        RoleLeak: Something was found; it names each place, never the text.
+        RoleLeak: Something was found; the error names each place, never the text.
         InvalidArgument: A path does not exist, or a canary cannot be searched for.
         StorageUnavailable: A file cannot be read.
     """
@@ -58,7 +58,7 @@ def scan_for_roles(
     skip: type | tuple[type, ...] = (),
     frame_locals: bool = False,
 ) -> ScanReport:
-    """Search as `assert_no_role_leak` does and return the report, whatever was found.
+    """Search as `assert_no_role_leak` does, and return the report whatever was found.
 
     Raises:
         InvalidArgument: A path does not exist, or a canary cannot be searched for.
@@ -79,7 +79,7 @@ def scan_for_roles(
 
 
 class _Search:
-    """What has been looked through so far."""
+    """The state of a scan."""
 
     def __init__(self, matcher: Matcher) -> None:
         self._matcher = matcher
@@ -138,7 +138,7 @@ class _Search:
         self._bytes += end
 
     def _shown(self, place: str) -> str:
-        """The name of a place; keys, files and tables may be named after a role."""
+        """Return the name of a place for the report; keys, files and tables can have a role in their names."""
         if any(self._matcher.search(place.encode("utf-8", "surrogatepass"), set())):
             return f"(a place of {len(place)} characters, whose name holds a role)"
         return place

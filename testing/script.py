@@ -1,4 +1,4 @@
-"""What a scripted model was asked and what it answers next. Knows no model library; `scripted` is its face to dspy."""
+"""The calls of a scripted model and its next replies. Needs no model library; `scripted` adapts it to dspy."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class ScriptedCall:
     """One request that reached the scripted model. Its repr shows no text, so that a failing test prints no role.
 
     Attributes:
-        index: Which call of this model it is, from 1.
-        system: The system message, or the empty text.
+        index: The number of the call, from 1.
+        system: The system message, or an empty string.
         messages: All other messages in order, as pairs of speaker (`"user"`, `"assistant"`) and text.
         media: All images and documents in order, as pairs of kind (`"image"`, `"document"`) and address or data URI.
-        tools: The names of the tools that were offered by the service's own means, beside the messages.
-        may_call: Whether the model may use them; at the last step it must answer.
+        tools: The names of the tools that were offered by the service's own means, apart from the messages.
+        may_call: Whether the model can use them; at the last step it must answer.
     """
 
     index: int
@@ -40,12 +40,12 @@ class ScriptedCall:
     tools: tuple[str, ...] = ()
     may_call: bool = False
 
-    # Tells the scan for roles that this object is the fake's own record.
+    # Marks this object for the scan for roles as the fake's own record.
     _holds_prompts = True
 
     @property
     def text(self) -> str:
-        """Everything that the model was sent, as one text."""
+        """Everything that the model was sent, as one string."""
         return "\n\n".join((self.system, *(text for _, text in self.messages)))
 
     @property
@@ -55,14 +55,14 @@ class ScriptedCall:
 
     @property
     def fields(self) -> dict[str, str]:
-        """The input fields in those messages: what stands under each `[[ ## name ## ]]` line."""
+        """The input fields in those messages: the text after each `[[ ## name ## ]]` line."""
         return {name: value for text in self._since for name, value in _sections(text).items()}
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """What came of the calls that the model asked for since the last answer, and notes on what it gave, in order.
+        """The results of the calls that the model asked for since the last answer, and notes on its outputs, in order.
 
-        Each is the result of one call as the model reads it, whether in words or by its service's own means.
+        Each result is shown as the model reads it, whether in words or by its service's own means.
         """
         return tuple(
             text for speaker, text in self._turn if speaker == "tool" or (speaker == "user" and _is_note(text))
@@ -74,11 +74,11 @@ class ScriptedCall:
 
     @property
     def _turn(self) -> list[tuple[str, str]]:
-        """The messages since the last answer; of what stands before the first message of a turn the notes are left."""
+        """The messages since the last answer, without notes that come before the turn's first message."""
         found: list[tuple[str, str]] = []
         following = ""
         for speaker, text in reversed(self.messages):
-            # An assistant message before the results of its calls is a step on the way to an answer.
+            # An assistant message before the results of its calls is a step, not an answer.
             if speaker == "assistant" and following != "tool":
                 break
             following = speaker
@@ -88,7 +88,7 @@ class ScriptedCall:
 
     @property
     def role(self) -> str | None:
-        """The `role` field, or None where the prompt has none."""
+        """The `role` field, or None if the prompt has none."""
         return self.fields.get("role")
 
 
@@ -113,7 +113,7 @@ def _sections(message: str) -> dict[str, str]:
 
 
 def render(outcome: str | Mapping[str, Any], form: Format) -> str:
-    """Return the completion text for `outcome`: a text as it is, fields in the form that the adapter reads."""
+    """Return the completion text for `outcome`: a string as it is, fields in the form that the adapter reads."""
     if isinstance(outcome, str):
         return outcome
     if form == "json":
@@ -130,7 +130,7 @@ def pieces(text: str, size: int | None) -> Iterator[str]:
 
 
 class Script:
-    """The replies and the record of calls, shared by every copy of one scripted model. Safe to use from threads."""
+    """The replies and the record of calls, shared by all copies of one scripted model. It is thread-safe."""
 
     _holds_prompts = True
 
@@ -150,7 +150,7 @@ class Script:
 
     @property
     def size(self) -> int | None:
-        """How many replies were given; None for a function that never runs out."""
+        """The number of replies; None for a function, which never runs out."""
         return None if self._answer else len(self._replies)
 
     def take(
@@ -162,7 +162,7 @@ class Script:
         *,
         may_call: bool = False,
     ) -> tuple[ScriptedCall, Reply | None]:
-        """Record a call and return it with its reply; None when the replies have run out."""
+        """Record a call and return it with its reply; None if the replies have run out."""
         with self._lock:
             call = ScriptedCall(
                 index=len(self.calls) + 1,

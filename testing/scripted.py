@@ -1,6 +1,6 @@
-"""A real `dspy.LM` that says what a test told it to. The script itself is in `_script`; here is what dspy asks for.
+"""A real `dspy.LM` that answers as a test scripted it. `script` holds the script; this module is its interface to dspy.
 
-It streams, can be cancelled and fails as a service would. It is no stand-in for a model's judgement.
+It streams, can be cancelled and fails like a service. It cannot replace a model's judgement.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ class ScriptedLM(dspy.LM):
 
     A reply is one of:
 
-    * a text: the raw completion;
-    * a mapping of output fields, rendered as the chat (or JSON) adapter expects it, values that are not text as JSON;
+    * a string: the raw completion;
+    * a mapping of output fields, rendered as the chat (or JSON) adapter expects it, values other than strings as JSON;
     * an exception or exception class, raised as the engine's failure: dspy turns errors of `dspy.lm15` into its own
       `LM...Error`, and anything else into `LMUnexpectedError`;
-    * an awaitable that gives one of these, which holds the call open until it is done;
-    * an async iterator of texts, streamed piece by piece as it yields;
+    * an awaitable that gives one of these, which keeps the call open until it is done;
+    * an async iterator of strings, streamed piece by piece as it yields;
     * a function of the `ScriptedCall`, sync or async, that returns any of these.
 
     Example:
@@ -72,41 +72,45 @@ class ScriptedLM(dspy.LM):
         form: Format = "chat",
         on_call: Callable[[ScriptedCall], None] | None = None,
     ) -> None:
-        """Make a model.
+        """Create a model.
 
         Args:
             replies: Consumed in order, or one function that answers every call (for concurrent calls, whose order
                 is not fixed).
             delay: Seconds before the first token of each reply.
-            chunk: Characters in one streamed piece; whole words by default.
+            chunk: Characters in one streamed piece; the default is one word in each piece.
             model: The name that the model reports.
-            form: Which adapter a mapping is rendered for, `"chat"` or `"json"`. A `"native"` one takes tools by its
-                service's own means: where it is offered tools, the `calls` of a mapping are tool calls, and the one
-                other field is its text. Else it is as `"chat"`.
+            form: The adapter that a mapping is rendered for, `"chat"` or `"json"`. A `"native"` model takes tools by
+                its service's own means: if it is offered tools, the `calls` of a mapping are tool calls, and the one
+                other field is its text. Otherwise it is like `"chat"`.
             on_call: Called with each `ScriptedCall` before it is answered.
 
         Raises:
             InvalidArgument: `replies` is one text or mapping, `form` is unknown, or `chunk` is below 1.
         """
         if isinstance(replies, str | bytes | Mapping):
-            raise InvalidArgument("replies is a single reply", remedy="give a list of replies, or a function")
+            raise InvalidArgument(
+                "`replies` must be a list or a function", remedy="pass a list of replies, or a function"
+            )
         if form not in get_args(Format):
             raise InvalidArgument(f"form {form!r} is unknown", remedy="use 'chat', 'json' or 'native'")
         if chunk is not None and chunk < 1:
-            raise InvalidArgument(f"chunk {chunk!r} is below 1", remedy="give 1 or more, or None for words")
+            raise InvalidArgument(
+                f"`chunk` must be at least 1, got {chunk!r}", remedy="pass 1 or more, or None for words"
+            )
         self._script = Script(replies, on_call)
         engine = _Engine(self._script, delay=delay, chunk=chunk, form=form)
         super().__init__(model, engine=engine, async_engine=_AsyncEngine(engine), cache=False, num_retries=0)
 
     @property
     def calls(self) -> list[ScriptedCall]:
-        """Every call so far, those of copies of this model too."""
+        """Every call so far, including those of copies of this model."""
         return self._script.calls
 
     def assert_all_used(self) -> None:
         """Check that there were exactly as many calls as replies.
 
-        An agent replaces errors of a model by its own, so a test that must see too many calls asks here.
+        An agent replaces errors of a model by its own, so a test that must notice too many calls needs this check.
 
         Raises:
             ScriptExhausted: There were fewer calls, or more.
@@ -117,12 +121,12 @@ class ScriptedLM(dspy.LM):
 
 
 class _Engine:
-    """What dspy calls without a loop; it also holds what both halves share."""
+    """The engine that dspy calls without an event loop; it also holds what both engines share."""
 
     def __init__(self, script: Script, *, delay: float, chunk: int | None, form: Format) -> None:
         self.script, self.delay, self.chunk = script, delay, chunk
         self.form: Format = form
-        self.supports_function_calling = form == "native"  # what dspy and others read an engine's abilities from
+        self.supports_function_calling = form == "native"  # dspy and others read an engine's abilities from this
 
     def complete(self, request: Request) -> Response:
         call, reply = self.begin(request)
@@ -149,16 +153,16 @@ class _Engine:
         if reply is None:
             raise ScriptExhausted(
                 f"the scripted model was called {call.index} times and has {self.script.size} replies; "
-                "add replies, or give a function that answers every call"
+                "add replies, or pass a function that answers every call"
             )
         return call, reply
 
     def said(self, call: ScriptedCall, outcome: Any) -> tuple[str, tuple[ToolCallPart, ...]]:
-        """What an outcome is as a text, and as tool calls beside it."""
+        """Return an outcome as a text and as tool calls."""
         if not (call.tools and self.supports_function_calling and isinstance(outcome, Mapping)):
             return self.text(outcome), ()
         asked = tuple(
-            # Services take no dots in names, so tools have others there.
+            # Services do not allow dots in names, so tools have other names there.
             ToolCallPart(f"call_{call.index}_{place}", each["tool"].replace(".", "_"), each.get("arguments") or {})
             for place, each in enumerate(outcome.get("calls", ()))
         )
@@ -175,7 +179,7 @@ class _Engine:
             return render(outcome, self.form)
         raise InvalidArgument(
             f"a {type(outcome).__name__!r} is not a scripted reply",
-            remedy="give a text, a mapping of output fields, an exception, or something that gives one of these",
+            remedy="pass a string, a mapping of output fields, an exception, or something that gives one of these",
         )
 
     def response(
@@ -190,11 +194,11 @@ class _Engine:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 class _AsyncEngine:
-    """What dspy awaits. A plain completion is a stream that is read to its end, so both behave alike."""
+    """The engine that dspy awaits. A plain completion is a stream read to its end, so both behave alike."""
 
     def __init__(self, engine: _Engine) -> None:
         self.engine = engine
@@ -234,18 +238,18 @@ class _AsyncEngine:
             return
         text, asked = self.engine.said(call, reply)
         for delta in pieces(text, self.engine.chunk):
-            # A real stream lets others run between tokens, and can be cancelled there.
+            # A real stream lets other tasks run between tokens, and can be cancelled there.
             await asyncio.sleep(0)
             yield delta
         for each in asked:
             yield each
 
     async def aclose(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is nothing to close."""
 
 
 def _texts(message: Message) -> list[str]:
-    """The text of a message; of results of calls one for each."""
+    """Return the text of a message, or one text for each result of a call in it."""
     if message.role == "tool":
         results = message.parts_of(ToolResultPart)
         return ["\n\n".join(each.text for each in part.content if isinstance(each, TextPart)) for part in results]

@@ -1,7 +1,7 @@
-"""Every text that an object leads to: items, attributes, closures, exceptions with their chains, log records.
+"""Yields every text that can be reached from an object: items, attributes, closures, chained exceptions, log records.
 
-It reads and calls nothing but `repr` and `str`. Modules, classes, threads and event loops are left out: what hangs on
-them belongs to the process, not to the object.
+It only reads, and calls nothing but `repr` and `str`. Modules, classes, threads and event loops are skipped: what they
+refer to belongs to the process, not to the object.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _LEFT_OUT = (
 def walk(
     root: object, place: str, *, skip: tuple[type, ...] = (), frame_locals: bool = False
 ) -> Iterator[tuple[str, str | bytes]]:
-    """Yield every text and every bytes that `root` leads to, each object once, with the path to it.
+    """Yield every string and every bytes object reachable from `root`, each object once, with the path to it.
 
     Args:
-        root: Where to begin.
+        root: The object to begin with.
         place: The name of `root`.
-        skip: Types that are left out with all that hangs on them.
-        frame_locals: Whether to look at the local variables of tracebacks and of suspended coroutines.
+        skip: Types to skip, with everything that only they refer to.
+        frame_locals: Whether to search the local variables of tracebacks and of suspended coroutines.
     """
-    # The objects are kept, not only their ids: an id of a temporary one would be given again.
+    # The objects are kept, not only their ids: the id of a temporary object would be used again.
     seen: dict[int, object] = {}
     waiting: list[tuple[str, object]] = [(place, root)]
     while waiting:
@@ -81,7 +81,7 @@ def _children(path: str, item: object, frame_locals: bool) -> Named:
             yield from look(path, item)
     if frame_locals:
         yield from _locals(path, item)
-    if type(item).__name__ == "LogCaptureFixture":  # pytest's caplog; what else hangs on it is pytest's
+    if type(item).__name__ == "LogCaptureFixture":  # pytest's caplog; its other attributes belong to pytest
         yield f"{path}.records", getattr(item, "records", None)
         yield f"{path}.text", getattr(item, "text", None)
         return
@@ -92,7 +92,7 @@ def _children(path: str, item: object, frame_locals: bool) -> Named:
 def _entries(path: str, item: Mapping[Any, Any] | contextvars.Context) -> Named:
     try:
         entries = tuple(item.items())
-    except Exception:  # some mappings, such as urllib3's pool of connections, refuse to be gone through
+    except Exception:  # some mappings, such as urllib3's pool of connections, cannot be iterated over
         return
     for number, (key, value) in enumerate(entries):
         yield f"{path} (key {number})", key
@@ -130,7 +130,7 @@ def _partial(path: str, item: functools.partial[Any]) -> Named:
 def _log_record(path: str, item: logging.LogRecord) -> Named:
     try:
         yield f"{path}.getMessage()", item.getMessage()
-    except (TypeError, ValueError):  # arguments that do not fit the text; both are looked at by themselves
+    except (TypeError, ValueError):  # the arguments do not match the text; both are searched on their own
         return
 
 
@@ -185,7 +185,7 @@ def _mangled(kind: type, name: str) -> str:
 
 
 def _shown(path: str, item: object) -> Named:
-    """The texts by which an object shows itself, where its class says how."""
+    """Yield the `repr` and `str` of an object, if its class defines them."""
     kind = type(item)
     if kind.__module__ == "builtins" and not isinstance(item, BaseException):
         return
@@ -193,5 +193,5 @@ def _shown(path: str, item: object) -> Named:
         if getattr(kind, f"__{name}__") is not default:
             try:
                 yield f"{name}({path})", show(item)
-            except Exception:  # a repr that fails shows nothing
+            except Exception:  # an object whose repr fails shows nothing
                 continue

@@ -1,4 +1,4 @@
-"""Tools that ship: files, shell, web, to-do list, exploring. They are Functions as others are, behind the same gate."""
+"""Built-in tools: files, shell, web, to-do list, exploring. They are Functions like others, behind the same gate."""
 
 from .builtin import OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
 from .names import BUILTIN

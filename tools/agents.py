@@ -1,6 +1,6 @@
-"""The tools that need an agent: one explores with tools that only read, one makes several calls side by side.
+"""The tools that need an agent: one explores with tools that only read, one makes several concurrent calls.
 
-Both obey the whitelist as any other: what they call is looked up where all calls are.
+Both obey the whitelist like any other tool: their calls are looked up in the same registry.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def _parallel(
     ctx: CallContext,
     calls: Annotated[list[ToolCall], Field(min_length=1, max_length=_MOST, description="the calls, in any order")],
 ) -> list[ToolOutcome]:
-    """Make up to ten calls of tools side by side, each of which asks for leave by itself where it needs any."""
+    """Make up to ten calls of tools side by side, each of which asks for approval by itself where it needs any."""
     if any(each.tool == _NAME for each in calls):
         raise ToolFailed(f"{_NAME!r} cannot call itself", remedy="put all calls into one list")
     return list(await asyncio.gather(*(_outcome(ctx, each, str(place)) for place, each in enumerate(calls))))
@@ -67,14 +67,14 @@ async def _outcome(ctx: CallContext, call: ToolCall, key: str) -> ToolOutcome:
         given = await ctx.call(call.tool, call.arguments, key=key)
     except ABOUT_THE_TURN:
         raise
-    except (ModelFacing, HostError) as error:  # the others go on
+    except (ModelFacing, HostError) as error:  # the other calls continue
         return ToolOutcome(tool=call.tool, error=f"{error.code}: {error.problem}")
     result = json_of_value(function.result, given, what=f"the result of {call.tool!r}", error=InvalidArgument)
     return ToolOutcome(tool=call.tool, result=result)
 
 
 PARALLEL: Final[Function] = replace(_parallel, on_behalf=True)
-"""Makes several calls side by side, under the name and within the tools of its caller."""
+"""Makes several concurrent calls, under the name and within the tools of its caller."""
 
 EXPLORE: Final = Worker(
     "explore",

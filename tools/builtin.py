@@ -1,4 +1,4 @@
-"""What an embedder allows the tools that ship, and how they are made by name. What they do is in the folders beside."""
+"""What an embedder lets the built-in tools access, and how they are made by name. Their code is in the subfolders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .web import WebSearch
 
 TIMEOUTS: Final[Mapping[str, float]] = {"shell": 60.0, "web_search": 30.0, "web_fetch": 30.0}
-"""Seconds that a call of a tool may take, of those that have such a limit."""
+"""Seconds that a call can take, for the tools that have such a limit."""
 
 OUTPUT_LIMITS: Final[Mapping[str, int]] = {
     "read_file": 30_000,
@@ -30,31 +30,31 @@ OUTPUT_LIMITS: Final[Mapping[str, int]] = {
     "shell": 30_000,
     "web_fetch": 50_000,
 }
-"""Characters of a result, of the tools that have such a limit."""
+"""Characters of a result, for the tools that have such a limit."""
 
 LEAST_OUTPUT: Final = 1_000
-"""Characters that a result can be held to; a note on what is left out must have its place."""
+"""The lowest limit of a result in characters; a note about omitted text must fit in."""
 
 _FILES: Final = ("read_file", "write_file", "edit_file", "glob_files", "grep_content")
-_COMPANIONS: Final = ("manage_todo_list", "explore", "parallel_execution")  # of use beside tools that work on something
+_COMPANIONS: Final = ("manage_todo_list", "explore", "parallel_execution")  # useful only with tools that access files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuiltinTools:
-    """What the tools that ship may do, whatever a profile says; a profile can only narrow it.
+    """What the built-in tools can access, whatever a profile says; a profile can only narrow it.
 
     Attributes:
-        roots: Folders that the tools for files stay inside, and that `shell` runs in; none is none.
+        roots: Folders that the file tools stay inside, and that `shell` runs in; by default none.
         search: What `web_search` searches; see `WebSearch` and `LocalIndex`.
-        shell: Whether `shell` is there, in the first of `roots`, where the profile names no tools.
-        web: Whether `web_fetch` is there where the profile names no tools.
-        allow: Globs over the names of tools that profiles may bring in.
-        allow_private: Whether `web_fetch` may reach into the machine and its network.
-        timeouts: Seconds that a call may take, by tool; see `TIMEOUTS`.
+        shell: Whether `shell` is available, in the first of `roots`, if the profile names no tools.
+        web: Whether `web_fetch` is available if the profile names no tools.
+        allow: Globs over the names of the tools that profiles can use.
+        allow_private: Whether `web_fetch` can reach this machine and its network.
+        timeouts: Seconds that a call can take, by tool; see `TIMEOUTS`.
         output_limits: Characters of a result, by tool; see `OUTPUT_LIMITS`.
 
     Raises:
-        InvalidArgument: An argument does not fit; the text names it.
+        InvalidArgument: An argument is invalid; the text names it.
     """
 
     roots: tuple[Path, ...] = ()
@@ -69,11 +69,11 @@ class BuiltinTools:
     def __post_init__(self) -> None:
         roots = self.roots
         if isinstance(roots, str | bytes | PathLike) or not all(isinstance(each, str | PathLike) for each in roots):
-            raise InvalidArgument("roots= is no list of folders", remedy="pass one, as roots=[Path('project')]")
+            raise InvalidArgument("`roots` must be a list of folders", remedy="pass one, as roots=[Path('project')]")
         object.__setattr__(self, "roots", tuple(map(Path, roots)))
         allow = (self.allow,) if isinstance(self.allow, str) else tuple(self.allow)
         if not all(map(is_text, allow)):
-            raise InvalidArgument("allow= is no list of globs", remedy="pass one, as allow=['read_file', 'web_*']")
+            raise InvalidArgument("`allow` must be a list of globs", remedy="pass one, as allow=['read_file', 'web_*']")
         object.__setattr__(self, "allow", allow)
         for name, given, known in (
             ("timeouts", self.timeouts, TIMEOUTS),
@@ -84,9 +84,9 @@ class BuiltinTools:
 
     @property
     def usable(self) -> tuple[str, ...]:
-        """The tools that are there where the profile names none: those that have something to work on."""
+        """The tools of a profile that names none: those that have something to work on."""
         left_out = {
-            "grep_content": find_spec("re2") is None,  # an extra; where a profile names the tool, it is an error
+            "grep_content": find_spec("re2") is None,  # an extra; a profile that names the tool without it is an error
             "shell": not self.shell,
             "web_fetch": not self.web,
             **dict.fromkeys(_COMPANIONS, not self.roots),
@@ -94,13 +94,13 @@ class BuiltinTools:
         return tuple(name for name in BUILTIN if self.works(name) and self.allows(name) and not left_out.get(name))
 
     def works(self, name: str) -> bool:
-        """Whether the tool called `name` has what it works on; without that it could only refuse."""
+        """Whether the tool has what it works on; without that it could only refuse."""
         if name == "web_search":
             return self.search is not None
         return bool(self.roots) or name not in (*_FILES, "shell")
 
     def allows(self, name: str) -> bool:
-        """Whether profiles may bring in the tool called `name`."""
+        """Whether profiles can use this tool."""
         return is_like(name, self.allow)
 
     def named(
@@ -110,18 +110,18 @@ class BuiltinTools:
         *,
         home: Path | None = None,
     ) -> tuple[Function | Worker, ...]:
-        """Make those of the tools that ship which are named and allowed.
+        """Make the built-in tools that are named and allowed.
 
-        One that has nothing to work on says so when it is called, and is not offered to the conversation.
+        A tool that has nothing to work on says so when it is called, and is not offered to the conversation.
 
         Args:
-            names: Names, of which others are passed over.
-            settings: `timeout` and `output_limit` of single tools, each at most what is set here.
-            home: The agent's home, which the tools for files do not see and `shell` does not start in.
+            names: The names; those of other tools are ignored.
+            settings: `timeout` and `output_limit` of single tools, each at most the limit set here.
+            home: The agent's home. The file tools do not see it, and `shell` does not start in it.
 
         Raises:
             InvalidArgument: A root is in the home.
-            MissingExtra: One needs an extra that is not installed.
+            MissingExtra: A tool needs an extra that is not installed.
         """
         given = settings or {}
         return tuple(
@@ -170,9 +170,9 @@ class BuiltinTools:
                 return EXPLORE if name == EXPLORE.name else PARALLEL
 
     def _placed(self, made: Function) -> Function:
-        """The same, bound to the folders: what a person approves in one is not done in another."""
+        """Bind a tool to the folders, so that an approval in one folder does not apply in another."""
         folders = [str(root.absolute()) for root in self.roots]
-        told = json.dumps(folders[0]) if folders else "none"  # a folder may have its name from a stranger
+        told = json.dumps(folders[0]) if folders else "none"  # as JSON, since a stranger may have named the folder
         return replace(
             made, description=f"{made.description} Paths are relative to the folder {told}.", variant="\n".join(folders)
         )
@@ -182,15 +182,13 @@ class BuiltinTools:
         for name, value in given.items():
             if name not in known:
                 raise InvalidArgument(
-                    f"{what}= has no {str(name)[:80]!r}", remedy=f"give any of {', '.join(sorted(known))}"
+                    f"`{what}` has no entry {str(name)[:80]!r}", remedy=f"use any of {', '.join(sorted(known))}"
                 )
             least = LEAST_OUTPUT if what == "output_limits" else 0
             number = isinstance(value, int | float) and not isinstance(value, bool)
             if not number or not value < inf or value < least or value <= 0:
-                raise InvalidArgument(
-                    f"{what}= of {name!r} is {value!r}",
-                    remedy=f"give {least:,} or more" if least else "give a number above 0",
-                )
+                must = f"{least:,} or more" if least else "a number above 0"
+                raise InvalidArgument(f"`{what}` of {name!r} must be {must}, got {value!r}", remedy=f"pass {must}")
 
 
 __all__ = ["OUTPUT_LIMITS", "TIMEOUTS", "BuiltinTools"]

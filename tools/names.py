@@ -1,4 +1,4 @@
-"""What the tools that ship are called. Nothing here imports one, so that a file can be checked against the names."""
+"""The names of the built-in tools. This module imports none of them, so that files can be checked against the names."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ BUILTIN: Final = (
     "explore",
     "parallel_execution",
 )
-"""The names of the tools that ship."""
+"""The names of the built-in tools."""
 
 __all__ = ["BUILTIN"]

@@ -1,7 +1,7 @@
-"""A Python program of this package in a process of its own: how it is started, waited for and let go.
+"""A Python program of this package in a separate process: starting it, waiting for it and ending it.
 
-What such programs do is in `shell._launcher` and `web._html_program`. They are started by their path and import
-nothing of the package, so that they begin within a few hundredths of a second.
+The programs are `shell.launcher` and `web.html_program`. They are started by their path and import nothing of the
+package, so that they begin within a few hundredths of a second.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _BUFFER: Final = 1 << 16
 
 
 class Program:
-    """A program under way; see `start`.
+    """A running program; see `start`.
 
     Attributes:
-        stdin: What it reads.
-        stdout: What it writes; nobody hears what it says to its standard error.
+        stdin: Its standard input.
+        stdout: Its standard output; its standard error is discarded.
     """
 
     def __init__(self, transport: asyncio.SubprocessTransport, protocol: SubprocessStreamProtocol) -> None:
@@ -38,13 +38,13 @@ class Program:
 
     @classmethod
     async def start(cls, path: Path, *argv: str, env: Mapping[str, str], folder: Path | None = None) -> Program:
-        """Start a program in a session of its own, with no handle of this process.
+        """Start a program in its own session, without open files of this process.
 
         Args:
-            path: Its file.
+            path: The program's file.
             argv: Its arguments.
             env: Its environment.
-            folder: Where it runs.
+            folder: The folder that it runs in.
 
         Raises:
             OSError: It cannot be started.
@@ -52,7 +52,7 @@ class Program:
         loop = asyncio.get_running_loop()
         transport, protocol = await loop.subprocess_exec(
             lambda: SubprocessStreamProtocol(_BUFFER, loop),
-            os.fsdecode(spawn.get_executable() or ""),  # an embedder's `sys.executable` may be no Python
+            os.fsdecode(spawn.get_executable() or ""),  # an embedder's `sys.executable` need not be Python
             "-I",
             "-S",
             path,
@@ -68,17 +68,17 @@ class Program:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, below 0 where a signal ended it; None while it runs."""
+        """Its exit code, negative if a signal ended it; None while it runs."""
         return self._transport.get_returncode()
 
     async def end(self, patience: float) -> None:
-        """Close its input and wait until it has ended, even where whoever waits is cancelled; then kill it.
+        """Close its input and wait for its end, even if the caller is cancelled; kill it after `patience` seconds.
 
         Args:
             patience: Seconds for it to end by itself.
         """
         if not self.stdin.is_closing():
-            self.stdin.transport.abort()  # what it has not taken is nobody's any more
+            self.stdin.transport.abort()  # the rest of the input is not needed
         loop = asyncio.get_running_loop()
         until = loop.time() + patience
         ended = asyncio.ensure_future(self._process.wait())
@@ -91,12 +91,12 @@ class Program:
                 self._kill()
             try:
                 await asyncio.wait((ended,), timeout=None if killed else left)
-            except asyncio.CancelledError as error:  # it may be said again; the program ends all the same
+            except asyncio.CancelledError as error:  # it can come again; the program is ended in any case
                 cancelled = error
         self._transport.close()
         if cancelled is not None:
             raise cancelled
-        await asyncio.sleep(0)  # the pipes close at the loop's next turn
+        await asyncio.sleep(0)  # the pipes close in the loop's next iteration
 
     def _kill(self) -> None:
         with contextlib.suppress(PermissionError, ProcessLookupError):

@@ -1,7 +1,7 @@
-"""The to-do list of a conversation: what was given last.
+"""The to-do list of a conversation: the list that was given last.
 
-It stands in the log with its result, and nowhere else, so that it is forked, exported, resumed and removed as the
-conversation is.
+Only the log holds it, as a call with its result. So it is forked, exported, resumed and removed with the
+conversation.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TodoItem(BaseModel):
 
 @tool(risk="read_only")
 async def manage_todo_list(
-    items: Annotated[list[TodoItem], Field(max_length=_MOST, description="the whole list, also what did not change")],
+    items: Annotated[list[TodoItem], Field(max_length=_MOST, description="the full list, also what did not change")],
 ) -> str:
     """Write the to-do list of this conversation: give all items each time, with one `in_progress` at most."""
     seen = Counter(item.content.strip() for item in items)

@@ -1,4 +1,4 @@
-"""The workers and models of an agent, as they come from arguments, files and settings."""
+"""Turns arguments, files and settings into the tools, workers, models and limits of an agent."""
 
 from .choices import (
     TurnModel,

@@ -1,4 +1,4 @@
-"""Arguments first, then settings; files become workers. What a worker is, is `harness`'s; a model, `signatures`'."""
+"""Tools, workers, models and limits from arguments, then settings. `harness` and `signatures` define what they are."""
 
 from __future__ import annotations
 
@@ -28,47 +28,47 @@ T = TypeVar("T")
 TurnModel = str | Sequence[str] | None
 """The model of one turn: a name from `WorldAgent(models=...)` or a model string, or several to try in turn."""
 
-_MOST: Final = 8  # models that one turn names
+_MOST: Final = 8  # models in one turn's `model=`
 _LENGTH: Final = 200  # characters of a name
 
 
 def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | Function, ...]:
-    """The workers of an agent, those from the folder of the settings last.
+    """Return the workers of an agent; those from the folder of the settings come last.
 
     Args:
-        given: Workers, functions in a worker's place, files and folders.
-        settings: Where the folder is.
+        given: Workers, functions that replace a worker, files and folders.
+        settings: Names the folder.
 
     Raises:
-        WorkerInvalid: A file does not fit.
-        MissingExtra: There are files, and the extra `yaml` is not installed.
-        InvalidArgument: `given` is one of these and no list of them.
+        WorkerInvalid: A file is invalid.
+        MissingExtra: There are worker files, and the extra `yaml` is not installed.
+        InvalidArgument: `given` is a single value and not a list.
     """
     if isinstance(given, str | bytes | os.PathLike | Worker | Function):
-        raise InvalidArgument("workers= is one worker or one place", remedy="pass a list, as workers=[...]")
+        raise InvalidArgument("`workers` must be a list", remedy="pass workers=[...]")
     found: list[Worker | Function] = []
     for each in listed("workers", given):
         if isinstance(each, os.PathLike):
             found += load_workers(each)
         else:
-            found.append(each)  # type: ignore[arg-type]  # the registry looks at what it is
+            found.append(each)  # type: ignore[arg-type]  # the registry checks the type
     if settings.workers is not None:
         found += load_workers(settings.workers.expanduser())
     return tuple(found)
 
 
 def all_tools(given: Iterable[object]) -> tuple[Function, ...]:
-    """The tools of an agent as Functions.
+    """Return the tools of an agent as Functions.
 
     Args:
-        given: Python functions, what `@tool` and `@flow` made, tools of dspy and of LangChain.
+        given: Python functions, results of `@tool` and `@flow`, tools of dspy and of LangChain.
 
     Raises:
-        FunctionInvalid: One has no docstring, a parameter without a type hint, or is something else.
-        InvalidArgument: `given` is one tool and no list of them.
+        FunctionInvalid: One has no docstring or a parameter without a type hint, or is something else.
+        InvalidArgument: `given` is a single value and not a list.
     """
     if isinstance(given, BuiltinTools):
-        raise InvalidArgument("tools= is a BuiltinTools", remedy="pass it as builtin_tools=")
+        raise InvalidArgument("`tools` must not be a BuiltinTools", remedy="pass it as builtin_tools=")
     return tuple(map(_function, listed("tools", given)))
 
 
@@ -77,38 +77,38 @@ def _function(given: Any) -> Function:
         return given
     if isinstance(given, Worker | Shape):
         what, name = ("worker", given.name) if isinstance(given, Worker) else ("shape", given.key)
-        raise FunctionInvalid(f"tools= has the {what} {name!r}", remedy=f"pass it in {what}s=")
-    made = tool()(given)  # not `tool(given)`: None would be no argument
+        raise FunctionInvalid(f"`tools` contains the {what} {name!r}", remedy=f"pass it in {what}s=")
+    made = tool()(given)  # not `tool(given)`: None would mean no argument
     if not made.description:
         raise FunctionInvalid(
             f"the tool {made.name!r} has no docstring",
-            remedy="say in its docstring what it does: models choose by that",
+            remedy="describe in its docstring what it does: models choose tools by that",
         )
     return made
 
 
 def listed(what: str, given: Iterable[T]) -> tuple[T, ...]:
-    """Several of something, as one argument gives them.
+    """Return the values of an argument as a tuple.
 
     Raises:
-        InvalidArgument: It gives one, a text or nothing.
+        InvalidArgument: It is a single value, a string or None.
     """
     if isinstance(given, Iterable) and not isinstance(given, str | bytes):
         return tuple(given)
-    raise InvalidArgument(f"{what}= is of type {type(given).__name__!r}", remedy=f"pass a list, as {what}=[...]")
+    raise InvalidArgument(f"`{what}` must be a list, got {type(given).__name__!r}", remedy=f"pass {what}=[...]")
 
 
 def all_models(given: Mapping[str, str | LM] | None, settings: Settings) -> dict[str, str | LM]:
-    """The models that have names, those of the settings below those given.
+    """Return the named models; those in `given` override those of the settings.
 
     Raises:
-        InvalidArgument: A name or a model does not fit.
+        InvalidArgument: A name or a model is invalid.
     """
     return check_named({**settings.models, **(given or {})})
 
 
 def model_options(settings: Settings, workspace: str) -> ModelOptions:
-    """How models are called for a workspace."""
+    """Return the options of model calls for a workspace."""
     from ...signatures import ModelOptions  # loads dspy
 
     return ModelOptions(
@@ -124,12 +124,12 @@ def model_options(settings: Settings, workspace: str) -> ModelOptions:
 
 
 def generation_options(settings: Settings, profile: Profile) -> GenerationOptions:
-    """How answers are generated: as the profile says, and for the rest as the settings do."""
+    """Return the generation options of the profile, completed by those of the settings."""
     return profile.options.over(settings.model_options or GenerationOptions())
 
 
 def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller], GraphOptions]:
-    """The bounds of turns, by their model."""
+    """Return the limits of a turn's graph, as a function of its model."""
 
     def options(caller: ModelCaller) -> GraphOptions:
         options = GraphOptions(
@@ -145,7 +145,7 @@ def graph_options(settings: Settings, profile: Profile) -> Callable[[ModelCaller
 
 
 def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
-    """What turns, accounts and workspaces may use, and have."""
+    """Return the usage limits of turns, accounts and workspaces, with their usage so far."""
     return Usage(
         database,
         clock,
@@ -159,21 +159,21 @@ def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
 
 
 def turn_models(given: TurnModel) -> tuple[str, ...]:
-    """The names in a turn's `model=`: of its model, and of those tried after it.
+    """Return the names in a turn's `model=`: its model, and those to try after it.
 
     Raises:
-        InvalidArgument: They are no names.
+        InvalidArgument: They are not names.
     """
     names = (given,) if isinstance(given, str) else () if given is None else given
     if not isinstance(names, Sequence) or not all(isinstance(name, str) and name.strip() for name in names):
         raise InvalidArgument(
-            f"model= of type {type(given).__name__!r} names no model",
-            remedy="give a model string or a name from WorldAgent(models=...), or a list of them",
+            f"`model` must be a non-empty string or a list of them, got {type(given).__name__!r}",
+            remedy="pass a model string or a name from WorldAgent(models=...), or a list of them",
         )
     if len(names) > _MOST or any(len(name) > _LENGTH or not is_text(name) for name in names):
         raise InvalidArgument(
-            f"model= has more than {_MOST} names, or one that is too long",
-            remedy=f"give {_MOST} names at most, of {_LENGTH} characters each",
+            f"`model` has more than {_MOST} names, or a name that is too long",
+            remedy=f"pass at most {_MOST} names of at most {_LENGTH} characters",
         )
     return tuple(names)
 

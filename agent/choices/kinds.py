@@ -1,4 +1,4 @@
-"""Arguments that are of another kind than they should be."""
+"""Type checks of arguments."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from ...mcp_client.tools import McpServer
 
 
 def check_kinds(**given: tuple[object, type]) -> None:
-    """Refuse arguments that are of another type.
+    """Refuse arguments of a wrong type.
 
     Args:
-        given: By their names, the values, which may be None, and their types.
+        given: By argument name, the value, which can be None, and its type.
 
     Raises:
-        InvalidArgument: One is.
+        InvalidArgument: A value is of another type.
     """
     for name, (value, kind) in given.items():
         if value is not None and not isinstance(value, kind):
             raise InvalidArgument(
-                f"{name}= is of type {type(value).__name__!r}", remedy=f"pass {kind.__name__}(...) or leave it out"
+                f"`{name}` must be a {kind.__name__}, got {type(value).__name__!r}",
+                remedy=f"pass {kind.__name__}(...) or omit it",
             )
 
 
 def check_approver(given: object) -> None:
-    """Refuse what cannot answer approvals.
+    """Refuse an approver that is not an async callable.
 
     Raises:
-        InvalidArgument: It is no async function, and nothing that is called as one.
+        InvalidArgument: It is neither an async function nor an object with an async `__call__`.
     """
     if given is not None and not (iscoroutinefunction(given) or iscoroutinefunction(type(given).__call__)):
         raise InvalidArgument(
-            f"approver= is of type {type(given).__name__!r}", remedy="pass an async function of a pause"
+            f"`approver` must be an async function, got {type(given).__name__!r}",
+            remedy="pass an async function of a pause",
         )
 
 
 def check_notifier(given: object) -> None:
-    """Refuse what cannot notify a person of a pause.
+    """Refuse a notifier without an async method `notify`.
 
     Raises:
         InvalidArgument: It has no async method `notify`.
@@ -52,16 +54,16 @@ def check_notifier(given: object) -> None:
 
 
 def mcp_servers(given: object) -> dict[str, McpServer]:
-    """MCP servers by name, as one argument gives them.
+    """Return the MCP servers of an argument by name.
 
     Raises:
-        InvalidArgument: It does not.
+        InvalidArgument: It is not a mapping of servers.
     """
     servers = dict(given) if isinstance(given, Mapping) else {}
     if (given is not None and not isinstance(given, Mapping)) or not all(
         isinstance(server, McpServer) for server in servers.values()
     ):
-        raise InvalidArgument("mcp= is no mapping of servers", remedy="give {'fs': McpServer(StdioHost([...]))}")
+        raise InvalidArgument("`mcp` must be a mapping of servers", remedy="pass {'fs': McpServer(StdioHost([...]))}")
     for name in servers:
         check_id("MCP server", name)
     return servers

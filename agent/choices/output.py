@@ -1,4 +1,4 @@
-"""What `converse(..., output=...)` asks for: a type whose JSON Schema the model sees, and which reads its answer."""
+"""The `output=` of `converse`: a type whose JSON Schema the model sees and that validates its answer."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.validation import describe_failure
 from ...harness.schema import result_of
 
-_REMEDY = "give a pydantic model, another type that pydantic can validate, or a JSON Schema"
+_REMEDY = "pass a pydantic model, another type that pydantic can validate, or a JSON Schema"
 
 
 def output_type(given: Any) -> TypeAdapter[Any] | None:
-    """Return what reads an answer; None where the answer is a text.
+    """Return the adapter that reads an answer; None if the answer is a text.
 
     Args:
         given: A pydantic model, any other type that has a JSON Schema, or a JSON Schema as a mapping.
@@ -46,21 +46,21 @@ def output_type(given: Any) -> TypeAdapter[Any] | None:
 
 
 def read_output(wanted: TypeAdapter[Any], value: Any) -> Any:
-    """Return a turn's result as the type that was asked for.
+    """Return a turn's result as the type of `output=`.
 
     Args:
         wanted: The type.
         value: The result as JSON.
 
     Raises:
-        InvalidArgument: The turn was begun with another one, whose result does not fit.
+        InvalidArgument: The turn began with another type, and its result does not match this one.
     """
     try:
-        return wanted.validate_json(canonical_json(value))  # as it was checked: strict types read JSON otherwise
+        return wanted.validate_json(canonical_json(value))  # like the answer: strict types treat JSON specially
     except ValidationError as error:
         problem = describe_failure(error)
     raise InvalidArgument(
-        f"the turn's result does not fit output=: {problem}", remedy="give the output= that the turn was begun with"
+        f"the turn's result does not match output=: {problem}", remedy="pass the output= that the turn began with"
     )
 
 

@@ -1,4 +1,4 @@
-"""Running turns: which are under way, and the path of one."""
+"""Runs turns: `TurnRunner` knows which turns are running, and `TurnPath` is the path of one."""
 
 from .branching import Edit, Replay
 from .calls import call_without_turn

@@ -1,4 +1,4 @@
-"""What a new turn does before its graph runs: resolve the role, append the message, write both down."""
+"""The steps of a new turn before its graph runs: resolve the role, append the message and write both down."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from .work import Begun, NewTurn, RunnerParts
 
 
 async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, emit: Emitter, *, deltas: bool) -> Begun:
-    """Begin a turn: write its message into the log, and the turn into the register, by its first checkpoint at latest.
+    """Begin a turn: append its message to the log and register the turn, at the latest with its first checkpoint.
 
     Args:
         parts: What the agent works with.
         turn_id: The turn's id.
-        work: What is asked for.
+        work: The request.
         lease: The ownership of the thread.
         emit: Where events go.
-        deltas: Whether anybody wants the answer in parts.
+        deltas: Whether the caller wants the answer in parts.
 
     Raises:
-        ThreadPaused: A turn of the thread waits.
+        ThreadPaused: A turn of the thread waits for a person or can be resumed.
         AgentClosed: The agent is drained meanwhile; nothing is written.
-        WorldAgentError: The role, the model or an attachment cannot be had; nothing of the turn is written.
+        WorldAgentError: The role, the model or an attachment is not available; nothing of the turn is written.
     """
     engine = parts.engine
     async with AsyncExitStack() as names:  # of other threads that are written with the turn
@@ -94,14 +94,14 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
 
 
 def emit_started(emit: Emitter, thread: str, kind: TurnKind, resolution: Resolution, *, resumed: bool = False) -> None:
-    """Emit that a run has begun, and which tiers were left out of its role."""
+    """Emit that a run has begun, and which tiers its role does without."""
     emit(TurnStarted, thread=thread, kind=kind, role_tiers=resolution.role.tiers, resumed=resumed)
     for tier, code in resolution.skipped.items():
         emit(RoleTierSkipped, tier=tier, code=code)
 
 
 async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord | None:
-    """The open turn that new input abandons: an interrupted one without open pauses, or one of a retired graph.
+    """Find the open turn that new input abandons: an interrupted one without open pauses, or one of a retired graph.
 
     Raises:
         ThreadPaused: A turn waits.
@@ -123,12 +123,12 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
 
 
 async def _load(parts: RunnerParts, work: NewTurn) -> None:
-    """Read what is attached, and put the references into what goes into the log; nothing is written yet."""
+    """Read the attachments and put references to them into the message; nothing is written yet."""
     if not work.request.attached:
         return
     loaded = await parts.attachments.load(work.request.attached)
     attached = [item.attachment for item in loaded]
-    if work.request.kind == "message":  # what a task does with them is the handler's matter
+    if work.request.kind == "message":  # a task's handler decides what it does with its attachments
         await parts.engine.check_attached(attached, work.request.model)
     body = {**work.request.body, "attachments": [one.to_json() for one in attached]}
     work.request = replace(work.request, body=body, attached=())

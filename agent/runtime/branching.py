@@ -1,6 +1,6 @@
-"""Turns that begin on a branch: what was said is run again on a new thread, or said otherwise on its own.
+"""Turns that begin on a branch: a replay runs a message again on a new thread, an edit changes it on its own thread.
 
-The rows of the branches are written with the turn's, in one transaction: a process that is killed leaves both or none.
+The branches are written in one transaction with the turn, so a killed process leaves both behind or neither.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .work import RunnerParts
 SURFACES: Final[tuple[TurnKind, ...]] = get_args(TurnKind)
 """The kinds of messages that turns begin with."""
 
-_SKILL: Final = "give the skill that the turn began with, and none where it ran none"
+_SKILL: Final = "pass the skill that the turn began with, or none if it ran none"
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a turn begins that does not begin at its thread's head.
+    """The start of a turn that does not begin at its thread's head.
 
     Attributes:
-        branches: What is written with the turn; the last one is its own thread's, with what stands before its message.
-        leases: The ownership of each.
-        body: What goes into the log.
+        branches: The branches to write with the turn. The last one is the turn's own and ends before its message.
+        leases: The ownership of each branch's thread.
+        body: The body of the message that goes into the log.
     """
 
     branches: tuple[Branch, ...]
@@ -41,23 +41,23 @@ class Start:
 
     @property
     def kept_as(self) -> str:
-        """The id of the thread that keeps what was; empty where there is none."""
+        """The id of the thread that keeps the messages from before the edit; empty if there is none."""
         return self.branches[0].name if len(self.branches) > 1 else ""
 
     def write(self, transaction: Transaction, asked: str) -> None:
-        """Write down the branches; the turn's own thread ends with its message, even if nothing comes of it."""
+        """Write the branches. The turn's own thread ends with its message, even if the turn gives no answer."""
         *kept, own = self.branches
         Branches.write(transaction, [*kept, replace(own, head=asked)], self.leases)
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Run a turn again, on a new thread.
+    """Run a turn again on a new thread.
 
     Attributes:
-        origin: The thread of the first time.
-        head: What stands before the message that it begins with.
-        to: The new thread's id; None makes one.
+        origin: The thread that the turn first ran on.
+        head: The message before the one that the turn begins with.
+        to: The new thread's id; None creates one.
     """
 
     origin: Scope
@@ -65,33 +65,33 @@ class Again:
     to: str | None
 
     async def claim(self, parts: RunnerParts, held: AsyncExitStack) -> tuple[Scope, Lease]:
-        """Come to own the new thread."""
+        """Acquire ownership of the new thread."""
         return await parts.branching.claim(held, self.origin, self.to, "to")
 
     async def start(self, parts: RunnerParts, request: TurnRequest, lease: Lease, held: AsyncExitStack) -> Start:
-        """Where the turn begins."""
+        """Return where the turn begins."""
         branch = parts.branches.branch(request.thread_key, self.head, origin=thread_key(self.origin))
         return Start((branch,), (lease,), request.body)
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Say a message otherwise, and go on from there; what came of it is kept under another name.
+    """Edit a message and continue from there; the messages that followed it stay available as another thread.
 
     Attributes:
-        at: The message's id; None is the newest of a person.
-        keep_as: The other name; None makes one.
+        at: The id of the message; None is a person's newest message.
+        keep_as: The id of the other thread; None creates one.
     """
 
     at: str | None = None
     keep_as: str | None = None
 
     async def start(self, parts: RunnerParts, request: TurnRequest, lease: Lease, held: AsyncExitStack) -> Start:
-        """Where the turn begins; nothing is written."""
+        """Return where the turn begins; nothing is written."""
         message = await parts.branching.find(request.scope, self.at, ("message",))
         if message.author != request.author:
             raise InvalidArgument(
-                f"the message {message.id!r} was said by another account",
+                f"the message {message.id!r} was written by another account",
                 remedy="edit it on a thread handle of that account, or fork the thread",
             )
         key = request.thread_key
@@ -107,13 +107,13 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What a person wants run again.
+    """A person's request to run a turn again.
 
     Attributes:
-        at: The message that the turn began with; None is the newest.
-        to: The new thread's id; None makes one.
-        skill: The skill, where the turn ran one.
-        model: The names of the models that it runs with this time; empty is the agent's.
+        at: The id of the message that the turn began with; None is the newest.
+        to: The new thread's id; None creates one.
+        skill: The skill, if the turn ran one.
+        model: The names of the models for this run; empty means the agent's models.
     """
 
     at: str | None = None
@@ -123,25 +123,26 @@ class Replay:
 
 
 async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[TurnRequest, Again]:
-    """What runs the turn again that began with a message of a thread.
+    """Build the request that runs a turn again from a message of a thread.
 
     Raises:
         UnknownMessage: `at` is not one of the thread's.
-        InvalidArgument: No turn began with it, or the skill is missing, of another shape, or none belongs there.
-        UnknownShape, UnknownWorker, ParamsInvalid: What a task needs is gone, or is declared otherwise.
+        InvalidArgument: No turn began with the message, or `skill` is missing, has another shape, or is not needed.
+        UnknownShape, UnknownWorker, ParamsInvalid: Something that a task needs is gone or is declared differently.
     """
     to, skill = replay.to, replay.skill
     if to is not None:
         check_id("to", to)
     if skill is not None and not isinstance(skill, Composed):
-        raise InvalidArgument(f"a skill of type {type(skill).__name__} was given", remedy=_SKILL)
+        raise InvalidArgument(f"`skill` must be a composed skill, got a {type(skill).__name__}", remedy=_SKILL)
     message = await parts.branching.find(scope, replay.at, SURFACES)
     kind = cast("TurnKind", message.kind)
     body = parts.engine.body(message)
     if skill is None and kind == "skill":
         raise InvalidArgument(f"the turn that began with the message {message.id!r} ran a skill", remedy=_SKILL)
     if skill is not None and (kind != "skill" or skill.shape != body["shape"]):
-        raise InvalidArgument(f"the turn that began with the message {message.id!r} ran no such skill", remedy=_SKILL)
+        problem = f"the turn that began with the message {message.id!r} did not run this skill"
+        raise InvalidArgument(problem, remedy=_SKILL)
     work = parts.engine.work(body["shape"], body["params"]) if kind in ("task", "skill") else None
     request = TurnRequest(kind, scope, body, work, None if skill is None else skill.prompt, model=replay.model)
     return request, Again(scope, message.parent, to)

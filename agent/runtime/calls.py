@@ -1,4 +1,4 @@
-"""Calls without a turn. They are traced as turns are, under the id of their root, and give no events."""
+"""Calls without a turn. They are traced like turns, under the id of their root, and emit no events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn gave that no longer runs, read again for one who starts it a second time."""
+"""Reads the outcome of a turn that no longer runs, for a caller that starts it a second time with its key."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name
 
 
 async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
-    """The `Turn` of one that is over, or waits; it uses up nothing and asks no model.
+    """Return the `Turn` of a turn that is over or waits. This calls no model and counts against no limit.
 
     Raises:
-        WorldAgentError: The turn failed; the type is that of its error, whose text is not kept.
-        UnknownShape, StorageInvalid: What it gave cannot be read again.
+        WorldAgentError: The turn failed. The type is that of its error; the error's text is not stored.
+        UnknownShape, StorageInvalid: The turn's result cannot be read.
     """
     told = await _told(parts, record)
     given: dict[str, Any] = {
@@ -53,7 +53,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
 
 
 async def _told(parts: RunnerParts, record: TurnRecord) -> list[Event]:
-    """What tells of the turn's cost, and of its role; nothing where the events are kept no more."""
+    """Read the turn's events that report its usage and its skipped tiers; empty once the events have been removed."""
     follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)
     found: list[Event] = []
     try:
@@ -75,14 +75,14 @@ def _usage(told: Iterable[Event]) -> TurnUsage:
 
 
 def passing(record: TurnRecord) -> bool:
-    """Whether a turn that failed may succeed later, as it is."""
+    """Whether a turn that failed can succeed later without a change."""
     return record.status == "failed" and WorldAgentError.kind_of(record.code or "").retryable
 
 
 def _error(record: TurnRecord) -> WorldAgentError:
     error = WorldAgentError.kind_of(record.code or "")(
         f"the turn {record.id!r} failed before with {record.code!r}",
-        remedy="look at its events, or begin another turn, with another key",
+        remedy="look at its events, or begin another turn with another key",
     )
     error.turn_id = record.id
     return error

@@ -1,4 +1,4 @@
-"""Marks on messages of a thread: the model sees those word for word, whatever a summary makes of the rest."""
+"""Marks on messages of a thread. The model sees marked messages word for word, even in a thread with summaries."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
     """Mark a message.
 
     Raises:
-        UnknownMessage: It is not one of the thread's.
-        InvalidArgument: Models do not see messages of its kind, too many are marked, or `message_id` is not a text.
+        UnknownMessage: The thread has no such message.
+        InvalidArgument: Models do not see messages of this kind, too many are marked, or the id is not a string.
     """
     _check(message_id)
     found = await parts.branching.find(scope, message_id)
@@ -22,10 +22,10 @@ async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
 
 
 async def unkeep(parts: RunnerParts, scope: Scope, message_id: str) -> bool:
-    """Take a mark back; False if there was none.
+    """Remove a mark; returns False if there was none.
 
     Raises:
-        InvalidArgument: `message_id` must be a text.
+        InvalidArgument: `message_id` is not a string.
     """
     _check(message_id)
     return await _marks(parts).unkeep(thread_key(scope), message_id)
@@ -40,7 +40,7 @@ async def kept(parts: RunnerParts, scope: Scope) -> tuple[Message, ...]:
 
 def _check(message_id: object) -> None:
     if not isinstance(message_id, str):
-        raise InvalidArgument("`message_id` must be a text", remedy="use an id that history() or kept() gave")
+        raise InvalidArgument("`message_id` must be a string", remedy="use an id from history() or kept()")
 
 
 def _marks(parts: RunnerParts) -> KeptMessages:

@@ -1,7 +1,7 @@
-"""Starts with a key: a repeated one is the same turn, in this process or another, whatever became of it (T10).
+"""Starts with a key. A repeated start is the same turn, in this process or another, whatever its status (T10).
 
-In one process the second start holds the run of the first. Between processes the lease of the thread decides: under it
-the key is written with the turn, so there is one turn, and a start that waits for the lease looks for it meanwhile.
+In one process the second start holds the run of the first. Between processes the thread's lease decides: the key is
+written with the turn under that lease, so only one turn exists. A start that waits for the lease polls for that turn.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class Keyed:
-    """A start with a key that is under way in this process.
+    """A start with a key that this process is running.
 
     Attributes:
-        turn: The turn that it makes if there is none.
-        prompt: A digest of a skill's prompt, in this process alone.
-        turn_id: The id of the turn that counts, once it is known.
-        runs: How often there was news of it.
-        news: Is set with the next news: the turn is known, is resumed here, or is over.
+        turn: The turn that it creates if none exists.
+        prompt: The digest of a skill's prompt; it stays in this process.
+        turn_id: The id of the turn with this key, once it is known.
+        runs: How often `tell` was called.
+        news: Is set when the turn becomes known, is resumed here, or is over.
         holders: How many streams hold it.
-        detached: Whether one of them wants it to go on when they have all left.
-        task: Comes to the turn's end.
+        detached: Whether the turn continues after all streams have left, because one of them asked for that.
+        task: Ends when the turn ends.
     """
 
     turn: RecordedTurn
@@ -59,14 +59,14 @@ class Keyed:
     task: asyncio.Task[Turn] = field(init=False)
 
     def tell(self, turn_id: str = "") -> None:
-        """Wake who waits for news; a `turn_id` says that the turn is known now."""
+        """Wake the tasks that wait for news; a `turn_id` means that the turn is now known."""
         self.turn_id = turn_id or self.turn_id
         self.runs += 1
         news, self.news = self.news, asyncio.Event()
         news.set()
 
     def leave(self) -> bool:
-        """Remove one stream; returns whether the turn is to be cancelled."""
+        """Remove one stream; returns whether to cancel the turn."""
         self.holders -= 1
         return self.holders == 0 and not self.detached
 
@@ -83,24 +83,24 @@ class KeyedStarts:
         self._here: dict[tuple[str, str], Keyed] = {}
 
     async def hold(self, parts: RunnerParts, work: NewTurn, *, detach: bool) -> RunningTurn:
-        """Start a turn, or hold the one that was begun with the key.
+        """Start a turn, or hold the one that began with this key.
 
         Raises:
-            KeyReused: It was begun with something else.
+            KeyReused: The key was used for another request.
         """
         assert work.recording is not None, "a turn with a key is recorded"
         turn, prompt = work.recording.turn, work.request.prompt
         place, key = (turn.thread, turn.key or ""), parts.resolver.key
         this = Keyed(turn, None if prompt is None else key.digest_of(prompt))
         while (keyed := self._here.get(place)) is not None and keyed.task.cancelling():
-            await asyncio.wait({keyed.task})  # one that is cancelled is not held; whether it has begun is known then
+            await asyncio.wait({keyed.task})  # a cancelled start is not held; its end shows whether the turn began
             parts = self._runner.parts
         if keyed is None:
             keyed = self._here[place] = this
             keyed.task = self._runner.spawn(turn.turn, self._run(parts, keyed, work))
             keyed.task.add_done_callback(lambda _: self._here.pop(place).tell())
         else:
-            work.role = None  # the first start has brought one, or none
+            work.role = None  # the role of the first start applies
             if (keyed.turn.asked, keyed.prompt) != (turn.asked, this.prompt):
                 raise _reused(turn)
         keyed.holders += 1
@@ -108,7 +108,7 @@ class KeyedStarts:
         return await self._held(parts, keyed, work.scope)
 
     async def repeats(self, parts: RunnerParts, thread: str, key: str) -> bool:
-        """Whether a start with a key would give a turn that is there, and run none here."""
+        """Whether a start with this key returns an existing turn and runs none here."""
         if (thread, key) in self._here:
             return True
         found = await parts.recorder.log.find(thread, key)
@@ -120,7 +120,7 @@ class KeyedStarts:
         return not await _can_go_on(parts, record)
 
     async def _held(self, parts: RunnerParts, keyed: Keyed, scope: Scope) -> RunningTurn:
-        """Hold a turn once it is known, with its events over all runs; or a start that has failed before that."""
+        """Hold a turn once it is known, with its events over all runs, or a start that failed before that."""
         task = keyed.task
         try:
             while not keyed.turn_id and not task.done():
@@ -138,7 +138,7 @@ class KeyedStarts:
                 event = await follower.next()
                 if event is not None or over:
                     return event
-                # The run has ended: the turn is resumed here, or that was its end.
+                # The run has ended: either the turn is resumed here, or it is over.
                 if keyed.runs == runs and not task.done():
                     await keyed.news.wait()
             return None
@@ -158,14 +158,14 @@ class KeyedStarts:
         )
 
     async def _run(self, parts: RunnerParts, keyed: Keyed, work: NewTurn) -> Turn:
-        """Come to the turn's end, in whatever process it runs."""
+        """Follow or resume the turn to its end, whichever process runs it."""
         turn = keyed.turn
         found = await parts.recorder.log.find(turn.thread, turn.key or "")
         if found is None:
             with contextlib.suppress(KeyBegun):
                 return await self._runner.running(parts, turn.turn, work, lambda: keyed.tell(turn.turn))
             found = await parts.recorder.log.find(turn.thread, turn.key or "")
-        assert found is not None, "a key is removed with its thread alone"
+        assert found is not None, "a key is removed only with its thread"
         if found.asked != turn.asked or not await _same_prompt(parts, found, work.request.prompt):
             raise _reused(turn)
         keyed.tell(found.turn)
@@ -175,31 +175,31 @@ class KeyedStarts:
         while True:
             await self._followed(parts, found.turn)
             record = await parts.turns.get(found.turn)
-            if record is None:  # its thread is removed
+            if record is None:  # its thread was removed
                 return Turn(id=found.turn, thread=work.scope.thread or "", status="cancelled")
             if not await _can_go_on(parts, record):
                 outcome = await outcome_of(parts, record)
                 if outcome.status == "paused" and not outcome.pauses:
-                    continue  # all was answered since it was looked at
+                    continue  # all pauses were answered since the record was read
                 return outcome
             how = Resumption(
                 UNSET if work.role is None else work.role, prompt=work.request.prompt, output=work.request.output
             )
             recording = Recording(parts.recorder, found, again=True)
             resumed = ResumedTurn(record, how, origin=work.request.origin, recording=recording, by_key=True)
-            work.role = None  # a turn that was ended meanwhile is not resumed a second time
+            work.role = None  # a turn that another caller ended meanwhile is not resumed a second time
             del how
             self._runner.enlist(found.turn, keyed.task)
             try:
                 return await self._runner.running(parts, found.turn, resumed, keyed.tell)
             except NothingToResume:
                 pass
-            except KeyBegun:  # nothing was made of the role yet
+            except KeyBegun:  # the role was not used yet
                 work.role = resumed.how.role if isinstance(resumed.how.role, Role) else None
                 keyed.tell()  # a reader of the turn follows the other run
 
     async def _followed(self, parts: RunnerParts, turn_id: str) -> None:
-        """Wait for the end of the run that another process has under way, or another surface here.
+        """Wait for the end of a run that another process, or another caller in this one, has started.
 
         Raises:
             AgentClosed: This agent was closed meanwhile.
@@ -220,12 +220,12 @@ class KeyedStarts:
             pass
         raise AgentClosed(
             f"the agent was closed while it followed the turn {turn_id!r}",
-            remedy="call it again with the same key, once the agent is open: it gives the turn as it stands then",
+            remedy="start it again with the same key once the agent is open; that returns the turn as it is by then",
         )
 
 
 async def _same_prompt(parts: RunnerParts, found: RecordedTurn, prompt: str | None) -> bool:
-    """Whether a turn was begun with this prompt of a skill, as far as its digest can be compared."""
+    """Whether a turn began with this prompt of a skill, as far as its digest can be compared."""
     record = None if prompt is None else await parts.turns.get(found.turn)
     if prompt is None or record is None or record.prompt is None:
         return True
@@ -234,10 +234,10 @@ async def _same_prompt(parts: RunnerParts, found: RecordedTurn, prompt: str | No
 
 
 async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
-    """Whether a repeated start takes the turn up again.
+    """Whether a repeated start resumes the turn.
 
-    It was cut off, was stopped, or failed in passing; or all that it asked is answered, and whoever did that has yet to
-    go on with it, or never came to that.
+    That is so if the turn was interrupted, was stopped, or failed with a retryable error. It is also so if all its
+    pauses are answered, and the caller that answered them has not resumed the turn yet, or never did.
     """
     if record.status == "paused":
         records = await parts.journal.load(record.id)
@@ -250,7 +250,7 @@ async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
 
 
 def asked_of(request: TurnRequest) -> str:
-    """Stands for what is asked of a turn. Neither a role nor a skill's prompt is in it, nor how a person is called."""
+    """Return a digest of the request. It covers neither a role, a skill's prompt, nor a person's display name."""
     body = {name: value for name, value in request.body.items() if name != "name"}
     attached = [_source(source) for source in request.attached]
     return digest([request.kind, request.scope.account, request.scope.channel, body, list(request.model), attached])
@@ -270,8 +270,8 @@ def _source(source: AttachmentSource) -> str:
 
 def _reused(turn: RecordedTurn) -> KeyReused:
     return KeyReused(
-        f"the key {turn.key!r} was used on this thread for something else",
-        remedy="give each start a key of its own; a repeated one asks for the same",
+        f"the key {turn.key!r} was used on this thread for another request",
+        remedy="use a new key for each request; repeat a key only with the same request",
     )
 
 

@@ -1,6 +1,6 @@
-"""What bounds and interrupts turns: a drain, another process that begins the same turn, a time limit, a start queue.
+"""Bounds and interruptions of turns: a drain, a start with the same key elsewhere, a time limit, a start queue.
 
-`runner` knows which turns are under way; `run` records one that was interrupted.
+`runner` knows which turns are running; `run` records an interrupted one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 from ...core import Clock
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 
-_LOOK: Final = 0.25  # seconds between two looks
-_STARTING: Final = 16  # one transaction takes all of them; more would cost memory and gain nothing
+_LOOK: Final = 0.25  # seconds between two polls
+_STARTING: Final = 16  # one transaction writes all of them; a higher number costs memory and gains no speed
 
 
 class KeyBegun(Exception):
@@ -23,24 +23,24 @@ class KeyBegun(Exception):
 
 
 class Drain:
-    """Whether an agent is being drained, and which of its turns have not begun by then."""
+    """Whether an agent is being drained, and the turns that had not begun when the drain started."""
 
     def __init__(self) -> None:
         self.begun = False
         self._waiting: set[Callable[[], None]] = set()
 
     def begin(self) -> None:
-        """Let no turn begin from now on; those that wait are refused at once."""
+        """Let no further turn begin; turns that wait to begin are refused at once."""
         self.begun = True
         for refuse in self._waiting:
             refuse()
 
     @asynccontextmanager
     async def refusing(self) -> AsyncGenerator[None]:
-        """Do here what comes before a turn's first write.
+        """Run the block that comes before a turn's first write.
 
         Raises:
-            AgentClosed: The drain begins meanwhile, or has begun.
+            AgentClosed: The drain has begun, or begins during the block.
         """
         async with interruptible(_closed) as refuse:
             if self.begun:
@@ -53,7 +53,7 @@ class Drain:
 
 
 class StartQueue:
-    """Bounds how many turns begin at the same time; the others wait in line.
+    """Limits how many turns begin at the same time; the others wait in line.
 
     A turn that begins builds a graph, a model call and thousands of objects. When a thousand turns arrive at once, each
     of them would otherwise get that far before the first one reaches its model: that takes memory, and the garbage
@@ -70,7 +70,7 @@ class StartQueue:
         self._beginning.add(turn_id)
 
     def leave(self, turn_id: str) -> None:
-        """Let the next turn begin; does nothing if this one has left already or never entered."""
+        """Let the next turn begin; does nothing if this one has already left or never entered."""
         if turn_id in self._beginning:
             self._beginning.remove(turn_id)
             self._free.release()
@@ -78,13 +78,13 @@ class StartQueue:
 
 @asynccontextmanager
 async def unless_begun(begun: Callable[[], Awaitable[bool]]) -> AsyncGenerator[None]:
-    """Wait here for the thread of a turn with a key.
+    """Wait in this block for the thread of a turn with a key.
 
     Args:
-        begun: Looks whether another process has begun the turn, or resumes it.
+        begun: Checks whether another process has begun or resumed the turn.
 
     Raises:
-        KeyBegun: One has.
+        KeyBegun: Another process has.
     """
     async with interruptible(KeyBegun) as stop:
         looking = asyncio.ensure_future(_look(begun, stop))
@@ -96,10 +96,10 @@ async def unless_begun(begun: Callable[[], Awaitable[bool]]) -> AsyncGenerator[N
 
 @asynccontextmanager
 async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
-    """Do something within `seconds` of the clock's; None is no limit.
+    """Run the block for at most `seconds` of the clock's time; None means no limit.
 
     Raises:
-        TurnTimeout: It takes longer; what was under way is cancelled and has ended.
+        TurnTimeout: The block takes longer; it is cancelled and has ended.
     """
     if seconds is None:
         yield
@@ -122,7 +122,7 @@ async def limited(seconds: float | None, clock: Clock) -> AsyncGenerator[None]:
 
 @asynccontextmanager
 async def interruptible(error: Callable[[], Exception]) -> AsyncGenerator[Callable[[], None]]:
-    """Do something that can be interrupted: calling what this yields cancels it, and raises `error()` at its end."""
+    """Run a block that can be interrupted: calling the yielded function cancels it and raises `error()` at its end."""
     limit, inside = asyncio.timeout(None), True
 
     def interrupt() -> None:
@@ -139,7 +139,7 @@ async def interruptible(error: Callable[[], Exception]) -> AsyncGenerator[Callab
     except TimeoutError:
         if not limit.expired():
             raise
-    raise error()  # outside the handler: it has no cause to tell of
+    raise error()  # outside the handler, so that the error has no `__context__`
 
 
 async def _look(begun: Callable[[], Awaitable[bool]], stop: Callable[[], None]) -> None:
@@ -153,6 +153,6 @@ async def _look(begun: Callable[[], Awaitable[bool]], stop: Callable[[], None]) 
 
 def _closed() -> AgentClosed:
     return AgentClosed(
-        "the agent was closed before the turn could begin, and nothing of it is written",
-        remedy="call it again once the agent is open",
+        "the agent was closed before the turn could begin; nothing of the turn is written",
+        remedy="start it again once the agent is open",
     )

@@ -1,4 +1,4 @@
-"""Roles of paused turns, in memory only, for those who resume with `on_role_change="pin"` (R13)."""
+"""Roles of paused turns, in memory only, for callers that resume with `on_role_change="pin"` (R13)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _MOST: Final = 1000
 
 
 class Pins:
-    """Holds resolved roles for a while, a bounded number of them.
+    """Holds resolved roles for a limited time, and a limited number of them.
 
     Args:
-        ttl: Seconds each is held.
-        clock: Tells the time.
+        ttl: Seconds that each role is held.
+        clock: Source of time.
     """
 
     def __init__(self, ttl: float, clock: Clock) -> None:
@@ -25,7 +25,7 @@ class Pins:
         self._held: OrderedDict[str, tuple[float, ResolvedRole]] = OrderedDict()
 
     def keep(self, turn_id: str, role: ResolvedRole) -> None:
-        """Hold the role of a turn that waits; the longest held one goes where there are too many."""
+        """Hold the role of a paused turn; drops the oldest roles when there are too many."""
         self._held.pop(turn_id, None)
         self._held[turn_id] = (self._clock.monotonic() + self._ttl, role)
         now = self._clock.monotonic()
@@ -33,7 +33,7 @@ class Pins:
             self._held.popitem(last=False)
 
     def get(self, turn_id: str) -> ResolvedRole | None:
-        """The role of a turn that waits, or None once its time is over."""
+        """Return the role of a paused turn, or None if it has expired or is not held."""
         end, role = self._held.get(turn_id, (0.0, None))
         if role is not None and end > self._clock.monotonic():
             return role
@@ -41,5 +41,5 @@ class Pins:
         return None
 
     def drop(self, turn_id: str) -> None:
-        """Let go of the role of a turn that is over."""
+        """Drop the role of a turn that is over."""
         self._held.pop(turn_id, None)

@@ -1,4 +1,4 @@
-"""Which turns can resume, which answers are taken (T4), and what a resumed turn does before its graph runs."""
+"""Which turns can resume, which answers are accepted (T4), and a resumed turn's steps before its graph runs."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from .work import Begun, ResumedTurn, Resumption, RunnerParts
 
 
 async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, object]) -> TurnRecord:
-    """The turn of a thread that can go on.
+    """Find the turn of a thread that can be resumed.
 
     Args:
         parts: What the agent works with.
         scope: The thread.
-        answers: What it is to go on with, by the ids of pauses.
+        answers: The caller's answers, by the ids of pauses.
 
     Raises:
-        AlreadyAnswered: The turn has come to its end with an answer to one of these pauses.
-        NothingToResume: There is none; the text says why.
+        AlreadyAnswered: The turn is done, and one of these pauses was answered before.
+        NothingToResume: No turn can be resumed; the text says why.
     """
     key = thread_key(scope)
     record = await parts.turns.latest(key)
     if record is None:
-        raise NothingToResume(f"thread {key!r} has no turn", remedy="say something on it first")
+        raise NothingToResume(f"thread {key!r} has no turn", remedy="send a message on it first")
     if record.status in OPEN:
         return record
     if record.status == "done" and isinstance(answers, Mapping) and answers:
@@ -63,11 +63,11 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
 
 
 def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResume | None:
-    """Why a turn that was to go on does not any more, where it was ended without coming to its own end.
+    """Return an error if the turn to resume was cancelled, abandoned or replaced; None if it can be resumed.
 
     Args:
         latest: The thread's newest turn now.
-        turn_id: The turn that was to go on.
+        turn_id: The turn to resume.
         thread: The thread's key.
     """
     if latest is not None and latest.id == turn_id and latest.status not in ("cancelled", "abandoned"):
@@ -81,20 +81,20 @@ def ended(latest: TurnRecord | None, turn_id: str, thread: str) -> NothingToResu
 async def checked(
     parts: RunnerParts, record: TurnRecord, how: Resumption, begun: tuple[Message, Any]
 ) -> tuple[Resolution, bool]:
-    """Check that a turn can resume: its graph, model, role, skill and output are those that it began with.
+    """Check that a turn can resume: its graph, model, role, skill and output must be those that it began with.
 
     Args:
         parts: What the agent works with.
         record: The turn.
-        how: How it is to resume.
-        begun: The message that the turn began with, and the task that it dispatches, if it does.
+        how: How to resume it.
+        begun: The message that the turn began with, and the task that it dispatches, if any.
 
     Returns:
-        The turn's role, and whether it is one that need not be the one that the turn began with.
+        The turn's role, and whether that role can differ from the one that the turn began with.
 
     Raises:
-        GraphChanged, ModelNotConfigured, InvalidArgument: Something that the turn needs is not there.
-        RoleRequired, RoleChanged, RoleKeyMismatch: The role is not the one that the turn began with.
+        GraphChanged, ModelNotConfigured, InvalidArgument: Something that the turn needs is missing or differs.
+        RoleRequired, RoleChanged, RoleKeyMismatch: The role differs from the one that the turn began with.
         AgentClosed: The agent is drained meanwhile.
     """
     engine = parts.engine
@@ -102,8 +102,8 @@ async def checked(
     _check_engine(parts, record)
     if how.output is not None and how.output.json_schema() != message.body.get("output"):
         raise InvalidArgument(
-            f"output= is not what the turn {record.id!r} was begun with",
-            remedy="give the same output= again, or leave it out to get the result as JSON",
+            f"`output` differs from the one that the turn {record.id!r} began with",
+            remedy="pass the same output= again, or omit it to get the result as JSON",
         )
     async with parts.drain.refusing():
         await engine.open_model(record.model)
@@ -122,21 +122,21 @@ def _check_engine(parts: RunnerParts, record: TurnRecord) -> None:
 async def take_answers(
     parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], how: Resumption, *, account: str | None
 ) -> tuple[str, ...]:
-    """Write down a person's answers: all of them, or none where one does not fit or the turn cannot resume.
+    """Store a person's answers: all of them, or none if one of them is invalid or the turn cannot resume.
 
     Args:
         parts: What the agent works with.
         record: The turn.
         answers: Answers by the ids of pauses.
         how: How the turn is to resume.
-        account: Who answers.
+        account: The account that answers.
 
     Returns:
         The ids of the pauses.
 
     Raises:
         NotAnApprover: The policy does not let this account answer.
-        UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer cannot be taken.
+        UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer is not accepted.
         NothingToResume: The turn was ended meanwhile.
         HostError: The turn cannot resume here; see `checked`.
     """
@@ -157,17 +157,17 @@ async def take_answers(
 
 
 async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumption, account: str | None) -> None:
-    """Check all that can be checked of a turn before its run: an answer that is taken cannot be given again.
+    """Check all that can be checked of a turn before its run, since a stored answer cannot be given again.
 
-    The run checks it once more when it owns the thread, since much may change while it waits for that.
+    The run checks it again once it owns the thread, because much can change while it waits for that.
 
     Raises:
-        WorldAgentError: The turn cannot resume; it names the turn.
+        WorldAgentError: The turn cannot resume; the error carries the turn's id.
     """
     failure: WorldAgentError
     try:
         begun = await parts.engine.begun_with(record.asked, record.kind)
-        # A call role is its account's alone: an approver cannot give it, and their answer waits for the turn's account.
+        # Only the turn's own account can pass its call role. An approver's answer is stored and waits for that account.
         if account is None or account == record.scope.account:
             await checked(parts, record, how, begun)
         else:
@@ -184,14 +184,14 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
 async def _resolved_again(
     parts: RunnerParts, record: TurnRecord, how: Resumption, item: Any
 ) -> tuple[Resolution, bool]:
-    """Resolve again and compare with what the turn began with (R13); whether another one is meant."""
+    """Resolve the role again and compare it with the first one (R13); returns whether another role is allowed."""
     scope = f"thread {record.thread!r}"
     if how.on_role_change == "pin":
         pinned = parts.pins.get(record.id)
         if pinned is None:
             raise RoleRequired(
                 f"the role of the paused turn of {scope} is no longer in memory",
-                remedy="give the role again with `on_role_change` as `fail`, or resume with it as `refresh`",
+                remedy="pass the role again with `on_role_change` as `fail`, or resume with `refresh`",
             )
         return Resolution(pinned), False
     entry, others = parts.engine.signatures(item)
@@ -199,10 +199,10 @@ async def _resolved_again(
     resolution = await parts.resolver.resolve(record.scope, call=call, entry=entry, signatures=others, turn=record.id)
     if how.on_role_change == "refresh":
         return resolution, True
-    if not entry and not others:  # no role reaches anything here, whatever was noted of one
+    if not entry and not others:  # no Signature of this turn takes a role, whatever the record says
         return resolution, record.role["digest"] is not None
     if how.role is None and Tier.CALL in map(Tier, record.role["tiers"]):
-        return resolution, True  # without the call's role, on purpose
+        return resolution, True  # the caller omits the call role on purpose
     parts.resolver.key.check(record.role, resolution.role, scope=scope)
     return resolution, False
 
@@ -210,24 +210,25 @@ async def _resolved_again(
 async def _decisions(
     parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], account: str | None
 ) -> dict[str, Any]:
-    """What the journal keeps of answers that fit their pauses."""
+    """Validate the answers and return what the journal stores for them."""
     records = await parts.journal.load(record.id)
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():
         found = records.get(call_id_of(str(pause_id)))
-        if found is None or found.ask is None or not found.made:  # nor one that nobody waits for any more
+        if found is None or found.ask is None or not found.made:  # nor a pause that no call waits for any more
             known = ", ".join(repr(pause_id_of(entry.id)) for entry in records.values() if entry.open) or "none"
             raise UnknownPause(
-                f"{str(pause_id)[:200]!r} is no pause of turn {record.id!r}", remedy=f"the open pauses are: {known}"
+                f"the turn {record.id!r} has no pause {str(pause_id)[:200]!r}",
+                remedy=f"the open pauses are: {known}",
             )
         if not found.open:
             raise _answered(pause_id)
         if found.late(parts.clock.now()):
             raise AnswerInvalid(
-                f"the answer to the pause {pause_id!r} comes after its end",
-                remedy="go on without an answer to it; it fails with PauseExpired",
+                f"the answer to the pause {pause_id!r} comes after it expired",
+                remedy="resume without an answer to it; its call fails with PauseExpired",
             )
-        if found.id in decisions:  # under its present id and under the path id that 0.1.0 used
+        if found.id in decisions:  # given under its present id and under the path id that 0.1.0 used
             raise InvalidArgument(f"the pause {pause_id!r} is answered twice", remedy="answer each pause once")
         decisions[found.id] = decision_of(pause_of(found), answer, account)
     return decisions
@@ -242,17 +243,17 @@ def _answered(pause_id: str) -> AlreadyAnswered:
 async def resume(
     parts: RunnerParts, work: ResumedTurn, lease: Lease, emit: Emitter, *, deltas: bool
 ) -> Begun | TurnOutcome:
-    """Take a turn up where it was left, up to its graph.
+    """Take up a turn where it paused or stopped, up to the start of its graph.
 
     Args:
         parts: What the agent works with.
         work: The turn.
         lease: The ownership of the thread.
         emit: Where events go.
-        deltas: Whether anybody wants the answer in parts.
+        deltas: Whether the caller wants the answer in parts.
 
     Returns:
-        The turn, ready to run; or what it gave, where another process ended it while this one waited for the thread.
+        The turn, ready to run; or its outcome, if another process ended it while this one waited for the thread.
 
     Raises:
         NothingToResume: It was cancelled or abandoned meanwhile.
@@ -273,7 +274,7 @@ async def resume(
     resolution, refreshed = await checked(parts, record, how, (message, item))
     emit_started(emit, record.scope.thread or "", record.kind, resolution, resumed=True)
     if recording is not None and record.status == "running" and await parts.recorder.log.has_open_text(record.id):
-        emit(TextReplaced, text="")  # the run that was interrupted did not come to take it back
+        emit(TextReplaced, text="")  # the interrupted run could not withdraw its streamed text
     for pause_id in work.answered:
         emit(PauseClosed, pause_id=pause_id)
     announced = await _announced(parts, record)
@@ -321,7 +322,7 @@ async def resume(
 
 
 async def _announced(parts: RunnerParts, record: TurnRecord) -> frozenset[str]:
-    """The pauses whose person was notified before: a turn is recorded as paused after that, and not otherwise."""
+    """Return the pauses whose person was notified before; a turn is recorded as paused only after that."""
     if record.unattended is None or record.status != "paused":
         return frozenset()
     kept = await parts.journal.load(record.id)

@@ -1,6 +1,6 @@
 """The path of a turn: own its thread, resolve its role, append its message, run its graph, record its end, release.
 
-New turns and resumed ones take it alike (`TurnPath.follow`); `begin` and `resume` are its steps before the graph.
+New turns and resumed ones take the same path (`TurnPath.follow`); `begin` and `resume` are its steps before the graph.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .work import Begun, NewTurn, ResumedTurn, RunnerParts
 
 @dataclass(slots=True)
 class TurnPath:
-    """One run at one turn.
+    """One run of a turn.
 
     Attributes:
         parts: What the agent works with.
         turn_id: The turn's id.
         work: The turn to begin or to resume.
         emit: Where its events go.
-        deltas: Whether anybody wants the answer in parts.
+        deltas: Whether the caller wants the answer in parts.
     """
 
     parts: RunnerParts
@@ -47,16 +47,16 @@ class TurnPath:
     work: NewTurn | ResumedTurn
     emit: Emitter
     deltas: bool
-    _stopped: bool = False  # interrupted by a drain, and recorded as such
-    _kept_as: str = ""  # the thread that keeps what was edited
-    _fresh: tuple[Pause, ...] = ()  # pauses whose person this run has notified
+    _stopped: bool = False  # interrupted by a drain, and recorded as stopped
+    _kept_as: str = ""  # the thread that keeps the messages from before an edit
+    _fresh: tuple[Pause, ...] = ()  # the pauses that this run has notified a person of
 
     async def follow(self) -> Turn:
-        """Run the turn to its end, or until it waits, and emit how that ended.
+        """Run the turn to its end or its next pause, and emit how that ended.
 
         Raises:
-            KeyBegun: Another process runs it; nothing is emitted.
-            WorldAgentError: It failed; the error carries the turn's id.
+            KeyBegun: Another process runs the turn; nothing is emitted.
+            WorldAgentError: The turn failed; the error carries the turn's id.
         """
         failure: WorldAgentError
         try:
@@ -74,9 +74,9 @@ class TurnPath:
             failure = error
         except (sqlite3.Error, OSError) as error:
             failure = StorageUnavailable(
-                f"the agent's database failed with {type(error).__name__}", remedy="look after the disk and try again"
+                f"the agent's database failed with {type(error).__name__}", remedy="check the disk and try again"
             )
-        except BaseException as error:  # not by name: tools can raise anything, SystemExit too; the stream must end
+        except BaseException as error:  # tools can raise anything, SystemExit too; the stream must end
             clear_frames(error.__traceback__)
             self._end("failed", "internal")
             raise
@@ -87,7 +87,7 @@ class TurnPath:
             self.parts.starts.leave(self.turn_id)
             if isinstance(self.work, NewTurn):
                 self.work.role = None  # set until the thread is owned, and the error keeps this frame
-        # Whoever keeps the error keeps its frames, and what they held of the turn with them.
+        # A caller that keeps the error keeps its frames, and they hold the turn's role and messages.
         clear_frames(failure.__traceback__)
         failure.turn_id = self.turn_id
         self._end("failed", failure.code)
@@ -126,7 +126,7 @@ class TurnPath:
         return self.work.scope.thread or ""
 
     def _end(self, status: str, code: str | None = None, *, text: str = "") -> None:
-        """Emit how it ended, unless that is in the event log, and handed out as it is there."""
+        """Emit how the run ended, unless the event log has that event already and hands it out from there."""
         recording = self.work.recording
         if recording is None or not recording.finish(self.emit):
             emit_end(self.emit, status, code, text=text)
@@ -134,7 +134,7 @@ class TurnPath:
     # --- own --------------------------------------------------------------------------------------------------------
 
     async def _own(self, owned: AsyncExitStack) -> Lease:
-        """Come to own the turn's thread until `owned` is left."""
+        """Acquire the turn's thread until `owned` exits."""
         parts, work = self.parts, self.work
         async with parts.drain.refusing():
             if isinstance(work, NewTurn) and isinstance(work.branch, Again):
@@ -144,7 +144,7 @@ class TurnPath:
             return await self._lease(owned)
 
     async def _lease(self, owned: AsyncExitStack) -> Lease:
-        """Wait for the thread, unless another process begins the turn by its key meanwhile, or resumes it."""
+        """Wait for the thread, unless another process begins the turn by its key, or resumes it, meanwhile."""
         parts, key = self.parts, thread_key(self.work.scope)
 
         def read(transaction: Transaction) -> Known:
@@ -164,7 +164,7 @@ class TurnPath:
         if isinstance(work, ResumedTurn):
             now = await parts.turns.get(self.turn_id)
             return now is None or (now.status, now.changed) != (work.record.status, work.record.changed)
-        assert work.recording is not None, "what has a key is recorded"
+        assert work.recording is not None, "a turn with a key is recorded"
         turn = work.recording.turn
         return await parts.recorder.log.find(turn.thread, turn.key or "") is not None
 
@@ -172,24 +172,24 @@ class TurnPath:
 
     @asynccontextmanager
     async def _failures_recorded(self, begun: Begun) -> AsyncGenerator[None]:
-        """Record how a run ends that gives no outcome."""
+        """Record the end of a run that has no outcome."""
         try:
             yield
         except asyncio.CancelledError:
-            # What did not come to a stop in time can be resumed later all the same.
+            # A turn that did not stop within the drain's seconds can still be resumed later.
             self._stopped = await self._record_failure(begun, "stopped" if self.parts.drain.begun else "cancelled")
             raise
         except WorldAgentError as error:
             await self._record_failure(begun, "failed", error.code)
             raise
-        except (sqlite3.Error, OSError):  # the database takes nothing; once it does, the turn can be resumed
+        except (sqlite3.Error, OSError):  # the database accepts no write; once it does, the turn can be resumed
             raise
-        except Exception:  # any: tools and handlers may raise anything; it is recorded and raised again
+        except Exception:  # tools and handlers can raise anything; it is recorded and raised again
             await self._record_failure(begun, "failed", "internal")
             raise
 
     async def _record_failure(self, begun: Begun, status: TurnStatus, code: str | None = None) -> bool:
-        """Record a run that gives no outcome; returns whether it is written down as stopped."""
+        """Record a run that has no outcome; returns whether it is recorded as stopped."""
         try:
             await self._settled(patient=True)
             begun.lease.recover()
@@ -204,7 +204,7 @@ class TurnPath:
         return record.status == "stopped"
 
     async def _record(self, begun: Begun, outcome: TurnOutcome) -> Turn:
-        """Record what a run gave."""
+        """Record the outcome of a run."""
         parts, role = self.parts, begun.run.role
         turn = self._turn(outcome, tiers=role.tiers, skipped=begun.skipped)
         record = await self._write_end(
@@ -213,7 +213,7 @@ class TurnPath:
             lambda emit, status: self._emit_outcome(emit, status, outcome, turn.text),
             also=parts.retention,
         )
-        if record.status == "cancelled":  # it was to be cancelled while this run came to its end
+        if record.status == "cancelled":  # the cancellation arrived before the outcome was written
             return Turn(id=record.id, thread=self._thread, kept_as=self._kept_as, status="cancelled")
         if outcome.status == "paused":
             parts.pins.keep(record.id, role)
@@ -226,7 +226,7 @@ class TurnPath:
     async def _write_end(
         self, begun: Begun, status: TurnStatus, tell: Tell, *, code: str | None = None, also: Retention | None = None
     ) -> TurnRecord:
-        """Write what becomes of the turn with what it used and, where it is recorded, the last of its events."""
+        """Write the turn's end with its usage and, for a recorded turn, its last events."""
         parts, recording, writing = self.parts, self.work.recording, begun.use.writing()
         if recording is not None:
             recording.prepare_end(self.emit, status, tell)
@@ -242,13 +242,13 @@ class TurnPath:
         writing.done()
         if recording is not None:
             recording.end_written()
-        if record.status == "cancelled":  # in this order: what is withdrawn must not be asked for again
+        if record.status == "cancelled":  # in this order: a withdrawn pause must not be asked again
             await parts.journal.withdraw(record.id)
             parts.pins.drop(record.id)
         return record
 
     async def _notify(self, begun: Begun, outcome: TurnOutcome) -> None:
-        """Notify the person whom an unattended turn waits for, once for each of its new pauses."""
+        """Notify the person that an unattended turn waits for, once for each new pause."""
         if begun.record.unattended is None:
             return
         parts = self.parts
@@ -256,12 +256,12 @@ class TurnPath:
         await notify(parts.notifier, self._fresh, clock=parts.clock, on_error=parts.engine.services.on_error)
 
     async def _settled(self, *, patient: bool = False) -> None:
-        """Wait until no event of the run is being written: the rest goes with what becomes of the turn."""
+        """Wait until no event of the run is being written; the remaining ones are written with the turn's end."""
         if self.work.recording is not None:
             await self.work.recording.settled(patient=patient)
 
     def _emit_pauses(self, emit: Emitter, outcome: TurnOutcome) -> None:
-        """Emit what the turn asks a person, and who was notified."""
+        """Emit the turn's open pauses, and which of them a person was notified of."""
         for pause in outcome.pauses:
             emit(
                 PauseOpened,
@@ -290,12 +290,12 @@ class TurnPath:
             )
 
     def _emit_outcome(self, emit: Emitter, status: TurnStatus, outcome: TurnOutcome, text: str) -> None:
-        """Emit what a run gave; where it was cancelled at the last moment, nothing of it counts."""
+        """Emit the outcome of a run; if the turn was cancelled at the last moment, emit only its end."""
         counts = status == outcome.status
         if counts:
             self._emit_pauses(emit, outcome)
         if counts and status == "done" and outcome.text and text and not emit.standing:
-            emit(TextReplaced, text=text)  # it was given in a run that was interrupted before its end
+            emit(TextReplaced, text=text)  # an earlier run was interrupted after it had this text
         emit_end(emit, status, text=text if counts else "")
 
     def _turn(self, outcome: TurnOutcome, *, tiers: tuple[Tier, ...], skipped: tuple[Tier, ...] = ()) -> Turn:
@@ -314,7 +314,7 @@ class TurnPath:
 
 
 def emit_end(emit: Emitter, status: str, code: str | None = None, *, text: str = "") -> None:
-    """Emit how a run ended; where there is no answer, what was streamed of one is taken back."""
+    """Emit how a run ended; without an answer, the text that was streamed so far is withdrawn."""
     if status != "done" and emit.standing:
         emit(TextReplaced, text="")
     emit(TurnEnded, status=status, code=code, text=text)

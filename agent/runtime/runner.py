@@ -1,4 +1,4 @@
-"""Which turns of an agent are under way. Every surface comes through here; `run` runs one."""
+"""The running turns of an agent. Every surface starts turns here; `run` runs one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 T = TypeVar("T")
 
 
-_CANCEL_LOOK: Final = 0.25  # seconds between two looks for what another process wants cancelled
-_AGAIN: Final = 10.0  # seconds after which what does not end is cancelled again
+_CANCEL_LOOK: Final = 0.25  # seconds between two checks for cancellations from other processes
+_AGAIN: Final = 10.0  # seconds after which a task that has not ended is cancelled again
 
 Sink = Callable[[Event], None]
 
@@ -41,20 +41,20 @@ _INSIDE: ContextVar[tuple[object, ...]] = ContextVar("worldagent_inside", defaul
 
 
 class TurnRunner:
-    """Runs the turns of one agent and knows which are under way."""
+    """Runs the turns of one agent and knows which are running."""
 
     def __init__(self) -> None:
         self._parts: RunnerParts | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # the same one may be resumed twice at once
+        self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # one turn can be resumed twice at the same time
         self._look: asyncio.TimerHandle | None = None
         self._keyed = KeyedStarts(self)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._mark = object()  # stands for this runner where it must not be kept alive
+        self._mark = object()  # identifies this runner where a reference would keep it alive
 
     @property
     def parts(self) -> RunnerParts:
-        """What it works with.
+        """The parts of the started agent.
 
         Raises:
             AgentClosed: The agent is not started, or closed.
@@ -69,21 +69,21 @@ class TurnRunner:
         return self._parts is not None
 
     def open(self, parts: RunnerParts) -> None:
-        """Accept turns from now on, in this event loop."""
+        """Accept turns in this event loop."""
         self._parts, self._loop = parts, asyncio.get_running_loop()
 
     async def close(self) -> None:
-        """Accept none, cancel those under way and wait for their end."""
+        """Accept no further turns, cancel the running ones and wait for their end."""
         self._parts = None
         for task in self._tasks:
             cancel_once(task)
         while self._tasks:
             _, left = await asyncio.wait(self._tasks, timeout=_AGAIN)
-            for task in left:  # what it waited for has swallowed the cancellation
+            for task in left:  # code that it waited for has swallowed the cancellation
                 task.cancel()
 
     async def drain(self, seconds: float) -> None:
-        """Accept none, let those under way come to a point where they can go on later, and cut off what does not."""
+        """Accept no further turns, let running ones stop where they can resume, and cancel the rest after `seconds`."""
         parts, self._parts = self._parts, None
         if parts is not None:
             parts.drain.begin()
@@ -93,11 +93,11 @@ class TurnRunner:
         await self.close()
 
     def inside(self) -> bool:
-        """Whether whoever asks is code that a turn of this agent runs."""
+        """Whether the calling code runs in a turn of this agent."""
         return self._mark in _INSIDE.get()
 
     async def own(self, call: Coroutine[Any, Any, T]) -> T:
-        """Wait for something outside any turn, which the agent's end cancels as it cancels turns.
+        """Wait for work without a turn; closing the agent cancels it as it cancels turns.
 
         Raises:
             AgentClosed: The agent was closed meanwhile.
@@ -112,11 +112,11 @@ class TurnRunner:
                 task.cancel()
                 await asyncio.wait({task})
         if task.cancelled() and self._parts is not parts:
-            raise AgentClosed("the agent was closed meanwhile", remedy="call it again once the agent is open")
+            raise AgentClosed("the agent was closed during the call", remedy="call it again once the agent is open")
         return task.result()
 
     async def run(self, request: TurnRequest, role: Role | None, *, key: str | None = None) -> Turn:
-        """Run one turn to its end; its deltas are not wanted."""
+        """Run one turn to its end, without text deltas."""
         async with self.stream(request, role, deltas=False, key=key) as stream:
             return await stream.wait()
 
@@ -130,15 +130,15 @@ class TurnRunner:
         key: str | None = None,
         edit: Edit | None = None,
     ) -> TurnStream:
-        """One turn as a stream of events.
+        """Return a stream of one turn's events.
 
         Args:
-            request: What is asked for.
+            request: The request.
             role: The call's role.
-            deltas: Whether the answer is wanted in parts.
-            detach: Whether the turn goes on when the stream is left.
-            key: What a repeated start is known by.
-            edit: The message of the thread that is said otherwise.
+            deltas: Whether the caller wants the answer in parts.
+            detach: Whether the turn continues after the stream is left.
+            key: The idempotency key of the start.
+            edit: The message of the thread to edit.
         """
         work = self._new(request, check_role(role) if role is not None else None, edit)
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
@@ -152,7 +152,7 @@ class TurnRunner:
     def resume(
         self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool, detach: bool = False
     ) -> TurnStream:
-        """A stream that, once it is entered, takes a person's answers and resumes the turn."""
+        """Return a stream that takes a person's answers and resumes the turn once it is entered."""
         parts = self.parts
         enter = partial(self._resumed, parts, scope, answers, how, deltas=deltas, detach=detach)
         return TurnStream("", enter, detach=detach, output=how.output)
@@ -171,8 +171,8 @@ class TurnRunner:
 
         Raises:
             AgentClosed: The agent was closed since the stream was made.
-            NothingToResume: The thread has no turn that could go on.
-            UnknownPause, AlreadyAnswered, AnswerInvalid: An answer cannot be taken; none was.
+            NothingToResume: The thread has no turn that can be resumed.
+            UnknownPause, AlreadyAnswered, AnswerInvalid: An answer is not accepted; none is stored.
         """
         self._check_open(parts)
         record = await resumable(parts, scope, answers)
@@ -185,11 +185,11 @@ class TurnRunner:
         return await self._started(parts, record.id, work, deltas=deltas, detach=detach)
 
     async def repeats(self, scope: Scope, key: str) -> bool:
-        """Whether a start on a thread with a key would give a turn that is there."""
+        """Whether a start on a thread with this key returns an existing turn."""
         return await self._keyed.repeats(self.parts, thread_key(scope), check_id("key", key))
 
     def replay(self, scope: Scope, again: Replay, role: Role | None, *, deltas: bool) -> TurnStream:
-        """A stream that, once it is entered, runs a turn again that began with a message, on a new thread."""
+        """Return a stream that runs a turn again from its message, on a new thread, once it is entered."""
         parts, call = self.parts, None if role is None else check_role(role)
 
         async def enter() -> RunningTurn:
@@ -202,7 +202,7 @@ class TurnRunner:
         return TurnStream("", enter)
 
     async def cancel(self, scope: Scope) -> bool:
-        """Cancel the thread's turn, in whatever process it runs or wherever it waits; False if there is none."""
+        """Cancel the thread's turn, in whatever process it runs or while it waits; returns False if there is none."""
         threads = self.parts.threads
         turn_id = await threads.ask_to_cancel(scope)
         if turn_id is None:
@@ -226,16 +226,16 @@ class TurnRunner:
 
     def _check_open(self, parts: RunnerParts) -> None:
         if self.parts is not parts:
-            raise AgentClosed("the agent was closed since", remedy="start the turn with the agent that is open now")
+            raise AgentClosed("the agent was closed meanwhile", remedy="start the turn with the agent that is open now")
         if asyncio.get_running_loop() is not self._loop:
             raise AgentClosed(
                 "the agent was started in another event loop",
-                remedy="run its turns there, for example with asyncio.run_coroutine_threadsafe(), or make an agent for "
-                "each loop",
+                remedy="run its turns in that loop, for example with asyncio.run_coroutine_threadsafe(), or make "
+                "an agent for each loop",
             )
 
     def _start(self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool) -> RunningTurn:
-        """Start a run at a turn; its events come from a queue, or from what records them."""
+        """Start a run of a turn; its events come from a queue, or from its recording."""
 
         async def end() -> bool:
             return await self.cancel_turn(parts, turn_id, work.scope)
@@ -256,9 +256,9 @@ class TurnRunner:
     async def running(
         self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, begun: Callable[[], None]
     ) -> Turn:
-        """Run a recorded turn inside a task that is known already; `begun` is told when the turn is there."""
+        """Run a recorded turn inside an existing task; `begun` is called once the turn exists."""
         recording = work.recording
-        assert recording is not None, "who follows it has nothing else"
+        assert recording is not None, "a follower of the turn reads its recording"
         recording.on_begun = begun
         recording.expect()
         try:
@@ -267,7 +267,7 @@ class TurnRunner:
             recording.close()
 
     async def cancel_turn(self, parts: RunnerParts, turn_id: str, scope: Scope) -> bool:
-        """Cancel one turn, in whatever process it runs or wherever it waits; False if it is over."""
+        """Cancel one turn, in whatever process it runs or while it waits; returns False if it is over."""
         asked, here = await parts.turns.ask_to_cancel(turn_id), turn_id in self._turns
         self._cancel(turn_id)
         if asked and not here:
@@ -286,7 +286,7 @@ class TurnRunner:
         return task
 
     def enlist(self, turn_id: str, task: asyncio.Task[Turn]) -> None:
-        """A task runs a turn: whoever wants that cancelled cancels it."""
+        """Add a task that runs a turn; cancelling the turn cancels the task."""
         self._turns.setdefault(turn_id, set()).add(task)
         task.add_done_callback(lambda done: self._over(turn_id, done))
         if self._look is None:
@@ -302,9 +302,9 @@ class TurnRunner:
             self._look = None
 
     def _look_later(self) -> None:
-        """Look every now and then for what another process wants cancelled, for as long as turns are under way.
+        """Check regularly for cancellations from other processes while turns are running.
 
-        A timer, not a task: it lets go of an agent that is forgotten without a close.
+        This is a timer and not a task, so that an agent that is dropped without a close can be freed.
         """
         self._look = asyncio.get_running_loop().call_later(_CANCEL_LOOK, self._look_now)
 
@@ -316,7 +316,7 @@ class TurnRunner:
         self._look_later()
 
     async def _cancel_what_others_want(self, turns: TurnRegister) -> None:
-        with contextlib.suppress(WorldAgentError):  # a database that is down is told by the turns themselves
+        with contextlib.suppress(WorldAgentError):  # the turns themselves report a database that is down
             for turn_id in await turns.to_cancel():
                 self._cancel(turn_id)
 
@@ -327,7 +327,7 @@ class TurnRunner:
     def _forget(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a detached turn's error was told by its last event; asyncio need not warn of it
+            task.exception()  # a detached turn reports its error in its last event; asyncio must not warn of it
 
 
 def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: Sink, *, deltas: bool) -> TurnPath:
@@ -341,6 +341,6 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
 
 
 def _origin() -> Origin | None:
-    """The call whose body begins or resumes a turn here; None where it is the host's own code."""
+    """Return the call whose body begins or resumes a turn here; None for the host's own code."""
     inside = Inside.now()
     return None if inside is None else inside.origin

@@ -1,4 +1,4 @@
-"""What a runner works with, and what a run at a turn is given. `run` runs it."""
+"""The data that a runner and a run of a turn work with. `run` runs it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ OnRoleChange = Literal["fail", "refresh", "pin"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerParts:
-    """What a runner works with, once the agent is started."""
+    """The parts that a runner works with once the agent is started."""
 
     engine: TurnEngine
     resolver: RoleResolver
@@ -68,7 +68,7 @@ class RunnerParts:
 
     @property
     def threads(self) -> ThreadRegister:
-        """Where the threads stand."""
+        """The register of threads."""
         database = self.upkeep.database
         return ThreadRegister(
             self.turns,
@@ -82,18 +82,18 @@ class RunnerParts:
 
     @property
     def branching(self) -> Branching:
-        """Branches threads off."""
+        """Creates branches of threads."""
         return Branching(self.leases, self.branches, self.engine.heads, self.engine.services.log)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """How a turn goes on.
+    """How to resume a turn.
 
     Attributes:
-        role: The call's role; None goes on without one on purpose.
-        on_role_change: What happens where another role resolves than the turn began with (R13).
-        prompt: A skill's prompt, again.
+        role: The call's role; None resumes without one on purpose.
+        on_role_change: What happens if the role differs from the one that the turn began with (R13).
+        prompt: The skill's prompt, again.
         output: Reads the turn's result, again.
     """
 
@@ -105,9 +105,9 @@ class Resumption:
 
 @dataclass(slots=True)
 class NewTurn:
-    """A turn to begin, and what records it, if it is recorded.
+    """A turn to begin, and its recording, if it is recorded.
 
-    It lets go of the call's role once that is resolved, and of the attachments it has `loaded` once they are kept.
+    It drops the call's role once that is resolved, and its `loaded` attachments once they are stored.
     """
 
     request: TurnRequest
@@ -123,15 +123,15 @@ class NewTurn:
 
     @property
     def by_key(self) -> bool:
-        """Whether it has a key, so that another process may begin it meanwhile."""
+        """Whether it has a key, so that another process can begin it meanwhile."""
         return self.recording is not None and self.recording.turn.key is not None
 
 
 @dataclass(slots=True)
 class ResumedTurn:
-    """A turn to resume, the pauses that were answered, the call that it is resumed from, and what records it.
+    """A turn to resume, the answered pauses, the call that resumes it, and its recording.
 
-    With `by_key` it does as well if another process resumes it meanwhile.
+    With `by_key` another process may resume it instead.
     """
 
     record: TurnRecord
@@ -153,15 +153,15 @@ class Begun:
 
     Attributes:
         record: The turn in the register.
-        request: What is asked for.
-        run: What this run brings along.
+        request: The request.
+        run: The state of this run.
         lease: The ownership of the thread.
-        use: What it may use, and where that is written down.
-        skipped: The tiers that were left out of its role.
+        use: The usage that counts against its limits, and where it is stored.
+        skipped: The tiers that its role does without.
         resumed: Whether it ran before.
-        kept_as: The id of the thread that keeps what was edited; empty where nothing was.
-        announced: Pauses whose person an earlier run has notified.
-        cancelled: Whether it was cancelled while that was written.
+        kept_as: The id of the thread that keeps the messages from before an edit; empty if nothing was edited.
+        announced: The pauses that an earlier run has notified a person of.
+        cancelled: Whether it was cancelled while its begin was written.
     """
 
     record: TurnRecord

@@ -1,7 +1,7 @@
-"""The threads of a workspace, read from its database alone: where each stands, what it waits for, and its end.
+"""The threads of a workspace, read from its database alone: their state, their open pauses, and cancelling them.
 
-It is there before an agent is, and loads neither dspy nor langgraph. `runtime` runs turns, `thread` is the handle on
-one conversation.
+It works without an agent, and loads neither dspy nor langgraph. `runtime` runs turns, `thread` is the handle on one
+conversation.
 """
 
 from .branching import Branching

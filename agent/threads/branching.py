@@ -1,6 +1,6 @@
-"""Branching threads off: which message a branch begins at, and which name it gets. No engine and no model.
+"""Branches threads: which message a branch begins at, and its name. It needs no engine and no model.
 
-What is written is one row a thread (`memory.branches`). Running a turn on a branch is `runtime`'s matter.
+It writes one row for each thread (`memory.branches`). `runtime` runs a turn on a branch.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from ...storage import Lease, Leases
 if TYPE_CHECKING:
     from ...graphs.heads import Heads  # its folder loads langgraph
 
-_WAIT: Final = 1.0  # seconds for the owner of a name that is asked for
+_WAIT: Final = 1.0  # seconds to wait for the owner of a requested name
 _PAGE: Final = 50
-_LONGEST: Final = 180  # letters of a name that a number is put after; a name may have 200
+_LONGEST: Final = 180  # characters of a name before the added number; a name can have 200
 
 
 @dataclass(frozen=True, slots=True)
 class Branching:
-    """Branches threads off.
+    """Creates branches of threads.
 
     Attributes:
-        leases: Who owns threads.
-        branches: The rows of branches.
-        heads: Where conversations end.
-        log: What was said.
+        leases: The owners of threads.
+        branches: The branches.
+        heads: The newest message of each conversation.
+        log: The conversation log.
     """
 
     leases: Leases
@@ -42,10 +42,10 @@ class Branching:
     log: ConversationStore
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
-        """Make a thread that goes on from a message of another one.
+        """Create a thread that continues from a message of another one.
 
         Args:
-            scope: The other one.
+            scope: The other thread.
             at: The message's id; None is the newest.
             to: The new thread's id; None makes one.
 
@@ -53,9 +53,9 @@ class Branching:
             The new thread's scope.
 
         Raises:
-            UnknownMessage: `at` is not one of the thread's.
-            InvalidArgument: The thread has no message, or `to` is no id.
-            NameTaken, ThreadBusy: There is a thread `to`, or somebody is beginning one.
+            UnknownMessage: The thread has no message `at`.
+            InvalidArgument: The thread has no message, or `to` is not a valid id.
+            NameTaken, ThreadBusy: The thread `to` exists, or another call is creating it.
         """
         head = (await self.find(scope, at)).id
         async with AsyncExitStack() as held:
@@ -65,15 +65,15 @@ class Branching:
         return new
 
     async def find(self, scope: Scope, at: str | None, kinds: Collection[str] = ()) -> Message:
-        """A message of a thread.
+        """Return a message of a thread.
 
         Args:
             scope: The thread.
             at: The message's id; None is the newest of `kinds`.
-            kinds: What it may be; empty is anything.
+            kinds: The kinds of message to accept; empty accepts all.
 
         Raises:
-            UnknownMessage: `at` is not one of the thread's.
+            UnknownMessage: The thread has no message `at`.
             InvalidArgument: `at` is of another kind, or the thread has no message of `kinds`.
         """
         head = (await self.heads.position(thread_key(scope))).head
@@ -82,39 +82,39 @@ class Branching:
             if newest is not None:
                 return newest
             what = f"message of kind {' or '.join(kinds)}" if kinds else "message"
-            raise InvalidArgument(f"thread {scope.thread!r} has no {what}", remedy="say something on it first")
+            raise InvalidArgument(f"thread {scope.thread!r} has no {what}", remedy="send a message on it first")
         if not isinstance(at, str):
-            raise InvalidArgument(f"at= is of type {type(at).__name__!r}", remedy="give the id of a message")
+            raise InvalidArgument(f"`at` must be a string, got {type(at).__name__!r}", remedy="pass a message's id")
         if at != head:
-            await self.log.history(head, before=at, limit=1)  # refuses what is not of this conversation
+            await self.log.history(head, before=at, limit=1)  # raises if the message is not in this conversation
         [found] = await self.log.history(at, limit=1)
         if kinds and found.kind not in kinds:
             raise InvalidArgument(
                 f"the message {found.id!r} is of kind {found.kind!r}",
-                remedy=f"give the id of one of kind {' or '.join(kinds)}, as the thread's history tells it",
+                remedy=f"pass the id of one of kind {' or '.join(kinds)}, from the thread's history",
             )
         return found
 
     async def claim(self, held: AsyncExitStack, scope: Scope, wanted: str | None, name: str) -> tuple[Scope, Lease]:
-        """Come to own a name that no thread has.
+        """Acquire a name that no thread has.
 
         Args:
-            held: Lets go of it.
-            scope: The thread that is branched off.
-            wanted: The name; None makes one, of the thread's own and a number.
-            name: What `wanted` is called where it was given.
+            held: Releases the name when it exits.
+            scope: The thread to branch.
+            wanted: The name; None makes one from the thread's own name and a number.
+            name: The argument's name, for errors about `wanted`.
 
         Raises:
-            InvalidArgument: `wanted` is no id.
-            NameTaken, ThreadBusy: There is a thread `wanted`, or somebody is beginning one.
+            InvalidArgument: `wanted` is not a valid id.
+            NameTaken, ThreadBusy: The thread `wanted` exists, or another call is creating it.
         """
         if wanted is not None:
             new = replace(scope, thread=check_id(name, wanted))
             lease = await self._claimed(held, thread_key(new), _WAIT)
             if lease is None:
                 raise NameTaken(
-                    f"there is a thread {wanted!r}",
-                    remedy=f"give a name in `{name}` that no thread has, or leave it out",
+                    f"the thread {wanted!r} exists already",
+                    remedy=f"pass a name in `{name}` that no thread has, or omit it",
                 )
             return new, lease
         first = 2 + await self.branches.count(thread_key(scope))
@@ -133,13 +133,13 @@ class Branching:
             return None
         async with AsyncExitStack() as claimed:
             lease = await claimed.enter_async_context(self.leases.hold(key, wait=wait))
-            if await self._taken(key):  # by whoever owned it until now
+            if await self._taken(key):  # its owner until now has created the thread
                 return None
             held.push_async_exit(claimed.pop_all())
             return lease
 
     async def _taken(self, key: str) -> bool:
-        # Homes of older versions have threads of which checkpoints alone know.
+        # Homes of older versions have threads that only checkpoints show.
         return await self.branches.taken(key) or await self.heads.values(key) is not None
 
     async def _newest(self, head: str | None, kinds: Collection[str]) -> Message | None:

@@ -1,4 +1,4 @@
-"""The threads of a workspace over the stores that know of them: turns, calls, owners, events."""
+"""The threads of a workspace, joined from the stores of turns, calls, leases and events."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from .state import ThreadState
 from .wanted import Place, Wanted
 
 _MOST: Final = 1000
-_AT_ONCE: Final = 50  # threads of a page of which some are left out after they were read
-_LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
+_AT_ONCE: Final = 50  # threads of a page that is filtered after it was read
+_LET_GO: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
 
 
 class ThreadRegister:
-    """Where threads stand.
+    """The state of threads.
 
     Args:
-        turns: What became of their turns.
-        journal: What the turns called, and whom they ask.
-        leases: Who owns them.
-        branches: Which of them were branched off.
-        events: Whose events are kept.
-        titles: What they are called.
-        search: What is said on them.
+        turns: The records of their turns.
+        journal: The calls and pauses of the turns.
+        leases: The owners of threads.
+        branches: The threads that are branches.
+        events: The turns whose events are stored.
+        titles: The titles of threads.
+        search: Full-text search in conversations.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class ThreadRegister:
         self._search = search
 
     async def list(self, workspace: str, wanted: Wanted) -> tuple[ThreadState, ...]:
-        """Where the threads of a workspace stand, the newest turn first.
+        """Return the state of a workspace's threads; the thread with the newest turn comes first.
 
-        The number of reads does not grow with the threads of a page. Where threads are left out only after they were
-        read, as those are that do not say the text, further pages are read until there are enough.
+        The number of reads does not grow with the threads of a page. If threads are filtered out after they were read,
+        for example by the search text, further pages are read until there are enough.
 
         Args:
             workspace: The workspace.
-            wanted: Which of them.
+            wanted: The filters and the limit.
         """
         found: list[ThreadState] = []
         before = wanted.before
         size = max(wanted.limit, _AT_ONCE) if wanted.sifted else wanted.limit
         if wanted.query is not None:
-            size = _AT_ONCE  # so that nothing else waits long for the database
+            size = _AT_ONCE  # so that other database work does not wait long
         while len(found) < wanted.limit:
             page = await self._page(workspace, wanted, before, size)
             found += await self._matching(wanted, page)
@@ -79,9 +79,9 @@ class ThreadRegister:
         return tuple(found[: wanted.limit])
 
     async def running(self) -> tuple[tuple[str, ThreadState], ...]:
-        """The turns of all workspaces that run or were cut off, each with its workspace; newest first, 1000 at most.
+        """Return the running and interrupted turns of all workspaces, with these; newest first, at most 1000.
 
-        It reads all turns of the database: for people, and not for what is done with each turn.
+        This reads all turns of the database. Use it to show them to people, not during each turn.
         """
         records = await self._turns.running(limit=_MOST)
         found = zip(records, await self._states(records), strict=True)
@@ -90,18 +90,18 @@ class ThreadRegister:
         )
 
     async def rename(self, scope: Scope, title: str | None) -> str | None:
-        """Set the title of a thread; None gives the first words of its first message back. Gives the title it has now.
+        """Set the title of a thread and return its title now; None restores the first words of the first message.
 
         Raises:
-            InvalidArgument: `title` cannot be a title, or there is no such thread.
+            InvalidArgument: `title` is invalid, or the thread does not exist.
         """
         key = thread_key(scope)
         if not await self._titles.rename(key, None if title is None else check_title(title)):
-            raise InvalidArgument(f"there is no thread {scope.thread!r} yet", remedy="say something on it first")
+            raise InvalidArgument(f"thread {scope.thread!r} does not exist yet", remedy="send a message on it first")
         return (await self._titles.of([key])).get(key)
 
     async def find(self, scope: Scope) -> ThreadState | None:
-        """Where one thread stands; None where there is no such thread."""
+        """Return the state of one thread; None if it does not exist."""
         record = await self._turns.latest(thread_key(scope))
         if record is not None:
             return (await self._states([record]))[0]
@@ -111,14 +111,14 @@ class ThreadRegister:
         return _forked(branch, (await self._titles.of([branch.thread])).get(branch.thread))
 
     async def of_turn(self, workspace: str, turn_id: str) -> ThreadState | None:
-        """Where one turn stands, its thread's newest or not; None where the workspace has none of this id."""
+        """Return the state of one turn, its thread's newest or not; None if the workspace does not have it."""
         record = await self._turns.get(turn_id)
         if record is None or record.scope.workspace != workspace:
             return None
         return (await self._states([record]))[0]
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
-        """The pauses of a thread's turn, oldest first, with those that are answered and that no run has taken up."""
+        """Return the pauses of a thread's turn, oldest first, including answered ones that no run has taken up yet."""
         record = await self._turns.latest(thread_key(scope))
         if record is None or record.status not in OPEN:
             return ()
@@ -126,15 +126,15 @@ class ThreadRegister:
         return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
 
     async def answered(self, scope: Scope) -> frozenset[str]:
-        """The ids of the pauses of a thread's turn that somebody has answered."""
+        """Return the ids of the pauses of a thread's turn that have an answer."""
         record = await self._turns.latest(thread_key(scope))
         found = {} if record is None else await self._journal.load(record.id)
         return frozenset(pause_id_of(entry.id) for entry in found.values() if entry.settled)
 
     async def ask_to_cancel(self, scope: Scope) -> str | None:
-        """Ask for the end of a thread's turn, whatever process runs it; gives the turn's id, None where there is none.
+        """Request the cancellation of a thread's turn, whatever process runs it; returns the turn's id, or None.
 
-        Its owner ends it. `end_waiting` ends one that nobody runs.
+        The turn's owner ends it. `end_waiting` ends a turn that no process runs.
         """
         record = await self._turns.latest(thread_key(scope))
         if record is None or not await self._turns.ask_to_cancel(record.id):
@@ -142,10 +142,10 @@ class ThreadRegister:
         return record.id
 
     async def end_waiting(self, scope: Scope, turn_id: str) -> None:
-        """End a turn that nobody runs; one that runs ends itself, since it was asked to."""
+        """End a turn that no process runs; a running one ends itself because of the request."""
         key = thread_key(scope)
         found = await self._turns.latest(key)
-        # Who has just written that it waits still owns it for a moment, and does not look for its end any more.
+        # A process that has just recorded the pause still owns the thread for a moment and does not poll any more.
         wait = 0.0 if found is None or found.status == "running" else _LET_GO
         try:
             async with self._leases.hold(key, wait=wait) as lease:
@@ -157,7 +157,7 @@ class ThreadRegister:
             return
 
     async def _page(self, workspace: str, wanted: Wanted, before: Place | None, size: int) -> Sequence[_Row]:
-        """The next threads of a workspace, of which some may not be wanted."""
+        """Read the next threads of a workspace; some of them may be filtered out later."""
         records: Sequence[TurnRecord] = ()
         branches: Sequence[Branch] = ()
         if wanted.status != "forked":
@@ -189,7 +189,7 @@ class ThreadRegister:
         return [state for state in found if wanted.status in (None, state.status)]
 
     async def _saying(self, query: str, page: Sequence[_Row], titles: Mapping[str, str]) -> set[str]:
-        """The threads of a page whose title or conversation says a text."""
+        """Return the threads of a page whose title or conversation contains the text."""
         said = {key for key, title in titles.items() if query.lower() in title.lower()}
         left = [row for row in page if row.key not in said]
         heads = await self._search.heads([row.record.id for row in left if row.record is not None])
@@ -206,7 +206,7 @@ class ThreadRegister:
         recorded = await self._events.recorded([record.id for record in records])
         owned = await self._leases.owned(record.thread for record in running)
         unowned = [record for record in running if record.thread not in owned]
-        # A turn may have ended since it was read, and its owner have let go.
+        # A turn may have ended, and its owner may have released the thread, since it was read.
         now = await self._turns.again(unowned)
         states = (
             _state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now, item.id in recorded)
@@ -217,7 +217,7 @@ class ThreadRegister:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A thread of a page: by its newest turn, or by its row among the branches where it has none."""
+    """A thread of a page: by its newest turn, or by its branch if it has no turn."""
 
     key: str
     place: Place
@@ -262,7 +262,7 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
 
 
 def _needs(record: TurnRecord) -> tuple[Literal["role", "skill"], ...]:
-    """What a caller must bring again to resume a turn."""
+    """Return what a caller must pass again to resume a turn."""
     if record.status not in OPEN:
         return ()
     role: tuple[Literal["role"], ...] = ("role",) if Tier.CALL.value in record.role.get("tiers", ()) else ()

@@ -1,4 +1,4 @@
-"""Every table of an agent's database that is the package's own. LangGraph's, of the checkpoints, make themselves."""
+"""All tables of an agent's database that this package owns. LangGraph creates its own tables for checkpoints."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ from ...memory.turn_log import EVENTS
 from ...storage import EPOCHS, Schema
 
 SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)
-"""Whoever opens the database opens it with all of them; what copies, checks or scans it takes its tables from here."""
+"""Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""

@@ -1,4 +1,4 @@
-"""Where a thread stands, as a value."""
+"""The state of a thread, as a value."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ from ...core.pauses import UnattendedMode
 from ...memory import TurnStatus
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
-"""What became of a thread's newest turn. `cut_off` is one whose process ended while it ran; `forked`, none ran yet."""
+"""The status of a thread's newest turn. `cut_off` was interrupted with its process; `forked` has had no turn yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadState:
-    """Where a thread stands: its newest turn.
+    """The state of a thread and its newest turn.
 
     Attributes:
         thread: The thread's id within its workspace.
-        title: What `thread.rename` set, else the first words of the first message, 60 characters at most; None where
-            nobody has said anything.
-        account: On whose behalf the turn runs.
-        channel: Where it hangs.
-        turn_id: The turn; empty where none has run on the thread since it was branched off.
-        kind: Which surface it came from; None where there is none.
-        status: `paused` waits for a person. `stopped`, `failed` and `cut_off` can go on, as `paused` can, with
-            `resume()`. `running` has an owner. `done`, `cancelled` and `abandoned` are over. `forked` has no turn yet.
+        title: The title that `thread.rename` set, else the first words of the first message, 60 characters at most;
+            None if the thread has no message.
+        account: The account that the turn runs for.
+        channel: The channel that the turn runs in.
+        turn_id: The turn; empty if none has run on the thread since it was forked.
+        kind: The surface that the turn came from; None without a turn.
+        status: `paused` waits for a person. `stopped`, `failed` and `cut_off` can be resumed, as `paused` can.
+            `running` has an owner. `done`, `cancelled` and `abandoned` are over. `forked` has no turn yet.
         since: When the status was written.
-        pauses: How many questions wait for a person.
-        answers: How many answers wait to be taken up, where a run that was to do so did not come to it.
-        recorded: Whether the turn's events are kept: it was begun with `detach` or with a key, or has gone on with
+        pauses: How many pauses wait for a person.
+        answers: How many answers no run has taken up yet.
+        recorded: Whether the turn's events are stored: it was begun with `detach` or with a key, or was resumed with
             `detach`.
-        needs: What `resume()` must be given again, since none of it is stored: `role` for a turn that began with a call
+        needs: What must be passed to `resume()` again, since it is not stored: `role` for a turn that began with a call
             role, `skill` for one that runs a skill. Empty for a turn that cannot be resumed.
-        unattended: What the turn does where a person would be asked; None asks them.
-        page_key: Where the thread stands in a listing: `agent.threads(before=state.page_key)` goes on behind it.
+        unattended: What the turn does if a person would be asked; None asks them.
+        page_key: The position of the thread in a listing: `agent.threads(before=state.page_key)` gives the next page.
     """
 
     thread: str
@@ -57,11 +57,11 @@ class ThreadState:
 
     @property
     def resumable(self) -> bool:
-        """Whether `resume()` can go on with the turn."""
+        """Whether `resume()` can continue the turn."""
         return self.status in ("paused", "stopped", "failed", "cut_off")
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON, with the fields that the sidecar gives."""
+        """Return the state as JSON, with the fields that the sidecar uses."""
         return {
             "thread": self.thread,
             "title": self.title,

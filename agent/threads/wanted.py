@@ -1,4 +1,4 @@
-"""Which threads a listing gives, and where its next page begins: what was asked, checked. No database."""
+"""The validated filters of a listing of threads, and where its next page begins. It needs no database."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .state import ThreadStatus
 
 _MOST: Final = 1000
 _KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off", "forked")
-_LAST: Final = "\x7f"  # sorts after every key of a thread
+_LAST: Final = "\x7f"  # sorts after every thread key
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a thread stands in a listing, the newest first.
+    """The position of a thread in a listing, which has the newest first.
 
     Attributes:
-        at: When its newest turn began, or when it was branched off.
-        has_turn: Whether a turn has run on it; at the same time such a thread stands before one that has none.
-        id: The id of the turn, or the key of the thread that has none.
+        at: When its newest turn began, or when it was forked.
+        has_turn: Whether a turn has run on it; of two threads with the same time, the one with a turn comes first.
+        id: The id of the turn, or the key of a thread without a turn.
     """
 
     at: datetime
@@ -34,10 +34,10 @@ class Place:
 
     @classmethod
     def parse(cls, given: object) -> Self:
-        """The place that a page key names; a time is the place before all that began then.
+        """Return the position that a page key names. A time is the position before all threads that began then.
 
         Raises:
-            InvalidArgument: It is neither.
+            InvalidArgument: `given` is neither.
         """
         if isinstance(given, datetime) and given.tzinfo is not None:
             with suppress(OverflowError):
@@ -49,8 +49,8 @@ class Place:
                 if slash and name and at.tzinfo is not None:
                     return cls(at.astimezone(UTC), "/" not in name, name)
         raise InvalidArgument(
-            "before is neither a page key nor a time with a time zone",
-            remedy="give the page_key of the last thread that you have, or a datetime with a tzinfo",
+            "`before` must be a page key or a time with a time zone",
+            remedy="pass the page_key of the last thread that you have, or a datetime with a tzinfo",
         )
 
     def __str__(self) -> str:
@@ -58,18 +58,18 @@ class Place:
 
     @property
     def for_turns(self) -> tuple[datetime, str]:
-        """The bound of turns that stand behind it."""
+        """The bound for the turns after this position."""
         return self.at, self.id if self.has_turn else ""
 
     @property
     def for_branches(self) -> tuple[datetime, str]:
-        """The bound of threads without a turn that stand behind it."""
+        """The bound for the threads without a turn after this position."""
         return self.at, _LAST if self.has_turn else self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What is listed; see `ThreadRegister.list`."""
+    """The filters of a listing; see `ThreadRegister.list`."""
 
     limit: int
     status: ThreadStatus | None
@@ -89,13 +89,13 @@ class Wanted:
         query: str | None = None,
         before: datetime | str | None = None,
     ) -> Self:
-        """What was asked.
+        """Validate the arguments of a listing.
 
         Raises:
-            InvalidArgument: Something of it does not fit.
+            InvalidArgument: One of them is invalid.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
-            raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_MOST}")
+            raise InvalidArgument(f"`limit` must be 1 to {_MOST}, got {limit!r}", remedy=f"pass limit= 1 to {_MOST}")
         known: ThreadStatus | None = next((each for each in _KNOWN if each == status), None)
         if status is not None and known is None:
             raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")
@@ -110,17 +110,17 @@ class Wanted:
 
     @property
     def sifted(self) -> bool:
-        """Whether some threads are left out after they were read."""
+        """Whether some threads are filtered out after they were read."""
         return self.query is not None or self.account is not None or self.status in ("running", "cut_off")
 
     @property
     def of_turns(self) -> TurnStatus | None:
-        """The status of the turns that are read. Which of the running ones were cut off is seen only at each."""
+        """The status of the turns to read. Which running ones were interrupted shows only after each is read."""
         match self.status:
             case "cut_off":
                 return "running"
             case "forked":
-                raise AssertionError("a thread that is forked has no turn")
+                raise AssertionError("a forked thread has no turn")
             case status:
                 return status
 

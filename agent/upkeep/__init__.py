@@ -1,6 +1,6 @@
-"""What is done to an agent's database beside its turns: removing, exporting and importing threads, pruning, backing up.
+"""Maintenance of an agent's database: remove, export and import threads, prune checkpoints, make backups.
 
-No engine and no model: it loads neither dspy nor langgraph. Where threads stand is `threads`' matter.
+It needs no engine and no model, and loads neither dspy nor langgraph. `threads` has the state of threads.
 """
 
 from .backup import Backup, back_up

@@ -1,7 +1,7 @@
-"""A copy of a home, made while agents use it, which is a home itself: whoever needs it opens an agent on it.
+"""A backup of a home, made while agents use it. The backup is itself a home: open an agent on it to use it.
 
-Each database is copied as it is at one moment, by SQLite's own way to do that. What a server keeps is the server's
-matter. The copy appears under its name only once it is complete, and nothing stays of killed runs.
+Each database is copied as of one moment, with SQLite's backup API. A Postgres database needs its own backup. The
+backup appears under its name only once it is complete, and killed runs leave nothing behind in the end.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ from ...core.errors import InvalidArgument, StorageUnavailable, WorldAgentError
 from ...storage import Storage, from_sqlite
 
 _BUSY: Final = 30.0  # seconds
-_STEP: Final = 2048  # pages of a database between two looks whether it should stop
-_ELSEWHERE: Final = "name a folder that is not there yet, on a disk with space"
+_STEP: Final = 2048  # pages of a database between two checks for cancellation
+_ELSEWHERE: Final = "name a folder that does not exist yet, on a disk with space"
 _REMEDIES: Final = {
     errno.ENAMETOOLONG: "name a folder with a shorter name",
-    errno.ENOENT: "make the folder first that it should stand in",
+    errno.ENOENT: "create its parent folder first",
     errno.ENOTDIR: "name a folder in another folder, not in a file",
-    errno.EACCES: "name a folder where this user may write",
-    errno.EPERM: "name a folder where this user may write",
-    errno.EROFS: "name a folder on a disk that can be written",
+    errno.EACCES: "name a folder that this user can write to",
+    errno.EPERM: "name a folder that this user can write to",
+    errno.EROFS: "name a folder on a writable disk",
 }
 _UNWRITTEN: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE)
 _REFERRED: Final = "SELECT DISTINCT sha256 FROM wa_attachment"
 
 _Check = Callable[[], None]
-"""Raises where the copy is not wanted any more."""
+"""Raises if the backup was cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """A copy of a home.
+    """A completed backup of a home.
 
     Attributes:
-        folder: Where it is.
-        files: What is in it, below the folder.
-        size: Its bytes.
-        missing: The hashes of attachments that messages refer to and that are not in the home either.
+        folder: Its folder.
+        files: Its files, relative to the folder.
+        size: Its size in bytes.
+        missing: The hashes of attachments that messages refer to and that the home does not have either.
     """
 
     folder: Path
@@ -61,22 +61,22 @@ class Backup:
 
 
 async def back_up(storage: Storage, folder: Path, *, roles: bool, home_only: bool) -> Backup:
-    """Copy a home.
+    """Back up a home.
 
     Args:
-        storage: Where it is.
-        folder: Where to; it is made, and only once the copy is whole.
-        roles: Whether the stored roles and the key of role digests go along.
-        home_only: Whether a home whose database is on a server is copied without it.
+        storage: The home.
+        folder: The folder of the backup; it is created, and only once the backup is complete.
+        roles: Whether to include the stored roles and the key of role digests.
+        home_only: Whether to back up a home whose database is on a server without that database.
 
     Raises:
-        InvalidArgument: There is something at `folder`, there is no home, its database is on a server, or another run
-            makes the same copy.
-        StorageUnavailable, StorageInvalid: A file cannot be read or written, or is no sound database.
+        InvalidArgument: `folder` exists, the home does not, its database is on a server, or another run makes the same
+            backup.
+        StorageUnavailable, StorageInvalid: A file cannot be read or written, or a database is damaged.
     """
     if storage.url is not None and not home_only:
         raise InvalidArgument(
-            f"the database {str(storage.place)!r} is on a Postgres server, which is not copied from here",
+            f"the database {str(storage.place)!r} is on a Postgres server and is not part of this backup",
             remedy="back it up with pg_dump, and the rest of the home with home_only (--home-only)",
         )
     stop = threading.Event()
@@ -90,18 +90,18 @@ async def back_up(storage: Storage, folder: Path, *, roles: bool, home_only: boo
         return await asyncio.shield(copying)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.gather(copying, return_exceptions=True)  # so that nothing is left of it
+        await asyncio.gather(copying, return_exceptions=True)  # so that its unfinished folder is removed
         raise
 
 
 class _Stopped(Exception):
-    """The copy is not wanted any more."""
+    """The backup was cancelled."""
 
 
 def _copied(storage: Storage, folder: Path, roles: bool, check: _Check) -> Backup:
     home, folder = storage.resolve(), folder.absolute()
     if not home.is_dir():
-        raise InvalidArgument(f"there is no home {str(home)!r}", remedy="name it with --home or the setting home")
+        raise InvalidArgument(f"there is no home at {str(home)!r}", remedy="name it with --home or the setting home")
     failure: OSError | None = None
     try:
         _check_free(folder)
@@ -119,21 +119,20 @@ def _copied(storage: Storage, folder: Path, roles: bool, check: _Check) -> Backu
             f"{os.fsdecode(failure.filename)!r} cannot be read ({problem})", remedy="make it readable for this user"
         )
     raise StorageUnavailable(
-        f"no copy could be made at {str(folder)!r} ({problem})", remedy=_REMEDIES.get(failure.errno or 0, _ELSEWHERE)
+        f"the backup at {str(folder)!r} could not be made ({problem})",
+        remedy=_REMEDIES.get(failure.errno or 0, _ELSEWHERE),
     )
 
 
 def _check_free(folder: Path) -> None:
     if "\0" in str(folder):
-        raise InvalidArgument("the name of the folder holds a NUL character", remedy="give the path of a folder")
+        raise InvalidArgument("the folder's name must not contain a NUL character", remedy="pass the path of a folder")
     if folder.is_symlink() or (folder.exists() and not (folder.is_dir() and not any(folder.iterdir()))):
-        raise InvalidArgument(
-            f"there is something at {str(folder)!r} already", remedy="name a folder that is not there"
-        )
+        raise InvalidArgument(f"{str(folder)!r} exists already", remedy="name a folder that does not exist")
 
 
 def _fill(new: Path, storage: Storage, roles: bool, check: _Check) -> tuple[str, ...]:
-    """Copy into a new folder; give the hashes of what the copied messages refer to and it has not."""
+    """Copy into a new folder; returns the hashes of attachments that the copied messages need and the copy lacks."""
     databases = [storage.database] if storage.url is None else []
     databases += [storage.roles] if roles else []
     for source in filter(Path.is_file, databases):
@@ -152,7 +151,7 @@ def _copy_database(source: Path, target: Path, check: _Check) -> None:
     try:
         with contextlib.closing(sqlite3.connect(source, timeout=_BUSY)) as live:
             live.execute("PRAGMA query_only=ON")
-            # All steps copy what stands now: what is written meanwhile does not make them begin again.
+            # All steps copy one snapshot, so that later writes do not restart the copy.
             live.execute("BEGIN")
             live.execute("SELECT 1 FROM sqlite_master").fetchall()
             _copy_pages(live, target, check)
@@ -166,7 +165,7 @@ def _copy_database(source: Path, target: Path, check: _Check) -> None:
         _sync(target)
         return
     raise failure or StorageUnavailable(
-        f"the copy of {str(source)!r} is not sound", remedy="check both disks, and see `worldagent doctor`"
+        f"the copy of {str(source)!r} is damaged", remedy="check both disks, and see `worldagent doctor`"
     )
 
 
@@ -182,7 +181,7 @@ def _copy_pages(live: sqlite3.Connection, target: Path, check: _Check) -> None:
 
 
 def _reading(database: Path) -> contextlib.closing[sqlite3.Connection]:
-    """A database that nobody writes to; no file is made beside it, for which there may be no space."""
+    """Open a database that no process writes to; this creates no files next to it, since space may be short."""
     return contextlib.closing(sqlite3.connect(f"{database.as_uri()}?immutable=1", uri=True))
 
 
@@ -193,7 +192,7 @@ def _copy_file(source: Path, target: Path) -> None:
 
 
 def _copy_pieces(source: Path, target: Path, check: _Check) -> None:
-    """Copy the contents of attachments; what is on its way in or out has a name that begins with a dot."""
+    """Copy the contents of attachments, except unfinished and dropped ones, whose names begin with a dot."""
     for piece in sorted(source.glob("*/*")):
         if piece.name.startswith(".") or not piece.is_file():
             continue
@@ -201,12 +200,12 @@ def _copy_pieces(source: Path, target: Path, check: _Check) -> None:
         place = target / piece.parent.name
         for made in (target, place):
             made.mkdir(mode=0o700, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # dropped meanwhile
+        with contextlib.suppress(FileNotFoundError):  # removed meanwhile
             _copy_file(piece, place / piece.name)
 
 
 def _missing(new: Path, storage: Storage) -> tuple[str, ...]:
-    """What the copied messages refer to and the copy has not."""
+    """Return the hashes of attachments that the copied messages refer to and that the copy does not have."""
     database = new / storage.database.name
     if not database.is_file():
         return ()
@@ -219,39 +218,39 @@ def _missing(new: Path, storage: Storage) -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _whole_folder(folder: Path) -> Generator[Path]:
-    """Give a new folder to fill, beside its place, which it gets at the end of the block if nothing was raised.
+    """Yield a new folder to fill, which gets its final name at the end of the block if nothing was raised.
 
-    What is not finished has a name that begins with `.worldagent-backup-`, and goes with the block; that of a run which
-    was killed goes with the next one that makes the same folder.
+    An unfinished folder has a name that begins with `.worldagent-backup-` and is removed with the block. One that a
+    killed run left is removed by the next run that makes the same backup.
 
     Args:
-        folder: Where it goes; nothing is there, or an empty folder.
+        folder: The final name; it must not exist, or be an empty folder.
 
     Raises:
-        InvalidArgument: Another run makes the same folder.
-        OSError: It cannot be made.
+        InvalidArgument: Another run makes the same backup.
+        OSError: The folder cannot be created.
     """
-    folder.parent.stat()  # it is not made here, and the lock would make it
-    # A digest, since a name may be as long as names can be.
+    folder.parent.stat()  # raises if it is missing; otherwise the lock would create it
+    # A digest, since a name can have the maximum length already.
     digest = hashlib.blake2b(os.fsencode(folder.name), digest_size=8).hexdigest()
     beginning = f".worldagent-backup-{digest}."
     with _locked(folder, beginning) as alone:
         for left in folder.parent.glob(f"{beginning}*/") if alone else ():
             shutil.rmtree(left, ignore_errors=True)
-        new = Path(tempfile.mkdtemp(prefix=beginning, dir=folder.parent))  # for its owner alone
+        new = Path(tempfile.mkdtemp(prefix=beginning, dir=folder.parent))  # only its owner can read it
         try:
             yield new
             _sync(new)
             os.rename(new, folder)
             _sync(folder.parent)
         finally:
-            shutil.rmtree(new, ignore_errors=True)  # once it has its name, nothing of this one is there
+            shutil.rmtree(new, ignore_errors=True)  # nothing is left of it once it is renamed
 
 
 def _sync(path: Path) -> None:
-    """Have a file or folder outlast a power cut."""
+    """Make a file or folder durable."""
     if os.name != "posix" and path.is_dir():
-        return  # a folder cannot be opened there
+        return  # a folder cannot be opened on this system
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -261,7 +260,7 @@ def _sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(folder: Path, beginning: str) -> Generator[bool]:
-    """Keep other runs out; whether that is so, since some file systems know no locks."""
+    """Exclude other runs; yields whether that worked, since some file systems do not support locks."""
     place = folder.with_name(f"{beginning}lock")
     lock = FileLock(place, mode=0o600, thread_local=False, fallback_to_soft=False)
     busy = False
@@ -270,16 +269,16 @@ def _locked(folder: Path, beginning: str) -> Generator[bool]:
     except Timeout:
         busy = True
     except OSError:
-        pass  # there are no locks, or nothing can be written at all
+        pass  # locks are not supported, or nothing can be written at all
     if busy:
         raise InvalidArgument(
-            f"another run makes {str(folder)!r}", remedy="wait until it has ended, or name another folder"
+            f"another run makes the backup {str(folder)!r}", remedy="wait until it has ended, or name another folder"
         )
     try:
         yield lock.is_locked
     finally:
         if lock.is_locked:
-            with contextlib.suppress(OSError):  # a file in use cannot be deleted everywhere
+            with contextlib.suppress(OSError):  # some systems cannot delete a file in use
                 place.unlink()
             lock.release()
 

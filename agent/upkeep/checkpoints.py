@@ -1,6 +1,6 @@
-"""The rows of LangGraph's checkpoints, for one who deletes them and loads no langgraph. `graphs` reads and writes them.
+"""The rows of LangGraph's checkpoints, for deleting them without loading langgraph. `graphs` reads and writes them.
 
-A thread has checkpoints of its own, and those of its workers, whose keys begin with the thread's and `#`.
+A thread has its own checkpoints and those of its workers, whose keys begin with the thread's key and `#`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OLD: Final = f"""{_MAIN} AND checkpoint_id < ? AND checkpoint_id < (
                     SELECT MAX(checkpoint_id) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='')
                   ORDER BY checkpoint_id DESC LIMIT 1"""
 _DROP: Final = "DELETE FROM {} WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?"
-# Versions of a channel grow, so what is older than the one that the oldest checkpoint left has is nobody's any more.
+# Channel versions grow, so rows older than the version in the oldest remaining checkpoint are unused.
 _DROP_BLOBS: Final = """DELETE FROM checkpoint_blobs AS b USING (
                           SELECT checkpoint -> 'channel_versions' AS kept FROM checkpoints
                           WHERE thread_id=? AND checkpoint_ns='' ORDER BY checkpoint_id LIMIT 1) AS oldest
@@ -30,38 +30,38 @@ _HELD: Final = """SELECT checkpoint_id, {} FROM checkpoints
                   WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id < ? ORDER BY checkpoint_id DESC LIMIT 100"""
 _IN_FILE: Final = _HELD.format("CAST(checkpoint AS BLOB)")
 _ON_SERVER: Final = _HELD.format("convert_to(checkpoint ->> 'channel_values', 'UTF8')")
-_GREGORIAN: Final = 0x01B21DD213814000  # tenths of microseconds from the beginning of the calendar to 1970
+_GREGORIAN: Final = 0x01B21DD213814000  # tenths of microseconds from the start of the Gregorian calendar to 1970
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRows:
-    """The tables of checkpoints on one engine.
+    """The tables of checkpoints on one database engine.
 
     Attributes:
-        postgres: Whether they are Postgres's.
+        postgres: Whether the engine is Postgres.
     """
 
     postgres: bool
 
     @staticmethod
     def at(place: Path | PostgresAddress) -> CheckpointRows:
-        """Those of the database at `place`."""
+        """Return the tables of the database at `place`."""
         return CheckpointRows(isinstance(place, PostgresAddress))
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Their names, that of the checkpoints themselves first."""
+        """The names of the tables; that of the checkpoints themselves comes first."""
         return ("checkpoints", "checkpoint_writes", "checkpoint_blobs") if self.postgres else ("checkpoints", "writes")
 
     def made(self, transaction: Transaction) -> bool:
-        """Whether they are there: an agent makes them, and others who open the database do not."""
+        """Whether the tables exist: an agent creates them, and other code that opens the database does not."""
         if self.postgres:
             [(found,)] = transaction.execute("SELECT to_regclass('checkpoints')")
             return found is not None
         return bool(transaction.execute("SELECT 1 FROM sqlite_master WHERE type='table' AND name='checkpoints'"))
 
     def remove(self, transaction: Transaction, thread: str) -> int:
-        """Delete all checkpoints of a thread and of its workers; how many there were."""
+        """Delete all checkpoints of a thread and of its workers; returns how many."""
         if not self.made(transaction):
             return 0
         count = 0
@@ -70,14 +70,14 @@ class CheckpointRows:
         return count
 
     def forget(self, transaction: Transaction, thread: str, turns: Collection[str]) -> int:
-        """Delete the checkpoints of turns that a thread does not go on from; how many.
+        """Delete the checkpoints of turns that a thread no longer continues from; returns how many.
 
-        Those of before them go along. The newest one stays, whosever it is: the thread goes on from it.
+        Earlier ones are deleted too. The newest one is kept whatever its turn, since the thread continues from it.
 
         Args:
-            transaction: Where.
+            transaction: The transaction.
             thread: The thread's key.
-            turns: The turns. None of them is open.
+            turns: The ids of the turns. None of them is open.
         """
         if not self.made(transaction):
             return 0
@@ -90,14 +90,14 @@ class CheckpointRows:
     def prune(
         self, transaction: Transaction, thread: str, *, keep: int | None, before: datetime | None, slack: int = 0
     ) -> int:
-        """Delete checkpoints of a thread that nothing goes on from any more; how many.
+        """Delete checkpoints of a thread that no turn continues from; returns how many.
 
         Args:
-            transaction: Where.
+            transaction: The transaction.
             thread: The thread's key. No turn of it is open.
-            keep: How many of the newest stay; None does not count.
-            before: Those of before this time go; None is no time. The newest one stays.
-            slack: How many more than `keep` there may be before any of them goes.
+            keep: How many of the newest to keep; None sets no count.
+            before: Delete those from before this time; None sets no time. The newest one is kept.
+            slack: How many more than `keep` can exist before any of them is deleted.
         """
         if keep is not None and slack and not transaction.execute(_BEYOND, (thread, keep + slack)):
             keep = None
@@ -105,7 +105,7 @@ class CheckpointRows:
         return 0 if last is None else self._drop_until(transaction, thread, last)
 
     def _drop_until(self, transaction: Transaction, thread: str, last: str) -> int:
-        """Delete a thread's checkpoints up to `last`, and those of workers who were done by then."""
+        """Delete a thread's checkpoints up to `last`, and those of workers that had ended by then."""
         [(count,)] = transaction.execute(
             "SELECT COUNT(*) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?",
             (thread, last),
@@ -119,7 +119,7 @@ class CheckpointRows:
         return int(count)
 
     def _last_of(self, transaction: Transaction, thread: str, turns: Collection[bytes]) -> str | None:
-        """The newest checkpoint that names one of some turns and is not the thread's newest."""
+        """Return the newest checkpoint that names one of the turns and is not the thread's newest."""
         statement = _ON_SERVER if self.postgres else _IN_FILE
         newest = transaction.execute(f"{_MAIN} ORDER BY checkpoint_id DESC LIMIT 1", (thread,))
         before = newest[0][0] if newest else ""
@@ -141,8 +141,8 @@ class CheckpointRows:
         return max(found, default=None)
 
     def _workers(self, transaction: Transaction, begins: str, *, ended_by: str | None = None) -> list[str]:
-        """The keys of workers that begin so, or of those whose newest checkpoint is not after `ended_by`."""
-        # On Postgres, texts of these tables sort by the server's language, and the index of the package's own by bytes.
+        """Return the keys of workers with this prefix, or of those whose newest checkpoint is not after `ended_by`."""
+        # On Postgres these tables sort text by the server's locale, while the package's own index sorts by bytes.
         above, below = ("~>=~", "~<~") if self.postgres else (">=", "<")
         statement = f"""SELECT thread_id FROM checkpoints WHERE thread_id {above} ? AND thread_id {below} ?
                         GROUP BY thread_id HAVING CAST(? AS TEXT) IS NULL OR MAX(checkpoint_id) <= ?"""
@@ -157,7 +157,7 @@ class CheckpointRows:
 
 
 def first_id(at: datetime) -> str:
-    """The least id of a checkpoint that is made at this time or later; ids are UUIDs of version 6."""
+    """Return the lowest id of a checkpoint made at this time or later; ids are UUIDs of version 6."""
     ticks = max(0, int(at.timestamp() * 1e7) + _GREGORIAN) & ((1 << 60) - 1)
     digits = f"{ticks:015x}"
     return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}"

@@ -1,4 +1,4 @@
-"""What the upkeep of a database works with: values only."""
+"""The objects that the maintenance of a database works with."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepParts:
-    """A database that was opened with all tables, and what belongs to it.
+    """A database opened with all tables, and its stores.
 
     Attributes:
-        storage: Where it is.
+        storage: The storage place.
         database: The database.
-        leases: Who owns threads.
-        turns: What became of their turns.
+        leases: The owners of threads.
+        turns: The records of turns.
         attachments: Images and files.
-        branches: The rows of branches.
-        log: What was said.
-        heads: Where conversations end; None opens the checkpoints when that is asked.
-        clock: Tells the time.
-        wait: How many seconds a turn that is cancelled may take to end.
-        removed: Is told of each thread that is removed, by its id and that of its newest turn.
-        flush: Waits until the traces of what happened so far are written.
+        branches: The branches of threads.
+        log: The conversation log.
+        heads: The newest message of each conversation; None opens the checkpoints when one is needed.
+        clock: Source of time.
+        wait: How many seconds a cancelled turn can take to end.
+        removed: Is called for each removed thread, with its id and that of its newest turn.
+        flush: Waits until the traces of everything so far are written.
     """
 
     storage: Storage
@@ -53,7 +53,7 @@ class UpkeepParts:
 
     @staticmethod
     def of(storage: Storage, database: Database, clock: Clock | None = None, *, limit: int = LIMIT) -> UpkeepParts:
-        """What an agent, or a command without one, works with; `limit` is how many bytes an attachment may have."""
+        """Create the parts for an agent, or for a command; `limit` is the maximum size of an attachment in bytes."""
         clock = clock or SystemClock()
         return UpkeepParts(
             storage=storage,
@@ -67,10 +67,10 @@ class UpkeepParts:
         )
 
     async def position(self, thread: str) -> Position:
-        """Where a thread stands.
+        """Return the position of a thread: its newest message and turn.
 
         Args:
-            thread: Its key.
+            thread: The thread's key.
         """
         if self.heads is not None:
             return await self.heads.position(thread)
@@ -80,7 +80,7 @@ class UpkeepParts:
 
     @asynccontextmanager
     async def traces(self) -> AsyncGenerator[TraceIndex]:
-        """The traces of the home, with all that happened so far in them."""
+        """Yield the traces of the home, including everything so far."""
         if self.flush is not None:
             await self.flush()
         index = TraceIndex(self.storage.traces)

@@ -1,6 +1,6 @@
-"""Removing a thread: its turns, calls, checkpoints and messages in one transaction, then what the files still hold.
+"""Removes a thread: its turns, calls, checkpoints and messages in one transaction, then the leftovers in files.
 
-What was typed goes inside the transaction: who is killed in between finds the thread, and removes it again.
+The lines in the chat's history go inside that transaction, so that a killed process still finds the thread next time.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from .parts import UpkeepParts
 from .retention import open_turns
 from .typed import Said, forget_typed
 
-_LET_GO: Final = 1.0  # seconds that an owner may take to let go of a thread whose turn has come to its end
+_LET_GO: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
 _TURNS: Final = "SELECT thread, id FROM wa_turn WHERE thread=?"
-# After an edit, what it kept under another name was said by turns of the thread, which go on no more.
+# After an edit, the messages in its kept copy belong to turns of this thread, which no turn continues from.
 _OTHERS: Final = """SELECT thread, id FROM wa_turn t
                     WHERE id IN ({}) AND thread<>? AND status NOT IN ('running', 'paused', 'stopped')
                       AND id < (SELECT MAX(id) FROM wa_turn WHERE thread=t.thread)"""
@@ -38,13 +38,13 @@ _NO_NEW_BRANCH: Final = "LOCK TABLE wa_branch IN SHARE ROW EXCLUSIVE MODE"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removed:
-    """What was removed with a thread.
+    """The counts of what was removed with a thread.
 
     Attributes:
-        messages: Messages; those that another thread stands on stay.
+        messages: Messages; those that another thread shares are kept.
         turns: Turns.
-        calls: What they called.
-        checkpoints: Where they stood.
+        calls: Calls of the turns.
+        checkpoints: Checkpoints of the turns.
         attachments: Images and files that no message refers to any more.
     """
 
@@ -59,18 +59,18 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
     """Remove a thread from every table and file.
 
     Args:
-        parts: The database and what belongs to it.
-        scope: Names the thread.
-        cancel: Whether a turn that is under way or can go on is cancelled first.
+        parts: The database and its stores.
+        scope: The thread.
+        cancel: Whether to cancel a running or resumable turn first.
 
     Returns:
-        What was removed; None where there is no such thread.
+        The counts of what was removed; None if the thread does not exist.
 
     Raises:
-        ThreadBusy: A turn runs, and `cancel` is False, or it did not end in time.
-        ThreadPaused: A turn can go on, and `cancel` is False.
-        StorageUnavailable: The database fails, or the file of what was typed, and nothing is removed; or all rows are
-            gone and their bytes are still in a file, as it says.
+        ThreadBusy: A turn runs and `cancel` is False, or the turn did not end within `parts.wait`.
+        ThreadPaused: A turn can be resumed, and `cancel` is False.
+        StorageUnavailable: The database or the chat's history fails, and nothing is removed; or all rows are removed
+            and their bytes are still in a file, as the text says.
     """
     key = thread_key(scope)
     latest = await parts.turns.latest(key)
@@ -79,7 +79,7 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
     async with parts.leases.hold(key, wait=parts.wait if cancel else _LET_GO, last=True) as lease:
         if not cancel:
             await _check_over(parts, key)
-        async with parts.traces() as traces:  # first, since nobody else finds them once the thread is gone
+        async with parts.traces() as traces:  # first, since nothing finds them once the thread is gone
             await traces.forget(scope.workspace, scope.thread or "")
         ends = await _ends(parts, await parts.database.read(lambda tx: sharers(tx, key)))
         removed = await parts.database.transact(lambda tx: _remove(tx, lease, parts, ends))
@@ -88,22 +88,22 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
     parts.removed(scope.thread or "", "" if latest is None else latest.id)
     try:
         dropped = await parts.attachments.drop_unreferenced()
-    finally:  # each clears what it can, whatever becomes of the other
+    finally:  # each cleans up what it can, even if the other fails
         await _scrub(parts, key)
     return replace(removed, attachments=len(dropped))
 
 
 async def _check_over(parts: UpkeepParts, key: str) -> None:
     for turn, status in await parts.database.read(lambda tx: open_turns(tx, key)):
-        stands = "was cut off" if status == "running" else f"is {status}"
+        stands = "was interrupted" if status == "running" else f"is {status}"
         raise ThreadPaused(
-            f"the turn {turn!r} of thread {key!r} {stands} and can go on",
-            remedy="go on with it, or cancel it along: upkeep.remove(..., cancel=True), `threads rm --cancel`",
+            f"the turn {turn!r} of thread {key!r} {stands} and can be resumed",
+            remedy="resume it, or cancel it as well: upkeep.remove(..., cancel=True), `threads rm --cancel`",
         )
 
 
 async def _ends(parts: UpkeepParts, threads: Iterable[str]) -> dict[str, str | None]:
-    """The heads of threads; one that cannot be read is left out, so that nothing goes that the thread may need."""
+    """Return the heads of threads without those that cannot be read, so that nothing they may need is removed."""
     found: dict[str, str | None] = {}
     for thread in threads:
         with contextlib.suppress(StorageInvalid):
@@ -117,13 +117,13 @@ def _remove(
     key = lease.key
     lease.retire(transaction)
     if parts.checkpoints.postgres:
-        transaction.execute(_NO_NEW_BRANCH)  # one of a message that goes
+        transaction.execute(_NO_NEW_BRANCH)  # no branch may begin at a message that is being removed
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
     messages = remove_messages(transaction, key, ends)
     KeptMessages.drop(transaction, key)
     turns = _turns(transaction, key, messages)
     decisions = _drop_turns(transaction, [turn for some in turns.values() for turn in some])
-    ThreadTitles.drop(transaction, key)  # after the turns: whoever renames holds one of them
+    ThreadTitles.drop(transaction, key)  # after the turns: a concurrent rename locks one of them
     checkpoints = parts.checkpoints.remove(transaction, key) + sum(
         parts.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )
@@ -143,7 +143,7 @@ def _said(key: str, messages: RemovedMessages, turns: Iterable[str], decisions: 
 
 
 def _turns(transaction: Transaction, key: str, messages: RemovedMessages) -> dict[str, list[str]]:
-    """The turns that go with a thread, by the keys of their threads."""
+    """Return the turns to remove with a thread, by the keys of their threads."""
     found = transaction.execute(_TURNS, (key,))
     for marks, some in portions(sorted(messages.turns)):
         found += transaction.execute(_OTHERS.format(marks), (*some, key))
@@ -154,7 +154,7 @@ def _turns(transaction: Transaction, key: str, messages: RemovedMessages) -> dic
 
 
 def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | None]:
-    """Delete turns with their calls; gives what a person decided on each of the calls."""
+    """Delete turns with their calls; returns a person's decision on each call, if any."""
     decisions: list[str | None] = []
     for marks, some in portions(turns):
         decisions += [row[0] for row in transaction.execute(_DROP_CALLS.format(marks), some)]
@@ -175,8 +175,8 @@ async def _scrub(parts: UpkeepParts, key: str) -> None:
     else:
         return
     raise StorageUnavailable(
-        f"all rows of the thread {key!r} are gone, and their bytes may still be in a file: {problem}",
-        remedy="run `worldagent threads prune` once the other processes are done, which clears them",
+        f"all rows of the thread {key!r} are removed, but their bytes may still be in a file: {problem}",
+        remedy="run `worldagent threads prune` once the other processes are done; it clears them",
     )
 
 

@@ -1,6 +1,6 @@
-"""How long checkpoints are kept that nothing goes on from any more: by count and by age, never those of an open turn.
+"""How long checkpoints without further use are kept, by count and by age; those of an open turn are always kept.
 
-A turn goes on from its newest checkpoint alone, and a conversation is in the log; so older ones are for those who look.
+A turn resumes from its newest checkpoint only, and messages are in the log, so older checkpoints serve inspection only.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from .checkpoints import CheckpointRows
 from .parts import UpkeepParts
 
 KEEP_LIMIT: Final = 1_000_000_000
-"""How many checkpoints of a thread can be asked for."""
+"""The maximum number of checkpoints of a thread that can be kept."""
 
 AGE_LIMIT: Final = 315_360_000
-"""Seconds that checkpoints and traces can be kept: ten years."""
+"""The maximum seconds that checkpoints and traces can be kept: ten years."""
 
-_SLACK: Final = 4  # a turn that deletes writes half as many pages again, so a fourth of `keep` goes at once
+_SLACK: Final = 4  # deleting costs a turn half as many page writes again, so a quarter of `keep` goes at once
 
 _KEYS: Final = "SELECT DISTINCT thread FROM wa_turn WHERE thread >= ? AND thread < ? ORDER BY thread"
-# One that waited for the thread may have begun after one with a newer id. One that failed can go on while it is newest.
+# A turn that waited for its thread can begin after one with a newer id. A failed turn can resume while it is newest.
 _OPEN: Final = """SELECT id, status FROM wa_turn
                   WHERE thread=? AND (status IN ('running', 'paused', 'stopped')
                     OR (status='failed' AND id=(SELECT MAX(id) FROM wa_turn WHERE thread=?)))
@@ -34,13 +34,13 @@ _OPEN: Final = """SELECT id, status FROM wa_turn
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Which checkpoints stay.
+    """Which checkpoints are kept.
 
     Attributes:
         rows: The tables.
-        clock: Tells the time.
-        keep: How many of the newest of each thread, 1 to `KEEP_LIMIT`; None does not count.
-        age: How many seconds, 0 to `AGE_LIMIT`; None is no limit. The newest one stays.
+        clock: Source of time.
+        keep: How many of the newest of each thread, 1 to `KEEP_LIMIT`; None sets no count.
+        age: How many seconds, 0 to `AGE_LIMIT`; None means no limit. The newest one is kept.
 
     Raises:
         InvalidArgument: A number is out of bounds.
@@ -53,16 +53,16 @@ class Retention:
 
     def __post_init__(self) -> None:
         if self.keep is not None and not (_is_a(int, self.keep) and 1 <= self.keep <= KEEP_LIMIT):
-            raise InvalidArgument("keep is out of bounds", remedy=f"give keep 1 to {KEEP_LIMIT}, or None")
+            raise InvalidArgument("`keep` is out of bounds", remedy=f"pass keep= 1 to {KEEP_LIMIT}, or None")
         if self.age is not None and not (_is_a((int, float), self.age) and 0 <= self.age <= AGE_LIMIT):
-            raise InvalidArgument("age is out of bounds", remedy=f"give age in seconds, 0 to {AGE_LIMIT}, or None")
+            raise InvalidArgument("`age` is out of bounds", remedy=f"pass age= in seconds, 0 to {AGE_LIMIT}, or None")
 
     def __call__(self, transaction: Transaction, thread: str) -> int:
-        """Delete what does not stay of a thread whose turn is over, a few turns' at once; how many checkpoints."""
+        """Prune a thread whose turn is over, once several turns' checkpoints are due; returns how many went."""
         return self._prune(transaction, thread, slack=(self.keep or 0) // _SLACK)
 
     def exactly(self, transaction: Transaction, thread: str) -> int:
-        """As for a turn that is over, and what the next turns would delete as well."""
+        """Prune a thread whose turn is over of all checkpoints that are due; returns how many went."""
         return self._prune(transaction, thread, slack=0)
 
     def _prune(self, transaction: Transaction, thread: str, *, slack: int) -> int:
@@ -74,13 +74,13 @@ class Retention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pruned:
-    """What a look through all threads found.
+    """The result of pruning all threads.
 
     Attributes:
         threads: How many threads lost checkpoints.
         checkpoints: How many checkpoints they lost.
-        left: How many threads were left alone, for their turn is under way or can go on.
-        attachments: How many images and files went to which no message refers.
+        left: How many threads were skipped because their turn is running or can be resumed.
+        attachments: How many images and files without a message were removed.
     """
 
     threads: int
@@ -94,20 +94,20 @@ def _is_a(kind: type | tuple[type, ...], value: object) -> bool:
 
 
 def open_turns(transaction: Transaction, thread: str) -> list[tuple[str, str]]:
-    """The turns of a thread that are under way or can go on, with what they are."""
+    """Return the running and resumable turns of a thread, with their status."""
     return [(row[0], row[1]) for row in transaction.execute(_OPEN, (thread, thread))]
 
 
 async def prune(parts: UpkeepParts, workspace: str, retention: Retention) -> Pruned:
-    """Apply a retention to all threads of a workspace, one transaction each; then clear away what nobody refers to.
+    """Apply a retention to all threads of a workspace, one transaction each; then remove unreferenced attachments.
 
     Args:
-        parts: The database and what belongs to it.
-        workspace: Its id.
-        retention: Which checkpoints stay.
+        parts: The database and its stores.
+        workspace: The workspace's id.
+        retention: Which checkpoints are kept.
 
     Raises:
-        StorageUnavailable: The database fails, or another process kept it.
+        StorageUnavailable: The database fails, or another process kept it locked.
     """
     keys = [row[0] for row in await parts.database.read(lambda tx: tx.execute(_KEYS, keys_of(workspace)))]
     threads = checkpoints = left = 0
@@ -124,7 +124,7 @@ async def prune(parts: UpkeepParts, workspace: str, retention: Retention) -> Pru
 
 
 async def _pruned(parts: UpkeepParts, key: str, retention: Retention) -> int | None:
-    """How many checkpoints of a thread are gone; None where it has an open turn."""
+    """Prune a thread; returns how many checkpoints are gone, or None if it has an open turn."""
 
     def work(transaction: Transaction) -> int | None:
         lease.verify(transaction)

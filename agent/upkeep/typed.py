@@ -1,7 +1,7 @@
-"""What was typed in chats, without what was said on a thread that is removed. The chat writes it, a line at a time.
+"""Removes the lines of a removed thread from the chat's input history. The chat writes that file, one line an entry.
 
-A line names the thread that it was typed on. Those of older versions do not, and what an edit kept under another name
-was typed on the thread that was edited: there the texts tell.
+A line names the thread that it was typed on. Lines of older versions do not. Lines whose messages an edit keeps on
+another thread name the edited thread. Both are found by their texts.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from urllib.parse import unquote
 
 from ...core.files import storage_errors
 
-_NAMING: Final = ("/thread", "/fork", "/new")  # commands that a thread's name follows
+_NAMING: Final = ("/thread", "/fork", "/new")  # commands that take a thread's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What persons said on a thread that is removed.
+    """The messages and answers of persons on a removed thread.
 
     Attributes:
         thread: The thread's key.
-        threads: The keys of the threads on which it was said.
-        texts: Messages, and answers that are texts.
-        values: Answers that are something else, such as the fields of a form.
+        threads: The keys of the threads that they were typed on.
+        texts: Messages, and answers that are strings.
+        values: Other answers, such as the fields of a form.
     """
 
     thread: str
@@ -40,16 +40,16 @@ class Said:
 
 
 def forget_typed(file: Path, said: Said) -> None:
-    """Write the file anew without the lines that were typed on a thread.
+    """Rewrite the file without the lines that were typed on a thread.
 
     Args:
-        file: The file; there may be none.
-        said: What was said on the thread.
+        file: The file; it need not exist.
+        said: The messages and answers on the thread.
 
     Raises:
-        StorageUnavailable: It cannot be read or written; it is as it was.
+        StorageUnavailable: The file cannot be read or written; it is unchanged.
     """
-    problem = f"nothing is removed: {str(file)!r} may hold what was said on the thread and cannot be changed"
+    problem = f"nothing is removed: {str(file)!r} can contain messages of the thread and cannot be changed"
     remedy = "make it writable for this user, or delete it, and remove the thread again"
     with storage_errors(problem, remedy=remedy), contextlib.suppress(FileNotFoundError):
         lines = file.read_bytes().splitlines(keepends=True)
@@ -70,7 +70,7 @@ def _holds(line: bytes, said: Said) -> bool:
 
 
 def _read(line: bytes) -> tuple[str | None, str]:
-    """The thread that a line was typed on, as far as it is known, and what was typed."""
+    """Return the thread that a line was typed on, if it is known, and the typed text."""
     found: object = None
     with contextlib.suppress(ValueError, RecursionError):
         found = json.loads(line)
@@ -84,7 +84,7 @@ def _read(line: bytes) -> tuple[str | None, str]:
 
 
 def _says(typed: str, said: Said) -> bool:
-    # After a command, such as /edit or no; a slash that is doubled stands for one.
+    # The message can follow a command, such as /edit or no; a doubled slash is an escaped one.
     _, _, given = typed.strip().partition(" ")
     message = typed[1:] if typed.startswith("//") else typed
     if not said.texts.isdisjoint({typed, typed.strip(), message.strip(), given.strip()} - {""}):
@@ -93,7 +93,7 @@ def _says(typed: str, said: Said) -> bool:
 
 
 def _gives(typed: str, value: Any) -> bool:
-    """Whether somebody who typed this gave a value: as JSON, or each of its fields."""
+    """Whether the typed text gives this value: as JSON, or each of its fields."""
     with contextlib.suppress(ValueError, RecursionError):
         return bool(json.loads(typed) == value)
     if not isinstance(value, dict) or not value:
@@ -103,7 +103,7 @@ def _gives(typed: str, value: Any) -> bool:
 
 
 def _replace(file: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # for its owner alone
+    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # only its owner can read it
     try:
         with os.fdopen(handle, "wb") as new:
             new.write(data)

@@ -1,4 +1,4 @@
-"""The upkeep of one workspace behind one face: what `agent.upkeep` and the commands use of this folder."""
+"""The maintenance of one workspace, as `agent.upkeep` and the command line use it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .retention import Pruned, Retention, prune
 
 
 class Upkeep:
-    """Keeps the threads of a workspace in shape, and no turn waits for it: get it from `agent.upkeep`.
+    """Maintains the threads of a workspace without delaying turns; get it from `agent.upkeep`.
 
     Args:
-        parts: The database and what belongs to it.
+        parts: The database and its stores.
         workspace: The workspace's id.
     """
 
@@ -27,96 +27,96 @@ class Upkeep:
         self._workspace = workspace
 
     async def remove(self, thread: str, *, cancel: bool = False) -> Removed | None:
-        """Remove a thread with all that was said and done on it, so that no file holds any of it.
+        """Remove a thread with all its messages and turns, so that no file contains any of it.
 
-        Messages that a fork shares stay for as long as there is one. A SQLite file is written anew for it, which takes
-        time with its size; on Postgres the rows are gone, and their space is the server's matter.
+        Messages that a fork shares are kept while the fork exists. A SQLite file is rewritten, which takes time in
+        proportion to its size. On Postgres the rows are deleted, and the server reclaims their space.
 
         Args:
             thread: The thread's id.
-            cancel: Whether a turn that is under way or can go on is cancelled first, in whatever process it runs.
+            cancel: Whether to cancel a running or resumable turn first, in whatever process it runs.
 
         Returns:
-            What was removed; None where there is no such thread.
+            The counts of what was removed; None if the thread does not exist.
 
         Raises:
-            InvalidArgument: `thread` is no id.
-            ThreadBusy: A turn runs, and `cancel` is False, or it did not end in time.
-            ThreadPaused: A turn can go on, and `cancel` is False.
-            StorageUnavailable: The database fails, or the file of what was typed, and nothing is removed; or all rows
-                are gone and their bytes are still in a file, as the text says.
+            InvalidArgument: `thread` is not a valid id.
+            ThreadBusy: A turn runs and `cancel` is False, or the turn did not end within the setting `thread_wait`.
+            ThreadPaused: A turn can be resumed, and `cancel` is False.
+            StorageUnavailable: The database or the chat's history fails, and nothing is removed; or all rows are
+                removed and their bytes are still in a file, as the text says.
         """
         return await remove(self._parts, self._scope(thread), cancel=cancel)
 
     async def export(self, thread: str, file: Path | IO[bytes]) -> Exported:
-        """Write a thread's conversation to a file, as it stands now: messages, attachments, and what is kept.
+        """Write a thread's conversation to a file as it is now: messages, attachments, and marks of kept messages.
 
-        Turns and what they called are not in it, so a turn that waits goes on where it is and not in a copy.
+        Turns and their calls are not in the file. A turn that waits can be resumed here, but not in a copy.
 
         Args:
             thread: The thread's id.
-            file: Where to; an export that is there is replaced once the new one is whole. A stream of bytes gets all of
+            file: The file; an existing export is replaced once the new one is complete. A stream of bytes gets all of
                 it at the end, or nothing.
 
         Raises:
-            InvalidArgument: `thread` is no id, or the thread has no message, or is removed meanwhile; or what is at
-                `file` is no export of a thread, or the home needs that name itself.
-            StorageInvalid: A message is not what was written.
+            InvalidArgument: `thread` is not a valid id, or the thread has no message or is removed meanwhile; or `file`
+                exists and is not an export of a thread, or belongs to the home.
+            StorageInvalid: A stored message has changed.
             StorageUnavailable: The database or the file fails; no part of a file is left.
         """
         return await export(self._parts, self._scope(thread), _place(file))
 
     async def import_thread(self, file: Path | IO[bytes], *, to: str | None = None) -> Imported:
-        """Read an exported conversation into a thread, all of it or nothing. Again is no harm.
+        """Read an exported conversation into a thread, all of it or nothing. Repeating an import is harmless.
 
-        Attachments that are gone meanwhile are brought back by it.
+        It restores attachments that were dropped since.
 
-        Each message has the id that follows from what it says and where it stands, or nothing is written.
+        The id of each message must match its content and its place in the conversation, or nothing is written.
 
         Args:
-            file: The file, or a stream of bytes, such as a pipe; that is read to its end first.
-            to: The thread's id; None is the one that it had.
+            file: The file, or a stream of bytes such as a pipe, which is read to its end first.
+            to: The thread's id; None is the one that it was exported with.
 
         Raises:
-            ExportInvalid: The file is not, or no longer, what an export wrote.
+            ExportInvalid: The file differs from what an export wrote.
             NameTaken: The thread has another conversation.
-            ThreadBusy: Somebody owns the thread.
-            InvalidArgument: `to` is no id.
+            ThreadBusy: Another process or call owns the thread.
+            InvalidArgument: `to` is not a valid id.
             StorageUnavailable: The file or the database fails.
         """
         scope = None if to is None else self._scope(to)
         return await import_thread(self._parts, _place(file), scope, self._workspace)
 
     async def prune(self, *, keep: int | None = None, age: float | None = None) -> Pruned:
-        """Delete checkpoints that nothing goes on from any more, on all threads, and give the space back.
+        """Delete checkpoints that no turn continues from, on all threads, and free their space.
 
-        What an open turn may need stays, and so does the newest checkpoint of each thread. Attachments that no message
-        refers to go too, and what a removal left in the files that was interrupted.
+        Checkpoints that an open turn may need are kept, and so is the newest of each thread. Unreferenced attachments
+        are removed too, and so is what an interrupted removal left in files.
 
         Args:
-            keep: How many of the newest stay of each thread, 1 to 1,000,000,000; None does not count.
-            age: How many seconds they stay, up to 315,360,000 (ten years); None is no limit.
+            keep: How many of the newest to keep of each thread, 1 to 1,000,000,000; None sets no count.
+            age: How many seconds to keep them, up to 315,360,000 (ten years); None means no limit.
 
         Raises:
             InvalidArgument: A number is out of bounds.
-            StorageUnavailable: The database fails, or another process kept it.
+            StorageUnavailable: The database fails, or another process kept it locked.
         """
         retention = Retention(self._parts.checkpoints, self._parts.clock, keep, age)
         return await prune(self._parts, self._workspace, retention)
 
     async def back_up(self, folder: Path, *, roles: bool = True, home_only: bool = False) -> Backup:
-        """Copy the whole home, of all workspaces, while turns run. The copy is a home: open an agent on it.
+        """Copy the entire home, of all workspaces, while turns run. The copy is a home: open an agent on it to use it.
 
         Args:
-            folder: Where to; it is made, and only once the copy is whole.
-            roles: Whether the stored roles and the key of role digests go along. With them the copy is as
+            folder: The folder of the backup; it is created, and only once the backup is complete.
+            roles: Whether to include the stored roles and the key of role digests. With them the copy is as
                 confidential as the home.
-            home_only: Whether a home whose database is on a Postgres server is copied without it.
+            home_only: Whether to copy a home whose database is on a Postgres server without that database.
 
         Raises:
-            InvalidArgument: There is something at `folder`, the database is on a server, or another run makes the
-                same copy.
-            StorageUnavailable, StorageInvalid: A file cannot be read or written, or is no sound database.
+            InvalidArgument: `folder` exists, the database is on a server, or another run makes the same
+                backup.
+            StorageUnavailable, StorageInvalid: A file cannot be read or written, or a database is damaged.
         """
         return await back_up(self._parts.storage, Path(folder), roles=roles, home_only=home_only)
 

@@ -1,4 +1,4 @@
-"""The check of a role host, point by point: which points apply, what each needs, and the end in any case."""
+"""The check of a role host, point by point: which points apply, what each requires, and the clean-up at the end."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from .kit import HostCheckOptions, Kit
 from .points import Point, Result, Skipped, Tell, settle
 
 HOST_POINTS: Final = (*tools.POINTS, *roles.POINTS, *transport.POINTS)
-"""The points of a role host, in the order in which they are looked at. The contract is in `docs/role-host.md`."""
+"""The points of a role host, in the order of the check. The contract is in `docs/role-host.md`."""
 
 _TOOL: Final = re.compile(rf"\b({'|'.join(TOOLS)})\b")
 
 
 async def assert_conforms(host: HttpHost | StdioHost, options: HostCheckOptions | None = None) -> list[Result]:
-    """Check a role host as `check_host` does, and fail where a point fails.
+    """Check a role host as `check_host` does, and raise if a point fails.
 
     Args:
         host: The host, in any language.
-        options: What may be done.
+        options: What the check can do.
 
     Returns:
         The results, in the order of the points.
 
     Raises:
-        AssertionError: A point fails; the text names each such point, what is wrong and what to do.
+        AssertionError: A point fails; the text names each such point, the problem and the remedy.
     """
     results = await check_host(host, options)
     failed = [f"{each.id}: {each.problem}; {each.remedy}" for each in results if each.status == "fail"]
@@ -46,18 +46,18 @@ async def check_host(
 ) -> list[Result]:
     """Check a role host against the contract in `docs/role-host.md`, over the wire.
 
-    Whatever the host does, the outcome is a result for each point. Nothing is written unless the options say so, and
-    what is written is cleared, also when the check is cancelled.
+    Whatever the host does, the outcome is a result for each point. Nothing is written unless the options allow it, and
+    all that the check writes is cleared, even if the check is cancelled.
 
     Args:
         host: The host, in any language. Its own time limits are not used; those of the options are.
-        options: What may be done.
+        options: What the check can do.
         tell: Receives each result as it is known.
 
     Returns:
         The results, in the order of the points.
     """
-    # In a context in which the MCP library's logs are kept quiet: they may hold what the host sent.
+    # In a context that silences the MCP library's logs, which can contain what the host sent.
     check = _check(Kit(host, options or HostCheckOptions()), tell)
     return await asyncio.create_task(check, context=quiet_context())
 
@@ -78,7 +78,7 @@ async def _check(kit: Kit, tell: Tell | None) -> list[Result]:
 
 
 def _called(result: Result, names: Mapping[str, str]) -> Result:
-    """The result with the host's own names of the tools; the checks speak of them as the contract does."""
+    """Return the result with the host's own names of the tools; the checks use the contract's names."""
 
     def own(text: str) -> str:
         return _TOOL.sub(lambda found: names.get(found[0], found[0]), text)
@@ -89,7 +89,7 @@ def _called(result: Result, names: Mapping[str, str]) -> Result:
 
 async def _look(kit: Kit, point: Point) -> str | None:
     if point.when == "--write" and not kit.options.write:
-        raise Skipped("nothing may be written", "let the check put roles in scopes of its own: --write", reason="write")
+        raise Skipped("the check must not write", "let it put roles in its own scopes: --write", reason="write")
     for needed in point.needs:
         if not kit.passed(needed):
             raise Skipped(f"it needs {needed}", "see that point", reason="needs")

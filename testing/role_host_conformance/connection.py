@@ -1,7 +1,7 @@
 """One connection of `mcp.Client` to a role host, over the same transport that an agent uses.
 
-The transport bounds what a host can send: 8 MiB for a message, nothing compressed, 1,000 lines in a row that are no
-messages. Results come out as the host wrote them; of an error of the protocol, the transport drops the text.
+The transport limits what a host can send: 8 MiB for a message, nothing compressed, 1,000 lines in a row that are not
+messages. Results are returned as the host wrote them; the transport drops the text of protocol errors.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ...mcp_client.transports import open_transport
 from .points import Failed
 
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
-"""The current ones, the newest last."""
+"""The current revisions, the newest last."""
 
 Mode = Literal["legacy", "auto", "2026-07-28"]
-"""`legacy` shakes hands in 2025-11-25, `auto` as an agent does; `2026-07-28` sends the first call without asking."""
+"""`legacy` shakes hands in 2025-11-25, `auto` does as an agent; `2026-07-28` sends its first call without that."""
 
 _CLIENT: Final = Implementation(name="worldagent-doctor", version="1")
 _CLOSING: Final = 10.0  # seconds; a program that does not end is killed within them
@@ -31,17 +31,17 @@ _REPORTED: Final = "see what the host itself reports"
 
 
 class _Raw(RootModel[dict[str, Any]]):
-    """A result as it came."""
+    """A result as it was received."""
 
 
 class Unanswered(Failed):
-    """No answer, or none that can be read.
+    """No answer, or no readable one.
 
     Args:
         problem: What happened, with the host as its subject.
-        remedy: What can be done.
+        remedy: What the user can do.
         reached: Whether the host answered anything at all.
-        http_status: The HTTP status of its refusal; None where it gave none.
+        http_status: The HTTP status of its refusal; None if there is none.
     """
 
     def __init__(self, problem: str, remedy: str, *, reached: bool = False, http_status: int | None = None) -> None:
@@ -53,13 +53,13 @@ class Unanswered(Failed):
 class Connection:
     """A connection. Open it, send requests from any task of the same loop, close it.
 
-    A task of its own enters and leaves the client: the library can cancel the task that did so once the host is lost.
+    A separate task enters and leaves the client, because the library can cancel that task once the host is lost.
 
     Args:
         host: The host.
         mode: The revisions of MCP to speak.
-        limit: Seconds that connecting, and each request, may take.
-        notice: Receives each notification, and an exception for each line that is no message.
+        limit: Seconds that connecting, and each request, can take.
+        notice: Receives each notification, and an exception for each line that is not a message.
     """
 
     client: Client
@@ -93,32 +93,32 @@ class Connection:
             raise failure
 
     async def send(self, request: Request[Any, Any]) -> dict[str, Any] | MCPError:
-        """Send one request; the result as it came, or the host's error of the protocol.
+        """Send one request; returns the result as it was received, or the host's protocol error.
 
         Raises:
-            Unanswered: No answer in time, or none of MCP.
+            Unanswered: The host did not answer within `limit`, or not in MCP.
         """
         try:
             async with asyncio.timeout(self._limit):
                 return (await self.client.session.send_request(request, _Raw)).root
         except MCPError as error:
-            # The transport drops the text of what a host answered, and of nothing else.
+            # The transport drops the text of the host's own errors, and only of those.
             if not error.message and self._why is None:
                 return error
             self.lost = self.lost or error.code == CONNECTION_CLOSED
             failure = self._refused(error.code)
         except TimeoutError:
-            self.lost = True  # an answer that comes later is that of no call
+            self.lost = True  # a later answer would belong to no call
             failure = self._late()
         except ValidationError:
             revision = self.client.session.protocol_version
             failure = Unanswered(
-                f"it answered with something that MCP {revision} does not have", "let it answer as this revision says"
+                f"it answered with something that MCP {revision} does not have", "answer as this revision says"
             )
         raise failure
 
     async def aclose(self) -> None:
-        """End the connection; a program has ended afterwards. Bounded."""
+        """End the connection; a program has ended afterwards. This takes a bounded time."""
         self.lost = True
         self._stop.set()
         if not self._settled.is_set():
@@ -132,7 +132,7 @@ class Connection:
             async with client as self.client:
                 self._settled.set()
                 await self._stop.wait()
-        except Exception as error:  # of whatever kind
+        except Exception as error:  # of any kind: the host decides what the library raises
             return self._unopened(error)
         finally:
             self.lost = True
@@ -144,7 +144,7 @@ class Connection:
         self._why = self._why or why
 
     def _late(self) -> Unanswered:
-        return Unanswered(f"it did not answer within {self._limit:g} s", "see what keeps it, or give --timeout")
+        return Unanswered(f"it did not answer within {self._limit:g} s", "see what delays it, or pass --timeout")
 
     def _unopened(self, error: BaseException) -> Unanswered:
         while isinstance(error, BaseExceptionGroup):
@@ -158,18 +158,18 @@ class Connection:
         return Unanswered(failure.problem, failure.remedy)
 
     def _refused(self, code: int) -> Unanswered:
-        """What an error means that the transport made in the place of an answer."""
+        """Return what an error means that the transport made instead of an answer."""
         if self._why is not None:
             return Unanswered(self._why.problem, self._why.remedy)
         if code in (401, 403):
-            problem, remedy = f"it refused access (HTTP {code})", "give a token that it accepts: --token-file"
+            problem, remedy = f"it refused access (HTTP {code})", "pass a token that it accepts: --token-file"
             return Unanswered(problem, remedy, http_status=code)
         if code == PARSE_ERROR:
-            return Unanswered("it sent a packed answer, which may be of any length", "let it answer not packed")
+            return Unanswered("it sent a compressed answer, which can be of any length", "answer without compression")
         if code == CONNECTION_CLOSED:
             return Unanswered("it ended at once, or in the middle of a call", _REPORTED)
         return Unanswered(
-            f"it answered HTTP {code}", f"give the address of its endpoint, or {_REPORTED}", http_status=code
+            f"it answered HTTP {code}", f"pass the address of its endpoint, or {_REPORTED}", http_status=code
         )
 
 

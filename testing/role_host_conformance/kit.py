@@ -1,4 +1,4 @@
-"""What the checks of a role host share: its connection, the calls and their answers, and the scopes that are theirs."""
+"""What the checks of a role host share: the connection, the calls and their answers, and the scopes of the check."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from ...mcp_client import HttpHost, StdioHost
 from .connection import Connection, Mode, Unanswered
 from .points import Failed, Finding, Result, Skipped
 
-CONTRACT_REMEDY: Final = "let it answer as docs/role-host.md says"
-_SHORTEST: Final = 12  # characters of a role's text that are no accident in another text
+CONTRACT_REMEDY: Final = "answer as docs/role-host.md says"
+_SHORTEST: Final = 12  # characters of a role's text that do not occur in another text by chance
 _PAGES: Final = 20  # of the list of tools
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCheckOptions:
-    """How a role host is checked.
+    """The options of a check of a role host.
 
     Attributes:
-        write: Whether roles may be put and deleted, in scopes of the check's own or in `scopes`.
-        timeout: Seconds that connecting, and each call, may take.
-        scopes: The scope to use of a tier, where the host does not let this caller use every one. With `write`, no role
-            may be set in them.
+        write: Whether the check can put and delete roles, in its own scopes or in `scopes`.
+        timeout: Seconds that connecting, and each call, can take.
+        scopes: The scope to use for a tier, if the host does not let this caller use every scope. With `write`, they
+            must not have a role.
         foreign: Scopes that the host must not let this caller use.
-        slow: Seconds of a median `role_list` above which it fails.
-        slowish: Seconds above which it is warned of.
-        ending: Seconds that a host that is a program has to end in, once its input is closed.
+        slow: Seconds of a median `role_list` above which the point fails.
+        slowish: Seconds above which the point warns.
+        ending: Seconds that a host program has to end after its input is closed.
 
     Raises:
-        InvalidArgument: A value does not fit.
+        InvalidArgument: A value is invalid.
     """
 
     write: bool = False
@@ -57,22 +57,22 @@ class HostCheckOptions:
     def __post_init__(self) -> None:
         for name, seconds in (("timeout", self.timeout), ("ending", self.ending)):
             if not 0 < seconds < float("inf"):
-                raise InvalidArgument(f"{name} {seconds!r} is no time limit", remedy="give seconds, above 0")
+                raise InvalidArgument(f"`{name}` must be seconds above 0, got {seconds!r}", remedy="pass more than 0")
         for tier, scope_id in (*self.scopes.items(), *self.foreign.items()):
             if tier not in STORED_TIERS:
                 remedy = "use workspace, account or channel"
                 raise InvalidArgument(f"tier {tier.value!r} is never kept by a host", remedy=remedy)
             check_id(f"{tier} scope", scope_id)
         if self.scopes.items() & self.foreign.items():
-            raise InvalidArgument("a scope is both one to use and a foreign one", remedy="name it once")
+            raise InvalidArgument("a scope must not be both one to use and a foreign one", remedy="name it once")
 
 
 class Reply:
-    """The answer to one call of a tool. Problems name fields and kinds of error, never what is in an answer.
+    """The answer to one call of a tool. Problems name fields and kinds of error, never the answer's content.
 
     Args:
         tool: The tool.
-        result: The result of `tools/call` as it came, or an error of the protocol.
+        result: The result of `tools/call` as it was received, or a protocol error.
     """
 
     def __init__(self, tool: str, result: Mapping[str, Any] | MCPError) -> None:
@@ -86,15 +86,15 @@ class Reply:
         self.code = code if self.failed and isinstance(code, str) else None
 
     def expect(self, code: str, when: str) -> None:
-        """Hold the answer to be a tool error of this code.
+        """Check that the answer is a tool error with this code.
 
         Args:
             code: The code.
             when: The kind of request, such as `for an unknown tier`.
 
         Raises:
-            Failed: It is something else.
-            Skipped: It is `forbidden`, so that nothing is known.
+            Failed: The answer is something else.
+            Skipped: The answer is `forbidden`, so that the point cannot be checked.
         """
         if self.code == "forbidden" and code not in ("forbidden", "invalid"):  # arguments are checked before the scope
             raise self._refused()
@@ -102,10 +102,10 @@ class Reply:
             raise Failed(f"{self.tool} {when} gave {self._what()} and not {code}", f"answer with the code {code}")
 
     def role(self) -> dict[str, Any]:
-        """The role in the answer.
+        """Return the role in the answer.
 
         Raises:
-            Failed: There is none.
+            Failed: The role is missing or invalid.
             Skipped: The scope is forbidden.
         """
         if self.failed:
@@ -116,10 +116,10 @@ class Reply:
         return cast("dict[str, Any]", self.content["role"])
 
     def roles(self) -> list[Any]:
-        """The entries of the list of roles.
+        """Return the entries of the list of roles.
 
         Raises:
-            Failed: There is no list.
+            Failed: The list is missing.
             Skipped: The scope is forbidden.
         """
         if self.failed:
@@ -130,7 +130,7 @@ class Reply:
         return found
 
     def validation_errors(self) -> Iterator[tuple[tuple[str, ...], str]]:
-        """Where the structured content is not of the contract's form: the place in it, and the kind of error."""
+        """Yield where the structured content does not match the contract: the place in it, and the kind of error."""
         model = ErrorAnswer if self.failed else TOOLS[self.tool].answer
         try:
             model.model_validate(dict(self.content))
@@ -139,11 +139,11 @@ class Reply:
                 yield tuple(map(str, each["loc"])), each["type"]
 
     def flaws(self, sent: Mapping[str, Any], marker: str, secret: str) -> Iterator[tuple[str, str, str]]:
-        """What is wrong with it, whatever the request: the point that this breaks, what is wrong, and the remedy.
+        """Yield what is wrong with the answer to any request: the point that this breaks, the problem, and the remedy.
 
         Args:
             sent: The arguments of the call.
-            marker: Part of every value that the check makes up.
+            marker: Part of every value that the check creates.
             secret: Part of the text of every role that the check puts.
         """
         if self.failed:
@@ -154,9 +154,9 @@ class Reply:
             return
         for place, kind in self.validation_errors():
             if place[0] == "contract":
-                yield "answer.contract", f"{self.tool} answered without contract 1", 'let each have "contract": 1'
+                yield "answer.contract", f"{self.tool} answered without contract 1", 'add "contract": 1 to each'
             elif place[0] == "code":
-                what = "no code" if kind == "missing" else "a code that is none"
+                what = "no code" if kind == "missing" else "an unknown code"
                 yield "error.code", f"an error of {self.tool} has {what}", CONTRACT_REMEDY
             elif kind == "extra_forbidden" and place[0] != "roles":  # list.records reports those
                 yield "answer.fields", f"an answer of {self.tool} has more fields than the contract", "leave them out"
@@ -166,7 +166,7 @@ class Reply:
             yield "answer.text", f"a text block of {self.tool} holds the role", remedy
 
     def _texts(self, secret: str) -> Iterator[str]:
-        """What only the text of a role holds."""
+        """Yield texts that only the text of a role contains."""
         yield secret
         roles = self.content.get("roles")
         for role in (*(roles if isinstance(roles, list) else ()), self.content.get("role")):
@@ -176,15 +176,15 @@ class Reply:
 
     def _refused(self) -> Finding:
         if self.code == "forbidden":
-            remedy = "name one that it may use: --scope workspace=ID"
-            return Skipped("this caller may not use the scopes that the check makes up", remedy)
+            remedy = "name one that it can use: --scope workspace=ID"
+            return Skipped("this caller must not use the scopes that the check creates", remedy)
         return Failed(f"{self.tool} gave {self._what()}", CONTRACT_REMEDY)
 
     def _what(self) -> str:
         if self.protocol is not None:
             return f"an error of the protocol ({self.protocol})"
         if not self.failed:
-            return "an answer that is no error"
+            return "an answer without an error"
         known = not any(place == ("code",) for place, _ in self.validation_errors())
         return f"the error {self.code}" if known else "an error without a code of the contract"
 
@@ -197,19 +197,19 @@ class Kit:
         options: What may be done.
 
     Attributes:
-        marker: Part of every id and value that the check makes up, so that it can be found where it must not be.
+        marker: Part of every id and value that the check creates, so that it can be found where it must not be.
         secret: Part of the text of every role that the check puts, and of nothing else.
-        revisions: Of each revision that the host speaks, its tools and its answer to the same call.
+        revisions: The tools of each revision that the host speaks, and its answer to the same call.
         tiers: The tiers that the host offers.
-        open: Those of them in which this caller has a scope to use; None until that is looked at.
+        open: The tiers in which this caller has a scope to use; None until that is known.
         results: The results so far, by point.
-        flaws: The first answer that broke a point which holds for every answer, by point.
+        flaws: By point, the first answer that broke a point about all answers.
         count: How many answers came, and how many of them were errors.
-        stray: How many lines came that are no messages.
-        start_seconds: How long connecting took at most, with the start of a program.
+        stray: How many lines came that are not messages.
+        start_seconds: How long connecting took at most, including the start of a program.
         left_processes: Whether a program left processes behind.
-        mode: How the host is spoken to.
-        revision: The revision that it speaks then.
+        mode: The mode of the connection.
+        revision: The revision that the host speaks in that mode.
     """
 
     def __init__(self, host: HttpHost | StdioHost, options: HostCheckOptions) -> None:
@@ -235,16 +235,16 @@ class Kit:
     # --- the connection ---------------------------------------------------------------------------------------------
 
     async def meet(self, mode: Mode) -> None:
-        """Connect and note what the host gives; the connection stays open until the next one.
+        """Connect and record what the host offers; the connection stays open until the next one.
 
         Raises:
-            Unanswered: It cannot be reached, or does not speak this revision.
+            Unanswered: The host cannot be reached, or does not speak this revision.
         """
         await self.disconnect()
         connection = await self._connected(mode)
         self.mode, self.revision = mode, connection.client.protocol_version
         self.revisions[self.revision] = {}, None
-        # tools.present and list.answer report what is missing here.
+        # If something is missing here, tools.present and list.answer report it.
         with contextlib.suppress(Finding):
             tools = await self._tools(connection)
             self.revisions[self.revision] = tools, None
@@ -252,17 +252,17 @@ class Kit:
             self.revisions[self.revision] = tools, (reply.failed, reply.content)
 
     async def disconnect(self) -> None:
-        """End the connection. The next call makes another."""
+        """End the connection. The next call opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.aclose()
 
     async def connection(self) -> Connection:
-        """The connection, made anew where it was lost.
+        """Return the connection; a lost one is replaced.
 
         Raises:
-            Unanswered: It cannot be made.
-            Skipped: It cannot be made, and a point that failed before says why.
+            Unanswered: The host cannot be reached.
+            Skipped: The host cannot be reached, and a point that failed before says why.
         """
         try:
             return await self._connected(self.mode)
@@ -270,13 +270,13 @@ class Kit:
             if all(result.status != "fail" for result in self.results.values()):
                 raise
             problem = error.problem
-        raise Skipped(f"the host is gone: {problem}", "start it again, and mend the point that failed first")
+        raise Skipped(f"the host is gone: {problem}", "start it again, and fix the point that failed first")
 
     async def refusal(self, host: HttpHost | StdioHost, mode: Mode) -> str:
-        """Reach the host in another way; how it refuses the first request, such as `HTTP 401`, or nothing.
+        """Reach the host in another way; returns how it refuses the first request, such as `HTTP 401`, or "".
 
         Raises:
-            Unanswered: There was no answer.
+            Unanswered: The host did not answer.
         """
         connection = Connection(host, mode, self.options.timeout, self._notice)
         try:
@@ -304,7 +304,7 @@ class Kit:
             try:
                 await self._connection.open()
             except Unanswered as error:
-                error.problem += ", and wrote something that is no MCP message" if self.stray else ""
+                error.problem += ", and wrote something that is not an MCP message" if self.stray else ""
                 await self.disconnect()
                 raise
             self.start_seconds = max(self.start_seconds, time.monotonic() - began)
@@ -314,21 +314,21 @@ class Kit:
 
     @property
     def schemas(self) -> dict[str, Any]:
-        """The input schemas of the tools of the contract that the host has, by the contract's names."""
+        """The input schemas of the contract's tools that the host has, by the contract's names."""
         found, _ = self.revisions[self.revision]
         named = {tool: self.host.tools.get(tool, tool) for tool in TOOLS}
         return {tool: found[name] for tool, name in named.items() if name in found}
 
     async def call(self, tool: str, *, over: Connection | None = None, **arguments: Any) -> Reply:
-        """Call a tool and look at what must hold of every answer.
+        """Call a tool and check what must hold for every answer.
 
         Args:
             tool: The tool, by the contract's name.
-            over: The connection to use; None is the present one, made anew where it was lost.
-            arguments: What is sent.
+            over: The connection to use; None is the current one, which is replaced if it was lost.
+            arguments: The arguments to send.
 
         Raises:
-            Unanswered: There is no answer that can be read.
+            Unanswered: The answer is missing or cannot be read.
             Skipped: The host does not have the tool.
         """
         if tool in TOOLS and tool not in self.schemas:
@@ -342,7 +342,7 @@ class Kit:
         except Unanswered as error:
             error.problem = f"{tool}: {error.problem}"
             raise
-        if tool in TOOLS:  # the name of a tool that is none is no value, and its answer none of the contract
+        if tool in TOOLS:  # an unknown tool's name is not a value, and the contract does not cover its answer
             self.count["answers"] += reply.protocol is None
             self.count["errors"] += reply.failed and reply.protocol is None
             for point, problem, remedy in reply.flaws(arguments, self.marker, self.secret):
@@ -354,7 +354,7 @@ class Kit:
         return CallToolRequest(params=CallToolRequestParams(name=name, arguments=dict(arguments)))
 
     async def _tools(self, connection: Connection) -> dict[str, Any]:
-        # The session's own `list_tools` leaves out tools whose schema it does not like.
+        # The session's own `list_tools` drops tools whose schema it does not accept.
         found: dict[str, Any] = {}
         cursor: str | None = None
         for _ in range(_PAGES):
@@ -370,7 +370,7 @@ class Kit:
     # --- scopes and roles -------------------------------------------------------------------------------------------
 
     def passed(self, point: str) -> bool:
-        """Whether a point was looked at and holds."""
+        """Whether a point was checked and holds."""
         return point in self.results and self.results[point].status in ("pass", "warn")
 
     @property
@@ -380,27 +380,27 @@ class Kit:
 
     @property
     def tier(self) -> Tier:
-        """The tier that most points use: one in which any scope may be used, if there is one."""
+        """The tier that most points use: preferably one in which any scope can be used."""
         return next((tier for tier in self.usable if tier not in self.options.scopes), self.usable[0])
 
     def unused_id(self) -> str:
-        """A new id, which no other program uses."""
+        """Return a new id, which no other program uses."""
         self._made += 1
         return f"worldagent-doctor-{self.marker}-{self._made}"
 
     def readable(self, tier: Tier) -> str:
-        """A scope that may be read: the named one, else an unused one."""
+        """Return a scope to read: the named one, else an unused one."""
         return self.options.scopes.get(tier) or self.unused_id()
 
     async def free(self, tier: Tier) -> str:
-        """A scope that may be written to and has no role: one of our own, or the named one, cleared of ours."""
+        """Return a scope to write to that has no role: a new one, or the named one without the check's own role."""
         scope_id = self.readable(tier)
         if (tier.value, scope_id) in self._written:
             await self.delete(tier, scope_id)
         return scope_id
 
     def text(self, words: str = "Answer in one sentence.") -> str:
-        """A text for a role, unlike every other."""
+        """Return a text for a role, unlike every other."""
         self._made += 1
         return f"{words} {self.secret} {self._made}"
 
@@ -417,30 +417,30 @@ class Kit:
         return await self.call("role_delete", tier=tier.value, scope_id=scope_id)
 
     async def listed(self, scope_ids: Mapping[Tier, str]) -> list[Any]:
-        """The roles that `role_list` gives."""
+        """Return the roles that `role_list` gives."""
         reply = await self.call("role_list", scope_ids={tier.value: scope_id for tier, scope_id in scope_ids.items()})
         return reply.roles()
 
     async def set_role(self, tier: Tier) -> tuple[str, str]:
-        """Put a role into a free scope; the scope and the text."""
+        """Put a role into a free scope; returns the scope and the text."""
         scope_id, content = await self.free(tier), self.text()
         (await self.put(tier, scope_id, content)).role()
         return scope_id, content
 
     async def clean_up(self) -> tuple[int, set[tuple[str, str]]]:
-        """Clear every scope that was written to; how many these are, and those that are not known to be clear."""
+        """Clear every scope that was written to; returns how many there are, and those that may still have a role."""
         written = list(self._written)
         for tier, scope_id in written:
             with contextlib.suppress(Finding):
                 await self.call("role_delete", tier=tier, scope_id=scope_id)
                 reply = await self.call("role_get", tier=tier, scope_id=scope_id)
-                # What was refused for its id, its tier or its caller was not stored.
+                # A write that was refused for its id, its tier or its caller stored nothing.
                 if reply.code in ("not_found", "invalid", "forbidden"):
                     self._written.remove((tier, scope_id))
         return len(written), self._written
 
     async def aclose(self) -> None:
-        """Clear what is left of what was written, and disconnect; also after an interrupt. Bounded."""
+        """Clear the remaining writes, and disconnect, also after an interrupt. This takes a bounded time."""
         try:
             if self._written:
                 with contextlib.suppress(TimeoutError):

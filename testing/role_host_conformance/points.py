@@ -1,6 +1,6 @@
-"""Points, of which a check is made: what each one says, what looking at it can end in, and how it is run.
+"""The points of a check: their names, the results that they can have, and how they are run.
 
-A point's id is `subject.aspect`. It is stable: it is renamed or given another meaning only in a release that says so.
+A point's id is `subject.aspect`. It is stable: only a release that says so renames it or changes its meaning.
 `worldagent doctor` checks an installation with the same parts.
 """
 
@@ -17,21 +17,21 @@ Status = Literal["pass", "warn", "fail", "skip"]
 Reason = Literal["", "needs", "write", "other"]
 When = Literal["always", "http", "stdio", "--write", "--foreign-scope", "--model"]
 Check = Callable[[Any], Awaitable[str | None]]
-"""Looks at a point; returns what it found, or None; raises a `Finding` otherwise."""
+"""Checks a point; returns a detail or None, or raises a `Finding`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What came of one point.
+    """The result of one point.
 
     Attributes:
         id: The point's stable name, such as `list.answer`.
-        title: What it says, as a short sentence.
+        title: What the point says, as a short sentence.
         status: `fail` breaks the contract or keeps the package from working, `warn` does neither.
-        problem: What is wrong, or why it was left out; never the text of a role.
-        remedy: What to do about it; empty where nothing is to be done.
-        reason: Why it was left out: `needs`, another point or a tool, `write`, or `other`; empty unless it was.
-        detail: What was found where nothing is wrong, such as a version.
+        problem: What is wrong, or why the point was skipped; never the text of a role.
+        remedy: What the user can do; empty if nothing is to be done.
+        reason: Why the point was skipped: `needs` another point or a tool, `write`, or `other`; empty if it was not.
+        detail: A detail of a point that holds, such as a version.
         ms: How long it took.
     """
 
@@ -45,7 +45,7 @@ class Result:
     ms: float = 0.0
 
     def as_object(self) -> dict[str, Any]:
-        """The result as JSON has it."""
+        """Return the result as a JSON object."""
         return {name: getattr(self, name) for name in self.__slots__} | {"ms": round(self.ms, 1)}
 
 
@@ -54,11 +54,11 @@ Tell = Callable[[Result], None]
 
 
 class Finding(Exception):
-    """Ends the check of a point. Its texts hold nothing of a host's answer.
+    """Ends the check of a point. Its texts contain nothing of a host's answer.
 
     Args:
-        problem: What is wrong, or why the point was left out.
-        remedy: What to do about it; empty where nothing is to be done.
+        problem: What is wrong, or why the point was skipped.
+        remedy: What the user can do; empty if nothing is to be done.
     """
 
     status: Status = "fail"
@@ -75,13 +75,13 @@ class Failed(Finding):
 
 
 class Warned(Finding):
-    """The point holds, and something about it should be seen."""
+    """The point holds, but the user should see something about it."""
 
     status = "warn"
 
 
 class Skipped(Finding):
-    """The point could not be looked at; `reason` is the kind of reason."""
+    """The point could not be checked; `reason` is the kind of reason."""
 
     status = "skip"
 
@@ -92,14 +92,14 @@ class Skipped(Finding):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One thing that is looked at.
+    """One thing to check.
 
     Attributes:
         id: Its name for programs.
-        title: What holds where it passes; at most 46 characters, so that a line fits a terminal.
-        check: Looks at it.
-        needs: The points without which it cannot be looked at.
-        when: For which hosts and with which option it is looked at.
+        title: What holds if the point passes; at most 46 characters, so that a line fits a terminal.
+        check: Checks the point.
+        needs: The points that must pass first.
+        when: The hosts, or the option, for which it is checked.
     """
 
     id: str
@@ -110,7 +110,7 @@ class Point:
 
 
 class Points(list[Point]):
-    """Points in the order in which they are looked at."""
+    """Points in the order of the check."""
 
     def add(
         self, id: str, title: str, *, needs: tuple[str, ...] = (), when: When = "always"
@@ -125,11 +125,11 @@ class Points(list[Point]):
 
 
 async def settle(point: Point, check: Callable[[], Awaitable[str | None]]) -> Result:
-    """Check one point. Whatever goes wrong, apart from being cancelled, becomes its result.
+    """Check one point. Any failure, except a cancellation, becomes its result.
 
     Args:
         point: The point.
-        check: Looks at it, with whatever it needs already given.
+        check: Checks the point; takes no arguments.
     """
     began = time.perf_counter()
     result = Result(id=point.id, title=point.title, status="pass")

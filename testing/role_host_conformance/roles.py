@@ -1,7 +1,7 @@
-"""The points of roles: what the four tools answer and refuse, and that scopes and calls are kept apart.
+"""The points about roles: what the four tools answer and refuse, and that scopes and calls are kept apart.
 
-With `write` the checks put roles to read, each in a free scope; without, they read what is in the scopes that may be
-used, and call only tools that read, lest a host do what it should refuse.
+With `write` the checks put roles into free scopes and read them. Without it they read the scopes that they can use and
+call only tools that read, in case a host does what it should refuse.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _ODD: Final = (
     " \t\u00e9 e\u0301 \u05e9\u05dc\u05d5\u05dd \u6f22\u5b57 \U0001f469\u200d\U0001f680 \ufeff\u00a0\u2028\r\n"
 )
 _ODD_NAME: Final = "\u00e9 e\u0301 \u05e9\u05dc\u05d5\u05dd \u6f22\u5b57 \U0001f680 doctor"
-_ROUNDS: Final = 7  # of role_list, whose median counts
+_ROUNDS: Final = 7  # of role_list, for the median
 _AT_ONCE: Final = 16  # calls
-_MOMENTS: Final = (0.0, 0.001, 0.005, 0.02)  # seconds after which a call is cancelled, at the last in the host
+_MOMENTS: Final = (0.0, 0.001, 0.005, 0.02)  # seconds after which a call is cancelled; at the last one the host has it
 _NAME_ONE: Final = "name a scope that has one (--scope), or let the check put one (--write)"
 
 # --- reading, and what is refused -------------------------------------------------------------------------------------
@@ -49,7 +49,7 @@ _NAME_ONE: Final = "name a scope that has one (--scope), or let the check put on
 
 @point("list.answer", "role_list answers with roles", needs=_MCP)
 async def list_answer(kit: Kit) -> str | None:
-    """`role_list` answers with a list. Tiers whose scopes this caller may not use are left alone from here on."""
+    """`role_list` answers with a list. Later points skip tiers whose scopes this caller cannot use."""
     opened: list[Tier] = []
     for tier in kit.tiers:
         reply = await kit.call(_LIST, scope_ids={tier.value: kit.readable(tier)})
@@ -57,13 +57,13 @@ async def list_answer(kit: Kit) -> str | None:
             reply.roles()
             opened.append(tier)
         elif tier in kit.options.scopes:
-            raise Failed(f"this caller may not use the {tier} scope that --scope names", "name one that it may use")
+            raise Failed(f"this caller must not use the {tier} scope that --scope names", "name one that it can use")
     if not opened:
-        raise Failed("this caller may not use the scopes that were read", "name one that it may: --scope workspace=ID")
+        raise Failed("this caller must not use the scopes that were read", "name one that it can: --scope workspace=ID")
     kit.open = tuple(opened)
     await kit.listed({tier: kit.readable(tier) for tier in opened})
     closed = [tier for tier in kit.tiers if tier not in opened]
-    return f"{', '.join(closed)} left out: this caller may use certain scopes only" if closed else None
+    return f"{', '.join(closed)} skipped: this caller can use certain scopes only" if closed else None
 
 
 @point("list.empty", "role_list of nothing is empty", needs=_READ)
@@ -83,7 +83,7 @@ async def get_not_found(kit: Kit) -> None:
 
 @point("error.tier", "a tier that it does not keep is invalid", needs=_MCP)
 async def error_tier(kit: Kit) -> None:
-    """Tiers that are none, that no host keeps, or that this one does not keep."""
+    """Tiers that are unknown, that no host keeps, or that this host does not keep."""
     kept = kit.tiers if kit.passed("tools.tiers") else STORED_TIERS
     unknown, role = f"tier-{kit.marker}", {"name": "doctor", "content": kit.text()}
     for name in (unknown, *(tier.value for tier in Tier if tier not in kept)):
@@ -97,7 +97,7 @@ async def error_tier(kit: Kit) -> None:
 
 @point("error.arguments", "missing, extra or wrong arguments are invalid", needs=_MCP)
 async def error_arguments(kit: Kit) -> None:
-    """Arguments that are missing, more than there are, or of another type."""
+    """Arguments that are missing, unknown, or of another type."""
     tier, scope_id, text = kit.tier.value, kit.unused_id(), kit.text()
     place = {"tier": tier, "scope_id": scope_id}
     role = {**place, "name": "doctor", "content": text}
@@ -134,7 +134,7 @@ async def error_scope(kit: Kit) -> None:
 
 @point("error.tool", "an unknown tool is an error of the protocol", needs=_MCP)
 async def error_tool(kit: Kit) -> None:
-    """A tool that is none is no matter of the contract."""
+    """The contract does not cover tools that it does not name."""
     if (await kit.call(f"role_{kit.marker}", scope_ids={})).protocol is None:
         raise Failed(
             "a call of an unknown tool gave a result of a tool", "answer with an error of the protocol, such as -32602"
@@ -142,7 +142,7 @@ async def error_tool(kit: Kit) -> None:
 
 
 async def _invalid(kit: Kit, about: str, **calls: dict[str, Any]) -> None:
-    """Hold each call, by its tool, to be invalid. Another point reports what does not work at all."""
+    """Check that each call, by its tool, is invalid. Tools that do not work at all are left to another point."""
     usable = {_GET, *([_LIST] if kit.passed("list.answer") else ()), *([_PUT, _DELETE] if kit.options.write else ())}
     for tool, given in calls.items():
         if tool in kit.schemas and tool in usable:
@@ -154,7 +154,7 @@ async def _invalid(kit: Kit, about: str, **calls: dict[str, Any]) -> None:
 
 @point("write.scope", "the scopes to write to are free", needs=_MCP, when="--write")
 async def write_scope(kit: Kit) -> None:
-    """Scopes that are named for the check have no role that it would overwrite, and what is put can be cleared."""
+    """The named scopes have no role that the check would overwrite, and a role that is put can be cleared."""
     if missing := [tool for tool in (_GET, _PUT, _DELETE) if tool not in kit.schemas]:
         raise Skipped(f"it needs the tool {missing[0]}", "see tools.present", reason="needs")
     for tier, scope_id in kit.options.scopes.items():
@@ -174,7 +174,7 @@ async def put_answer(kit: Kit) -> None:
 
 @point("put.text", "a text comes back byte for byte", needs=_SET_READ, when="--write")
 async def put_text(kit: Kit) -> None:
-    """What comes back is what was put, in every byte, wherever it comes back."""
+    """A role comes back unchanged in every byte, from every tool."""
     scope_id, content = await kit.free(kit.tier), f"{_ODD}{kit.text()}{_ODD}"
     await _kept(kit, kit.tier, scope_id, content, _ODD_NAME)
     if content not in await _listed(kit, scope_id):
@@ -183,7 +183,7 @@ async def put_text(kit: Kit) -> None:
 
 @point("put.replace", "putting a role replaces the one before", needs=_SET_READ, when="--write")
 async def put_replace(kit: Kit) -> None:
-    """The second role takes the place of the first."""
+    """The second role replaces the first."""
     scope_id, before = await kit.set_role(kit.tier)
     await _kept(kit, kit.tier, scope_id, kit.text("Answer in French."), "second")
     if before in await _listed(kit, scope_id):
@@ -192,7 +192,7 @@ async def put_replace(kit: Kit) -> None:
 
 @point("put.long", "it takes 32 KiB", needs=_SET, when="--write")
 async def put_long(kit: Kit) -> None:
-    """As many bytes as every host takes, in characters of two bytes."""
+    """A role of as many bytes as every host must take, in characters of two bytes."""
     words = kit.text()
     room = _LONG - len(words)
     await _kept(kit, kit.tier, await kit.free(kit.tier), words + "\u00e9" * (room // 2) + "x" * (room % 2))
@@ -200,7 +200,7 @@ async def put_long(kit: Kit) -> None:
 
 @point("put.too_long", "a text that is too long is too_long", needs=_SET, when="--write")
 async def put_too_long(kit: Kit) -> str | None:
-    """Some length is too long, and such a text changes nothing."""
+    """A text over the host's limit is refused and changes nothing."""
     for size in (_LONG + 1, _MOST + 1):
         scope_id = await kit.free(kit.tier)
         reply = await kit.put(kit.tier, scope_id, kit.text().ljust(size, "x"))
@@ -213,7 +213,7 @@ async def put_too_long(kit: Kit) -> str | None:
 
 @point("put.blank", "a blank text or an unfit name is invalid", needs=_SET, when="--write")
 async def put_blank(kit: Kit) -> None:
-    """A role without a text, or with a name that cannot be one, is none."""
+    """A role needs a text that is not blank, and a valid name."""
     scope_id = await kit.free(kit.tier)
     for name, content, what in (
         ("doctor", "", "of an empty text"),
@@ -260,7 +260,7 @@ async def list_records(kit: Kit) -> None:
 
 @point("list.tiers", "one role for a tier, and only for tiers asked", needs=_READ)
 async def list_tiers(kit: Kit) -> None:
-    """One role for a tier, and none of a tier that was not asked for."""
+    """One role for a tier, and none of a tier that was not requested."""
     scope_ids = await _scopes(kit)
     seen = 0
     for given in (scope_ids, *({tier: scope_id} for tier, scope_id in scope_ids.items())):
@@ -278,7 +278,7 @@ async def list_tiers(kit: Kit) -> None:
 
 @point("get.agrees", "role_get and role_list agree", needs=_READ)
 async def get_agrees(kit: Kit) -> None:
-    """What one gives, the other gives too."""
+    """Both tools give the same role."""
 
     def read(role: Mapping[str, Any] | None) -> tuple[Any, ...]:
         return () if role is None else (role.get("name"), role.get("content"))
@@ -308,7 +308,7 @@ async def scope_apart(kit: Kit) -> None:
 
 @point("scope.forbidden", "a foreign scope is forbidden", needs=_READ, when="--foreign-scope")
 async def scope_forbidden(kit: Kit) -> None:
-    """Scopes that the caller must not use are refused, alone and together with others."""
+    """Scopes that the caller must not use are refused, alone and with others."""
     if not kit.options.foreign:
         raise Skipped("no foreign scope is named", "name one that the token does not reach: --foreign-scope")
     for tier, scope_id in kit.options.foreign.items():
@@ -324,7 +324,7 @@ async def scope_forbidden(kit: Kit) -> None:
 
 @point("delete.answer", "role_delete gives the role and clears it", needs=_SET_READ, when="--write")
 async def delete_answer(kit: Kit) -> None:
-    """The answer is the role as it was, and it is gone."""
+    """The answer is the role as it was, and the role is deleted."""
     scope_id, content = await kit.set_role(kit.tier)
     _hold(await kit.delete(kit.tier, scope_id), kit.tier, "doctor", content)
     await _unset(kit, scope_id, "role_get gives a role that was deleted")
@@ -334,7 +334,7 @@ async def delete_answer(kit: Kit) -> None:
 
 @point("delete.again", "role_delete of no role is not_found", needs=_SET, when="--write")
 async def delete_again(kit: Kit) -> None:
-    """There is nothing to delete twice."""
+    """A second deletion finds nothing."""
     scope_id, _ = await kit.set_role(kit.tier)
     (await kit.delete(kit.tier, scope_id)).role()
     (await kit.delete(kit.tier, scope_id)).expect("not_found", "of a role that is not set")
@@ -347,9 +347,9 @@ async def change_notice(kit: Kit) -> None:
     resources = client.server_capabilities.resources
     if kit.revision not in MODERN_PROTOCOL_VERSIONS or resources is None or not resources.subscribe:
         raise Skipped("it does not offer to, and need not")
-    scope_id, remedy = await kit.free(kit.tier), "tell of each put and deletion, or do not offer it"
+    scope_id, remedy = await kit.free(kit.tier), "send a notice of each put and deletion, or do not offer it"
     uri = f"role://{kit.tier}/{quote(scope_id, safe='')}"
-    problem = "it did not tell of a change in time"
+    problem = "it did not send a notice of a change within the time limit"
     with contextlib.suppress(TimeoutError):
         try:
             async with asyncio.timeout(kit.options.timeout), client.listen(resource_subscriptions=[uri]) as stream:
@@ -357,7 +357,7 @@ async def change_notice(kit: Kit) -> None:
                 for change in (put, partial(kit.delete, kit.tier, scope_id)):
                     (await change()).role()
                     if getattr(await anext(stream), "uri", "") != uri:
-                        raise Failed("it told of a change under another address", remedy)
+                        raise Failed("it sent a notice of a change under another address", remedy)
                 return
         except (MCPError, SubscriptionLost, StopAsyncIteration):
             problem = "it did not keep the stream of changes open"
@@ -388,7 +388,7 @@ async def speed_list(kit: Kit) -> str | None:
 
 @point("load.many", "16 calls at once are answered right", needs=_READ)
 async def load_many(kit: Kit) -> None:
-    """Calls that are made at once get the answers that they get alone."""
+    """Concurrent calls get the same answers as single ones."""
     scopes = [{kit.tier: kit.readable(kit.tier)}, {kit.tier: kit.readable(kit.tier)}]
     if kit.passed("put.answer"):
         scopes[0] = {kit.tier: (await kit.set_role(kit.tier))[0]}
@@ -405,11 +405,11 @@ async def load_many(kit: Kit) -> None:
 
 @point("load.cancelled", "a cancelled call disturbs no other", needs=_READ)
 async def load_cancelled(kit: Kit) -> str | None:
-    """Calls are cancelled at several moments. The call after them gets its answer."""
+    """Calls are cancelled at several moments. The next call must get its answer."""
     connection, scope_ids = await kit.connection(), {kit.tier.value: kit.readable(kit.tier)}
 
     def call() -> Coroutine[Any, Any, Reply]:
-        return kit.call(_LIST, over=connection, scope_ids=scope_ids)  # over this connection, and no other in its place
+        return kit.call(_LIST, over=connection, scope_ids=scope_ids)  # over this connection, never a replacement
 
     before = (await call()).roles()
     for moment in _MOMENTS:
@@ -423,7 +423,7 @@ async def load_cancelled(kit: Kit) -> str | None:
 
 @point("write.cleanup", "what was written is cleared", needs=("write.scope",), when="--write")
 async def write_cleanup(kit: Kit) -> str | None:
-    """Nothing that the check wrote is left."""
+    """Everything that the check wrote is cleared."""
     written, left = await kit.clean_up()
     if left:
         named = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in sorted(left)[:3])
@@ -435,31 +435,31 @@ async def write_cleanup(kit: Kit) -> str | None:
 
 
 async def _scopes(kit: Kit) -> dict[Tier, str]:
-    """The scopes to read: with roles in them where roles may be put."""
+    """Return the scopes to read, with roles in them if the check can put roles."""
     if kit.passed("put.answer"):
         return {tier: (await kit.set_role(tier))[0] for tier in kit.usable}
     return {tier: kit.readable(tier) for tier in kit.usable}
 
 
 async def _listed(kit: Kit, scope_id: str) -> list[Any]:
-    """The texts that `role_list` gives for one scope."""
+    """Return the texts that `role_list` gives for one scope."""
     return [role.get("content") for role in await kit.listed({kit.tier: scope_id}) if isinstance(role, dict)]
 
 
 async def _unset(kit: Kit, scope_id: str, otherwise: str) -> None:
-    """Hold a scope to have no role; which error says so is another point's matter."""
+    """Check that a scope has no role; another point checks which error says so."""
     if not (await kit.get(kit.tier, scope_id)).failed:
         raise Failed(otherwise, "let an error change nothing, and a deletion clear the role")
 
 
 async def _kept(kit: Kit, tier: Tier, scope_id: str, content: str, name: str = "doctor") -> None:
-    """Put a role; hold both the answer and what `role_get` gives then to be it."""
+    """Put a role; check that both the answer and `role_get` give it back."""
     _hold(await kit.put(tier, scope_id, content, name), tier, name, content)
     _hold(await kit.get(tier, scope_id), tier, name, content)
 
 
 def _hold(reply: Reply, tier: Tier, name: str, content: str) -> None:
-    """Hold an answer to be this role."""
+    """Check that an answer is this role."""
     role = reply.role()
     for field, wanted in (("tier", tier.value), ("name", name), ("content", content)):
         found = role[field]

@@ -24,18 +24,18 @@ _SAMPLES: Final[dict[str, dict[str, Any]]] = {
 _NO_TIER: Final = "no-such-tier"
 _PARTS: Final = 1000  # keys; the contract's schemas have some thirty
 _LENGTH: Final = 64 * 1024  # characters of a schema as JSON; the contract's have some thousand
-_STEPS: Final = 10_000  # keywords looked at for all values tried; the contract's schemas take some hundred
+_STEPS: Final = 10_000  # keywords evaluated for all values tried; the contract's schemas take some hundred
 _KEYWORDS: Final = (
     *("$ref", "additionalProperties", "allOf", "anyOf", "const", "enum", "if", "maxLength", "maxProperties"),
     *("minLength", "minProperties", "not", "oneOf", "properties", "propertyNames", "required", "type"),
 )
-# With these a part of a schema would choose other rules than ours, or refer to what is not in it.
+# These would make a part of a schema choose other rules than ours, or refer to something that is not in it.
 _ELSEWHERE: Final = ("$schema", "$id", "id")
 
 
-@POINTS.add("connect.time", "it can be reached and answers in time")
+@POINTS.add("connect.time", "it can be reached and answers within the limit")
 async def connect(kit: Kit) -> None:
-    """Speak 2025-11-25, then as an agent does. Where one of them works, `protocol.revision` reports on the other."""
+    """Speak 2025-11-25, then as an agent does. If one of them works, `protocol.revision` reports on the other."""
     problems: list[Unanswered] = []
     modes: tuple[Mode, ...] = ("legacy", "auto")
     for mode in modes:
@@ -59,7 +59,7 @@ async def revision(kit: Kit) -> str | None:
 
 @POINTS.add("tools.present", "it has the four tools", needs=("protocol.revision",))
 async def present(kit: Kit) -> None:
-    """The four tools are there."""
+    """The host has the four tools."""
     missing = [tool for tool in TOOLS if tool not in kit.schemas]
     if missing:
         problem = f"it has no {' and no '.join(missing)}"
@@ -68,7 +68,7 @@ async def present(kit: Kit) -> None:
 
 @POINTS.add("tools.arguments", "their schemas take the contract's arguments", needs=("protocol.revision",))
 async def arguments(kit: Kit) -> None:
-    """The schemas take what the contract sends, and nothing without a part of it or of another type."""
+    """The schemas accept what the contract sends, but not if a part is missing or of another type."""
     for tool, schema in _published(kit).items():
         takes, sample = schema.takes, _SAMPLES[tool]
         if not takes(sample):
@@ -82,7 +82,7 @@ async def arguments(kit: Kit) -> None:
         if "tier" in sample and takes(sample | {"tier": _NO_TIER}):
             raise Failed(f"the schema of {tool} takes any text as tier", "list the tiers as an enum")
         if schema.mirrors:
-            raise Failed(f"the schema of {tool} copies arguments into HTTP headers", "leave x-mcp-header out")
+            raise Failed(f"the schema of {tool} copies arguments into HTTP headers", "omit x-mcp-header")
 
 
 @POINTS.add("tools.tiers", "they offer the same tiers", needs=("protocol.revision",))
@@ -92,7 +92,7 @@ async def tiers(kit: Kit) -> str | None:
     named = {tool: each for tool, each in found.items() if each is not None}
     for tool, each in named.items():
         if foreign := each - set(STORED_TIERS):
-            raise Failed(f"the schema of {tool} names the tier {min(foreign)}", "name those that a host keeps only")
+            raise Failed(f"the schema of {tool} names the tier {min(foreign)}", "name only those that a host keeps")
         if missing := {Tier.WORKSPACE, Tier.ACCOUNT} - each:
             raise Failed(f"the schema of {tool} does not name the tier {min(missing)}", "keep roles of this tier too")
     if len(set(named.values())) > 1:
@@ -104,7 +104,7 @@ async def tiers(kit: Kit) -> str | None:
 
 @POINTS.add("protocol.same", "every revision that it speaks answers alike", needs=("protocol.revision",))
 async def same(kit: Kit) -> None:
-    """What a host gives does not depend on the revision."""
+    """The host's answers do not depend on the revision."""
     spoken = [kit.revisions[each] for each in REVISIONS if each in kit.revisions]
     if len(spoken) < len(REVISIONS):
         raise Skipped(f"it speaks {kit.revision} only, which is enough")
@@ -119,12 +119,12 @@ async def same(kit: Kit) -> None:
 
 def _published(kit: Kit) -> dict[str, ToolSchema]:
     if not kit.schemas:
-        raise Skipped("there is no tool to look at", "see tools.present", reason="needs")
+        raise Skipped("no tool was found", "see tools.present", reason="needs")
     return {tool: ToolSchema(tool, schema) for tool, schema in kit.schemas.items()}
 
 
 def _tiers(tool: str, schema: ToolSchema) -> frozenset[Tier] | None:
-    """The tiers that a tool's schema takes; None where it names none."""
+    """Return the tiers that a tool's schema accepts; None if it names none."""
 
     def takes(name: str) -> bool:
         return schema.takes({"scope_ids": {name: _TEXT}} if tool == "role_list" else _SAMPLES[tool] | {"tier": name})
@@ -136,25 +136,25 @@ def _tiers(tool: str, schema: ToolSchema) -> frozenset[Tier] | None:
 
 
 class ToolSchema:
-    """The input schema of a tool, and whether it takes a value, within bounds: a host may publish anything.
+    """The input schema of a tool, and whether it accepts a value, within limits: a host can publish anything.
 
-    The keywords are those of the `jsonschema` library with which the contract can be said, each call of them counted:
-    references can branch so that they never come to an end. Patterns are left alone, since a regular expression can
-    take for ever too, and neither Ctrl-C nor a time limit ends it.
+    The keywords are those of the `jsonschema` library that can express the contract. Each evaluation is counted,
+    since references can branch without end. Patterns are not evaluated, since a regular expression can also take for
+    ever, and neither Ctrl-C nor a time limit ends it.
 
     Args:
         tool: The tool.
-        schema: What it publishes.
+        schema: The schema that the host publishes.
 
     Attributes:
         mirrors: Whether it has arguments copied into HTTP headers.
 
     Raises:
-        Failed: The schema is none, or too large.
+        Failed: The schema is not a JSON Schema, or is too large.
     """
 
     def __init__(self, tool: str, schema: object) -> None:
-        # Here, because only this check needs it.
+        # Imported here, because only this check needs it.
         from jsonschema import Draft202012Validator as Draft  # type: ignore[import-untyped]  # it has no types
         from jsonschema.validators import create  # type: ignore[import-untyped]  # it has no types
         from referencing import Registry
@@ -169,7 +169,7 @@ class ToolSchema:
         text = json.dumps(schema, ensure_ascii=False)
         own = json.loads(text, object_hook=in_itself)
         if not isinstance(own, dict):
-            raise self._broken("is no JSON Schema")
+            raise self._broken("is not a JSON Schema")
         if len(text) > _LENGTH or len(keys) > _PARTS:
             raise self._broken(f"has more than {_PARTS:,} parts or {_LENGTH // 1024} KiB")
         self.mirrors = "x-mcp-header" in keys
@@ -178,17 +178,17 @@ class ToolSchema:
         self._validator = made(own, registry=Registry())  # an empty one, so that nothing is fetched
 
     def takes(self, value: Mapping[str, Any]) -> bool:
-        """Whether `value` fits.
+        """Whether the schema accepts `value`.
 
         Raises:
-            Failed: The schema is none, or does not come to an end.
+            Failed: The schema is not a JSON Schema, or its evaluation does not end.
         """
         try:
             return bool(self._validator.is_valid(value))
         except (_TooLong, RecursionError):
             why = "does not come to an end"
-        except Exception:  # a keyword of another kind fails as Python does where it is used
-            why = "is no JSON Schema"
+        except Exception:  # a keyword of a wrong type fails in any way, at the place where it is used
+            why = "is not a JSON Schema"
         raise self._broken(why)
 
     def _broken(self, why: str) -> Failed:
@@ -206,7 +206,7 @@ class ToolSchema:
 
 
 class _TooLong(Exception):
-    """More steps were taken than a sound schema needs."""
+    """More steps were taken than a reasonable schema needs."""
 
 
 __all__ = ["POINTS"]

@@ -1,4 +1,4 @@
-"""The last points: what holds of every answer of the whole check, of a host over HTTP, and of one that is a program."""
+"""The last points: about every answer of the check, about hosts over HTTP, and about host programs."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ POINTS: Final = Points()
 
 _PAGE: Final = "pages.example"
 _FIRST: Final[tuple[tuple[str, Mode], ...]] = (("initialize", "legacy"), ("tools/call", "2026-07-28"))
-"""What the first request of a connection is, and how it is made."""
-_PAUSE: Final = 0.01  # seconds between two looks
+"""The first request of a connection, and the mode that sends it."""
+_PAUSE: Final = 0.01  # seconds between two polls
 _CONNECTED: Final = ("connect.time",)
 
 
@@ -64,7 +64,7 @@ async def http_token(kit: Kit) -> None:
     host = kit.host
     assert isinstance(host, HttpHost), "this point is for hosts over HTTP"
     if host.token is None:
-        raise Warned("it answers without a token", "ask for one, unless every program that reaches it may use it")
+        raise Warned("it answers without a token", "require one, unless every program that reaches it can use it")
     for who, token in (("without a token", None), ("with a wrong token", f"wrong-{kit.marker}")):
         for what, mode in _FIRST:
             how = await kit.refusal(replace(host, token=token), mode)
@@ -74,7 +74,7 @@ async def http_token(kit: Kit) -> None:
 
 @POINTS.add("http.page", "it refuses a page of another site", needs=_CONNECTED, when="http")
 async def http_page(kit: Kit) -> None:
-    """On loopback, a page in a browser must not be a caller (DNS rebinding)."""
+    """On loopback, a page in a browser must not be able to call the host (DNS rebinding)."""
     host = kit.host
     assert isinstance(host, HttpHost), "this point is for hosts over HTTP"
     if not _is_loopback(urlsplit(host.url).hostname or ""):
@@ -100,18 +100,18 @@ def _is_loopback(name: str) -> bool:
 
 @POINTS.add("stdio.output", "it writes nothing but MCP to its output", needs=_CONNECTED, when="stdio")
 async def stdio_output(kit: Kit) -> None:
-    """No line of the whole check was anything else than a message."""
+    """All lines of the entire check were messages."""
     if kit.stray:
         raise Failed(
-            f"{kit.stray:,} lines on its standard output are no MCP messages",
+            f"{kit.stray:,} lines on its standard output are not MCP messages",
             "write everything else to standard error",
         )
 
 
 @POINTS.add("stdio.end", "it ends when its input ends", needs=_CONNECTED, when="stdio")
 async def stdio_end(kit: Kit) -> None:
-    """Start it once more, close its input after one request, and see it end, with all that it has started."""
-    await kit.disconnect()  # a host may not like two of itself
+    """Start the host again, close its input after one request, and check that it ends with all its child processes."""
+    await kit.disconnect()  # some hosts do not support two instances
     host, limit = kit.host, kit.start_seconds + kit.options.ending
     assert isinstance(host, StdioHost), "this point is for hosts over stdio"
     child = subprocess.Popen(  # noqa: ASYNC220 -- it is polled: asyncio would wait for its own children too
@@ -121,7 +121,7 @@ async def stdio_end(kit: Kit) -> None:
         stderr=subprocess.DEVNULL,
         env=get_default_environment() | dict(host.env or {}),
         cwd=host.cwd,
-        start_new_session=True,  # a group of its own, in which its own children are
+        start_new_session=True,  # its own process group, which its children share
     )
     try:
         assert child.stdin is not None
@@ -140,7 +140,7 @@ async def stdio_end(kit: Kit) -> None:
 
 @POINTS.add("stdio.children", "it leaves no process behind", needs=("stdio.end",), when="stdio")
 async def stdio_children(kit: Kit) -> None:
-    """What it started is gone with it."""
+    """The processes that the host started have ended with it."""
     if os.name != "posix":
         raise Skipped("this system has no process groups")
     if kit.left_processes:
@@ -155,7 +155,7 @@ _HELLO: Final = (
 
 
 async def _becomes(true: Callable[[], bool], limit: float) -> bool:
-    """Whether something becomes true within `limit` seconds. The end of a process sets no event of ours."""
+    """Whether a condition becomes true within `limit` seconds. The end of a process sets no event of ours."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(limit):
             while not true():  # noqa: ASYNC110 -- as above
@@ -169,7 +169,7 @@ def _alive(group: int) -> bool:
         os.killpg(group, 0)
     except OSError:
         return False
-    # For `killpg`, one that has ended counts as long as its parent, perhaps no good one, has not waited for it.
+    # `killpg` counts a process that has ended until its parent has waited for it, and some parents never do.
     return sys.platform != "linux" or any(_runs(stat, group) for stat in Path("/proc").glob("[0-9]*/stat"))
 
 

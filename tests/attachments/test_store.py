@@ -91,7 +91,7 @@ async def test_what_is_no_attachment_is_refused_at_the_call(tmp_path: Path, give
             agent.thread("t").stream("Look.", attachments=given)
         assert "secret" not in str(told.value)
         wrong: Any = "https://pictures.example/x.png"
-        with pytest.raises(InvalidArgument, match="attachments is no list"):
+        with pytest.raises(InvalidArgument, match="`attachments` must be a list"):
             agent.thread("t").stream("Look.", attachments=wrong)
 
 

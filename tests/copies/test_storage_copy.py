@@ -133,7 +133,7 @@ async def test_an_interrupted_copy_is_refused_to_agents_until_it_was_made_afresh
         await copy_storage(target, storage("sqlite", tmp_path / "third"))
     foreign = storage("sqlite", tmp_path / "foreign")
     await used(foreign)
-    with pytest.raises(InvalidArgument, match=r"is a copy of .* that is not finished; finish that one"):
+    with pytest.raises(InvalidArgument, match=r"holds an incomplete copy of .*; finish that copy"):
         await copy_storage(foreign, target)
     copied = await copy_storage(source, target)
     assert copied.restarted
@@ -164,9 +164,9 @@ async def test_removing_an_interrupted_copy_leaves_the_place_as_it_was(tmp_path:
     await drop_copy(target)
     assert not target.database.exists()
     assert target.url is None or table_bytes(target.url) == {}
-    with pytest.raises(InvalidArgument, match="is no copy that was begun and is not finished"):
+    with pytest.raises(InvalidArgument, match="does not hold an incomplete copy"):
         await drop_copy(target)
-    with pytest.raises(InvalidArgument, match="is no copy"):
+    with pytest.raises(InvalidArgument, match="does not hold an incomplete copy"):
         await drop_copy(source)
     await copy_storage(source, target)
     assert await all_of(target) == await all_of(source)
@@ -252,7 +252,7 @@ async def test_nothing_is_copied_while_turns_run(tmp_path: Path, engine: str) ->
     async with scripted_agent(source.resolve(), ScriptedLM(reply), settings=settings) as agent:
         running = asyncio.create_task(agent.thread("t").converse("Hi"))
         await asyncio.wait_for(asked.wait(), 30)
-        with pytest.raises(ThreadBusy, match=r"1 turns run in .*, one of them on 'novel/t'; let them end"):
+        with pytest.raises(ThreadBusy, match=r"1 turns run in .*, one of them on 'novel/t'; wait for them to end"):
             await copy_storage(source, target)
         assert not target.database.exists()
         answer.set()
@@ -270,7 +270,7 @@ async def test_what_agents_write_during_a_copy_is_noticed_and_the_copy_stays_clo
                 database.execute("UPDATE wa_turn SET status='cancelled' WHERE status='paused'")
                 database.commit()
 
-    with pytest.raises(StorageInvalid, match=r"'wa_turn' of .* is not what .* has: 7 rows here, 7 there"):
+    with pytest.raises(StorageInvalid, match=r"'wa_turn' differ: .* has 7, .* has 7"):
         await copy_storage(source, target, progress=interfere)
     with pytest.raises(StorageHalfCopied):
         await agent_of(target).start()
@@ -294,7 +294,7 @@ async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path)
         target = storage(engine, tmp_path / engine)
         await used(target)
         before = await all_of(target)
-        await refused(source, target, r"is in use: its table '\w+' has rows; copy into a database or a home that is")
+        await refused(source, target, r"is in use: its table '\w+' has rows; copy into an empty database or home")
         assert await all_of(target) == before
     async with agent_of(empty):
         pass

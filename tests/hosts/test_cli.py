@@ -210,7 +210,7 @@ async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
         (("ask", "bad \udcff"), "TEXT is not UTF-8"),
         (("ask",), "there is no message: standard input is empty"),
         (("ask", "--role", "-"), "TEXT and --role both read standard input"),
-        (("ask", " "), "the message is empty"),
+        (("ask", " "), "`text` must be a non-empty string"),
         (("ask", "Hello", "--thread", ""), "thread ''"),
         (("ask", "Hello", "--worker", "critic"), "--worker 'critic' has no '='"),
         (("ask", "Hello", "--worker", "critic="), "'critic' has no instructions"),

@@ -352,7 +352,7 @@ def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) ->
     result = run("--stdio", shlex.join(plain_host("writes garbage")))
     assert result.exit_code == 1, result.output
     assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith("[FAIL]")] == ["stdio.output"]
-    assert "are no MCP messages" in " ".join(result.stdout.split())
+    assert "are not MCP messages" in " ".join(result.stdout.split())
     assert "need --write" in result.stdout
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 

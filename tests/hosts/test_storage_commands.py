@@ -98,8 +98,8 @@ async def test_what_cannot_be_copied_is_refused_with_a_remedy(tmp_path: Path) ->
         (("copy", "--to", url), "there is no storage"),
         (("copy", "--to", "mysql://ana:secret-word@b/c"), "'mysql' is neither a folder nor the address"),
         (("copy", "--to", "postgresql://ana:secret-word@b:x/c"), "the database's url is not a URL"),
-        (("drop", url), "is no copy that was begun and is not finished"),
-        (("drop", str(tmp_path / "nowhere")), "is no copy that was begun and is not finished"),
+        (("drop", url), "does not hold an incomplete copy"),
+        (("drop", str(tmp_path / "nowhere")), "does not hold an incomplete copy"),
     ):
         done = await command(home, "storage", *words)
         assert done.code == 2, done.told

@@ -151,7 +151,7 @@ async def test_a_turn_whose_process_is_gone_is_told_and_can_be_cancelled(home: P
     ("words", "code", "named"),
     [
         (("list", "--status", "waiting"), 2, "status 'waiting' is unknown"),
-        (("list", "--limit", "0"), 2, "limit 0 is out of bounds"),
+        (("list", "--limit", "0"), 2, "`limit` must be 1 to 1000, got 0"),
         (("list", "--workspace", " "), 2, "--workspace ' ' is not an id"),
         (("show", " "), 2, "THREAD ' ' is not an id"),
         (("show", "nobody"), 1, "has no thread 'nobody'"),

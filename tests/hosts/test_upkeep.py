@@ -72,7 +72,7 @@ async def test_a_thread_goes_through_pipes(home: Path) -> None:
         assert json.loads(done.out)["imported"]["made"], done.told
     cut = await command(home, "threads", "import", "-", "--as", "p9", *SHOP, stdin=stream[:-20])
     assert (cut.code, cut.out) == (2, "")
-    assert "is cut off\nremedy: export the thread again" in cut.told
+    assert "is incomplete\nremedy: export the thread again" in cut.told
     both = await command(home, "threads", "export", "t1", "-o", "-", *SHOP, "--json")
     assert (both.code, list(json.loads(both.out))) == (2, ["error"])
     async with started(home, "threads", "import", "-", *SHOP) as process:
@@ -103,7 +103,7 @@ async def test_nothing_is_removed_unasked_or_in_the_middle_of_a_turn(home: Path,
     )
     done = await run("threads", "rm", "t1", "--yes", *SHOP)
     assert done.exit_code == 1
-    assert "is paused and can go on\nremedy: go on with it, or cancel it along: " in done.stderr
+    assert "is paused and can be resumed\nremedy: resume it, or cancel it as well: " in done.stderr
     assert await threads(run) == ["t1"]
     done = await run("threads", "rm", "t1", "--yes", "--cancel", *SHOP)
     assert (done.exit_code, done.stdout) == (0, "")

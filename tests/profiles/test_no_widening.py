@@ -125,7 +125,7 @@ async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
         )
 
     if beyond:
-        with pytest.raises(ProfileInvalid, match="does not allow its profiles"):
+        with pytest.raises(ProfileInvalid, match="does not let its profiles use"):
             agent()
         return
     async with agent() as opened:

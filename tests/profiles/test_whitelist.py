@@ -246,13 +246,13 @@ async def test_a_profile_cannot_have_what_the_agent_does_not_allow(tmp_path: Pat
     def agent(profile: Profile, **allowed: Any) -> WorldAgent:
         return scripted_agent(tmp_path, silent(), profile=profile, builtin_tools=BuiltinTools(**allowed))
 
-    with pytest.raises(ProfileInvalid, match="does not allow its profiles the tool 'shell'"):
+    with pytest.raises(ProfileInvalid, match="does not let its profiles use the tool 'shell'"):
         agent(narrow("shell"), allow=("read_*",))
     settings = {"shell": {"timeout": 61}}
-    with pytest.raises(ProfileInvalid, match=r"timeout of 'shell' is 61, and the agent allows 60"):
+    with pytest.raises(ProfileInvalid, match=r"timeout of 'shell' must be at most 60, got 61"):
         agent(narrow("shell", tool_settings=settings))
     longest = {"read_file": {"output_limit": 1_000_001}}
-    with pytest.raises(ProfileInvalid, match="'read_file' is 1000001, and the agent allows 1000000;"):
+    with pytest.raises(ProfileInvalid, match="'read_file' must be at most 1000000, got 1000001;"):
         agent(narrow("read_file", tool_settings=longest), output_limits={"read_file": 1_000_000})
 
 

@@ -177,7 +177,7 @@ async def test_an_earlier_message_of_the_same_account_is_taken_by_its_id(tmp_pat
 
 async def test_a_turn_without_a_persons_message_has_none_to_take(tmp_path: Path) -> None:
     async with opened(tmp_path) as agent:
-        with pytest.raises(UnknownMessage, match="of kind 'task'"):
+        with pytest.raises(UnknownMessage, match="its kind is 'task'"):
             await agent.thread("t").task("thread_role", {})
 
 

@@ -209,7 +209,7 @@ async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:
 async def test_a_program_that_writes_lines_without_end_fails() -> None:
     async with asyncio.timeout(60):
         results = await check_host(StdioHost(raw_program("chatter")), HostCheckOptions(timeout=20, ending=0.2))
-    problem = "wrote something that is no MCP message"
+    problem = "wrote something that is not an MCP message"
     assert any(problem in result.problem for result in results if result.status == "fail"), told(results)
 
 
@@ -389,9 +389,9 @@ async def test_results_are_told_one_by_one_as_they_are_known() -> None:
 
 
 def test_options_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="timeout 0 is no time limit"):
+    with pytest.raises(InvalidArgument, match="`timeout` must be seconds above 0, got 0"):
         HostCheckOptions(timeout=0)
-    with pytest.raises(InvalidArgument, match="ending inf is no time limit"):
+    with pytest.raises(InvalidArgument, match="`ending` must be seconds above 0, got inf"):
         HostCheckOptions(ending=float("inf"))
     with pytest.raises(InvalidArgument, match="never kept"):
         HostCheckOptions(scopes={Tier.CALL: "x"})

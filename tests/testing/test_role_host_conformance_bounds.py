@@ -73,6 +73,6 @@ async def test_an_http_head_that_drips_has_the_time_of_one_call() -> None:
 async def test_a_packed_answer_is_not_read_and_points_that_saw_no_answer_do_not_pass() -> None:
     async with raw_host("sound", "Content-Encoding: gzip") as raw:
         results = await check_host(HttpHost(raw.url))
-    assert "packed" in failures(results)["list.answer"]
+    assert "compressed" in failures(results)["list.answer"]
     assert of(results, *WHOLE) == dict.fromkeys(WHOLE, "skip")
     assert "no call was answered" in [result.problem for result in results if result.id == "answer.contract"]

@@ -158,7 +158,7 @@ def test_a_broken_database_is_searched_as_bytes_and_named(tmp_path: Path) -> Non
 
 
 def test_a_path_that_does_not_exist_is_an_error_and_no_clean_result(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="there is no file or folder"):
+    with pytest.raises(InvalidArgument, match="does not exist"):
         assert_no_role_leak(tmp_path / "missing", LONG)
 
 

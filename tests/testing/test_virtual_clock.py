@@ -72,5 +72,5 @@ async def test_no_time_to_sleep_only_lets_others_run() -> None:
 async def test_wrong_times_are_refused() -> None:
     with pytest.raises(InvalidArgument, match="negative"):
         await VirtualClock().advance(-1)
-    with pytest.raises(InvalidArgument, match="no time zone"):
+    with pytest.raises(InvalidArgument, match="must have a time zone"):
         VirtualClock(datetime(2026, 1, 1))

@@ -124,7 +124,7 @@ def test_a_search_by_name_stops_in_a_folder_of_many_names(tmp_path: Path, monkey
     said = FileTools(tmp_path).glob("f*")
     assert said.startswith("f00\n")
     assert "f49" not in said
-    assert "[stopped after 10 seconds, and not everything was looked at" in said
+    assert "[stopped after 10 seconds, and the search is incomplete" in said
 
 
 def test_a_folder_that_is_looked_in_is_named_from_the_working_folder(ws: Path) -> None:
@@ -261,7 +261,7 @@ def test_what_is_no_text_is_left_out_and_other_encodings_are_searched(tmp_path: 
     (tmp_path / "b.txt").write_bytes(b"caf\xe9 needle\n")
     (tmp_path / "c.txt").write_bytes(b"x" * 9000 + b"\n\0needle\n")
     assert FileTools(tmp_path).grep("needle") == (
-        "b.txt\n1:caf\ufffd needle\n\nc.txt\n2:\ufffdneedle\n[files left out since they are no text: 1]"
+        "b.txt\n1:caf\ufffd needle\n\nc.txt\n2:\ufffdneedle\n[files skipped because they are not text: 1]"
     )
 
 
@@ -316,7 +316,7 @@ def test_a_search_that_takes_too_long_says_that_it_stopped(tmp_path: Path, monke
     said = files.grep("text")
     assert "0/file\n1:text" in said
     assert "8/file" not in said
-    assert "[stopped after 10 seconds, and not everything was looked at: name a folder further down" in said
+    assert "[stopped after 10 seconds, and the search is incomplete: name a folder further down" in said
     with pytest.raises(ToolFailed, match=r"nothing was found in .* files: stopped after 10 seconds; name a folder"):
         files.grep("nothing")
     assert "[stopped after 10 seconds" in files.glob("**")

@@ -89,7 +89,7 @@ async def test_root_in_the_home_is_refused(tmp_path: Path, below: str) -> None:
     (home / below).mkdir(parents=True)
     (tmp_path / "link").symlink_to(home)
     for root in (home / below, tmp_path / "link" / below):
-        with pytest.raises(InvalidArgument, match=r"is in the agent's home .*; give tools a folder outside of it"):
+        with pytest.raises(InvalidArgument, match=r"is in the agent's home .*; use a folder outside of it"):
             agent(home, root)
     with pytest.raises(InvalidArgument):
         agent(tmp_path / "link", home / below)

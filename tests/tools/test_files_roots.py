@@ -198,13 +198,13 @@ def test_pipes_devices_and_sockets_are_neither_waited_for_nor_replaced(home: Pat
 def test_without_a_folder_everything_is_refused_and_says_how_to_declare_one() -> None:
     files = FileTools()
     for doing in DOINGS:
-        with pytest.raises(PathRefused, match=r"no folder is declared .*BuiltinTools\(roots="):
+        with pytest.raises(PathRefused, match=r"have no folder to access; .*BuiltinTools\(roots="):
             doing(files, ".")
 
 
 def test_a_root_that_is_no_folder_is_told_to_whoever_declares_it(home: Path) -> None:
     for wrong in (home / "nothing", home / "ws/top", Path("a\0b")):
-        with pytest.raises(InvalidArgument, match="make the folder first"):
+        with pytest.raises(InvalidArgument, match="create the folder first"):
             Roots([wrong])
 
 

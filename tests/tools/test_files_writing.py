@@ -131,10 +131,10 @@ def test_an_edit_replaces_a_text_that_is_there_once(tmp_path: Path) -> None:
     ("old", "new", "says"),
     [
         ("zero", "x", "the old text is not in 'file'; read the file"),
-        ("1\tone", "x", "the old text is not in 'file'; leave out the line numbers"),
-        ("2\ttwo\n3\ttwo", "x", "leave out the line numbers"),
-        ("two", "x", "the old text is 2 times in 'file': in line 2, 3; give more of what stands around it"),
-        ("aa", "x", "the old text is 2 times in 'file': in line 4, 4"),
+        ("1\tone", "x", "the old text is not in 'file'; omit the line numbers"),
+        ("2\ttwo\n3\ttwo", "x", "omit the line numbers"),
+        ("two", "x", "the old text occurs 2 times in 'file': in line 2, 3; include more of the text around it"),
+        ("aa", "x", "the old text occurs 2 times in 'file': in line 4, 4"),
         ("one", "one", "the same"),
     ],
 )

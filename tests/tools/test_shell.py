@@ -364,7 +364,7 @@ async def test_of_long_output_beginning_and_end_are_kept(tmp_path: Path) -> None
     result = await run(tmp_path, "echo first; seq 1 100000; echo last", limit=100)
     assert result.output.startswith("first\n1\n2\n")
     assert result.output.endswith("\n100000\nlast\n")
-    assert f"[... {result.cut:,} bytes are left out here ...]" in result.output
+    assert f"[... {result.cut:,} bytes are omitted here ...]" in result.output
     assert result.cut == len("first\nlast\n") + sum(len(f"{n}\n") for n in range(1, 100001)) - 100
 
 
@@ -377,7 +377,7 @@ async def test_a_character_that_the_cut_goes_through_is_left_out(tmp_path: Path)
     command = "for i in 1 2 3 4 5 6 7 8; do printf 'a\\342\\202\\254\\342\\202\\254'; done"
     result = await run(tmp_path, command, limit=20)
     assert "\ufffd" not in result.output
-    assert result.output == "a€€a\n[... 36 bytes are left out here ...]\n€a€€"
+    assert result.output == "a€€a\n[... 36 bytes are omitted here ...]\n€a€€"
 
 
 async def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
@@ -429,7 +429,7 @@ async def test_a_command_that_no_shell_takes_is_told_to_the_model(tmp_path: Path
 async def test_one_that_kills_all_that_runs_it_is_told_as_failed(tmp_path: Path) -> None:
     """Nothing that runs as the same user is safe from it; what can still be killed, is."""
     kill = "kill -9 $(awk '{print $4}' /proc/$PPID/stat) $PPID"
-    with pytest.raises(ToolFailed, match="the command is lost"):
+    with pytest.raises(ToolFailed, match="the command was lost"):
         await run(tmp_path, f"{kill}; {FOR_EVER}8")
     assert await eventually(lambda: left(f"{FOR_EVER}8") == [])
 
@@ -461,7 +461,7 @@ LAUNCHER = "L=$(awk '{print $4}' /proc/$PPID/stat); "
 )
 async def test_one_that_disturbs_what_runs_it_is_told_as_failed(tmp_path: Path, command: str) -> None:
     async with asyncio.timeout(20):
-        with pytest.raises(ToolFailed, match="the command is lost") as caught:
+        with pytest.raises(ToolFailed, match="the command was lost") as caught:
             await run(tmp_path, LAUNCHER + command.replace("FOREVER", f"{FOR_EVER}0"))
     assert "canary" not in str(caught.value)
     assert await eventually(lambda: left(f"{FOR_EVER}0") == [])
@@ -473,7 +473,7 @@ async def test_what_is_written_in_place_of_its_output_is_not_held_in_memory(tmp_
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with asyncio.timeout(30):
-        with pytest.raises(ToolFailed, match="the command is lost"):
+        with pytest.raises(ToolFailed, match="the command was lost"):
             await run(tmp_path, f"{LAUNCHER} head -c 150000000 /dev/zero >/proc/$L/fd/1; kill -9 $L")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # in units of 1,024 bytes
 
@@ -481,6 +481,6 @@ async def test_what_is_written_in_place_of_its_output_is_not_held_in_memory(tmp_
 @on_linux
 async def test_one_that_writes_without_end_in_place_of_its_output_is_killed_soon(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
-        with pytest.raises(ToolFailed, match="the command is lost"):
+        with pytest.raises(ToolFailed, match="the command was lost"):
             await run(tmp_path, f"{LAUNCHER} yes {FOR_EVER}1 >/proc/$L/fd/1")
     assert await eventually(lambda: left(f"{FOR_EVER}1") == [])

@@ -151,7 +151,7 @@ async def test_a_page_packed_in_another_way_is_refused(packing: str) -> None:
 
 async def test_a_page_that_is_badly_packed_is_told_as_that() -> None:
     async with site(saying(b"no gzip at all", Content_Encoding="gzip")) as at:
-        with pytest.raises(ToolFailed, match="unpacked"):
+        with pytest.raises(ToolFailed, match="decompressed"):
             await fetch(f"http://127.0.0.1:{at.port}/")
 
 

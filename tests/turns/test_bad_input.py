@@ -67,7 +67,7 @@ async def test_a_message_that_is_none_is_refused_before_anything_is_written(tmp_
     async with scripted_agent(tmp_path, lm) as agent:
         before = contents(tmp_path)
         for say in (agent.thread("t").converse, agent.thread("t").stream):
-            with pytest.raises(errors.InvalidArgument, match="message"):
+            with pytest.raises(errors.InvalidArgument, match="`text`"):
                 await say(text)  # type: ignore[misc]  # `stream` raises before it could be awaited
         assert contents(tmp_path) == before
         assert not (tmp_path / "locks").exists()

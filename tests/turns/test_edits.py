@@ -103,16 +103,16 @@ async def test_what_cannot_be_edited_is_refused_and_nothing_is_written(tmp_path:
             await thread.edit("ONE", at=foreign)
         with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
             await thread.edit("ONE", at=answer)
-        with pytest.raises(InvalidArgument, match="was said by another account"):
+        with pytest.raises(InvalidArgument, match="was written by another account"):
             await agent.thread("t1", account="bob").edit("ONE", at=asked)
-        with pytest.raises(NameTaken, match="there is a thread 'other'"):
+        with pytest.raises(NameTaken, match="the thread 'other' exists already"):
             await thread.edit("ONE", keep_as="other")
         with pytest.raises(NameTaken):
             await thread.edit("ONE", keep_as="t1")
         with pytest.raises(InvalidArgument, match=r"keep_as .* is not an id"):
             await thread.edit("ONE", keep_as="\n")
         for text in ("", " \ud800", 7):
-            with pytest.raises(InvalidArgument, match="the message is empty or not a text"):
+            with pytest.raises(InvalidArgument, match="`text` must be a non-empty string"):
                 await thread.edit(text)  # type: ignore[arg-type]  # what is tested
         assert grown(before, row_counts(tmp_path)) == {}
         with pytest.raises(InvalidArgument, match="thread 'new' has no message of kind message"):

@@ -254,7 +254,7 @@ async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
         last = (await taken(agent.events(turn.id)))[-1].seq
         assert await taken(agent.events(turn.id, after=last)) == []
         for after in (last + 1, 10_000, 1 << 63, 1 << 80):
-            with pytest.raises(InvalidArgument, match=f"which is {last}; read on after {last}"):
+            with pytest.raises(InvalidArgument, match=f"last event, {last}; read on after {last}"):
                 await taken(agent.events(turn.id, after=after))
 
 
@@ -269,7 +269,7 @@ async def test_events_go_with_their_age_and_a_turn_that_goes_on_counts_behind_th
         await clock.advance(7200)
         assert await agent._runner.parts.recorder.log.prune(3600, most=10) == 1
         assert await rows(agent, "wa_event") == 0
-        with pytest.raises(EventsGone, match="kept no more"):
+        with pytest.raises(EventsGone, match="have been removed"):
             await anext(agent.events(stream.turn_id))
         assert await taken(agent.events(stream.turn_id, after=len(before))) == []
         async with thread.stream_resume({stream.turn.pauses[0].id: "red"}) as again:

@@ -111,7 +111,7 @@ async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_writt
             with pytest.raises(UnknownMessage) as refused:
                 await one.fork(at=at, to="new")
             assert len(str(refused.value)) < 300
-        with pytest.raises(InvalidArgument, match="at= is of type 'int'"):
+        with pytest.raises(InvalidArgument, match="`at` must be a string, got 'int'"):
             await one.fork(at=7)  # type: ignore[arg-type]  # what is tested
         with pytest.raises(UnknownMessage):
             await agent.thread("never seen").fork(at=foreign)
@@ -135,7 +135,7 @@ async def test_a_name_that_a_thread_has_is_refused(tmp_path: Path) -> None:
         await thread.fork(to="forked")
         before = row_counts(tmp_path)
         for taken in ("t1", "turns", "forked"):
-            with pytest.raises(NameTaken, match=f"there is a thread '{taken}'"):
+            with pytest.raises(NameTaken, match=f"the thread '{taken}' exists already"):
                 await thread.fork(to=taken)
         for name in ("", "\n", "x" * 201, 7):
             with pytest.raises(InvalidArgument, match="is not an id"):

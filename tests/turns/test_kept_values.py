@@ -134,7 +134,7 @@ async def test_an_answer_after_the_end_of_a_question_is_refused(tmp_path: Path) 
     async with agent_of(tmp_path, handler, clock=clock) as agent:
         [pause] = (await agent.thread("t").task("job", {})).pauses
         await clock.advance(61)
-        with pytest.raises(AnswerInvalid, match=r"comes after its end; go on without an answer to it"):
+        with pytest.raises(AnswerInvalid, match=r"comes after it expired; resume without an answer to it"):
             await agent.thread("t").resume({pause.id: "late"})
         assert (await agent.thread("t").resume()).result == Said(text="pause_expired")
 

@@ -267,7 +267,7 @@ async def test_turns_that_cannot_begin_or_are_cancelled_in_line_hold_up_no_other
 
 async def test_a_turn_in_another_event_loop_than_the_agents_is_refused(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises(AgentClosed, match="started in another event loop; run its turns there"):
+        with pytest.raises(AgentClosed, match="started in another event loop; run its turns in that loop"):
             await asyncio.to_thread(lambda: asyncio.run(agent.thread("t").converse("Hi")))
         assert (await agent.thread("t").converse("Hi")).text == "Fine."
 

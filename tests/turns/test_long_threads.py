@@ -363,7 +363,7 @@ async def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
                 await thread.keep(wrong)
             assert len(str(caught.value)) < 300
         for nothing in (None, 7):
-            with pytest.raises(InvalidArgument, match="`message_id` must be a text"):
+            with pytest.raises(InvalidArgument, match="`message_id` must be a string"):
                 await thread.keep(nothing)  # type: ignore[arg-type]  # what a caller may get wrong
         await thread.task("subagent", {"worker": "critic", "request": "x"})
         task = next(message for message in await everything(thread) if message.kind == "task")

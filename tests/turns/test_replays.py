@@ -107,7 +107,7 @@ async def test_a_skill_is_needed_again_and_its_prompt_counts(tmp_path: Path) -> 
         ):
             with pytest.raises(InvalidArgument) as refused:
                 await thread.replay(at, skill=given)  # type: ignore[arg-type]  # what is tested
-            assert refused.value.remedy.startswith("give the skill that the turn began with")
+            assert refused.value.remedy.startswith("pass the skill that the turn began with")
             assert skill.prompt not in str(refused.value)
         assert grown(before, row_counts(tmp_path)) == {}
         assert (await thread.replay(skilled, skill=skill)).status == "done"
@@ -128,7 +128,7 @@ async def test_what_began_no_turn_is_refused_and_nothing_is_written(tmp_path: Pa
             await thread.replay(answer)
         with pytest.raises(UnknownMessage):
             await thread.replay(foreign)
-        with pytest.raises(NameTaken, match="there is a thread 'other'"):
+        with pytest.raises(NameTaken, match="the thread 'other' exists already"):
             await thread.replay(asked, to="other")
         with pytest.raises(InvalidArgument, match="is not an id"):
             await thread.replay(asked, to=" ")

@@ -137,14 +137,14 @@ async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
             await thread.run_scheduled({"schedule": "x"})  # type: ignore[arg-type]  # the mistake that is tested
         with pytest.raises(InvalidArgument, match="time zone"):
             Trigger(schedule="x", fired_at=datetime(2026, 11, 21))  # the mistake that is tested
-        with pytest.raises(InvalidArgument, match="not JSON"):
+        with pytest.raises(InvalidArgument, match="must be JSON"):
             Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": object()})
-        with pytest.raises(InvalidArgument, match="not JSON"):
+        with pytest.raises(InvalidArgument, match="must be JSON"):
             Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": "half \ud800 pair"})
         for prompt in (" ", "half \ud800 pair"):
             with pytest.raises(InvalidArgument, match="no prompt"):
                 Composed(prompt)
-        with pytest.raises(InvalidArgument, match="message is empty"):
+        with pytest.raises(InvalidArgument, match="non-empty string"):
             await thread.converse("  ")
         assert await thread.history() == ()
 

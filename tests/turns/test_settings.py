@@ -118,7 +118,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
     text = str(caught.value)
     assert name in text
     assert says in text
-    assert f"mend the argument, the variable WORLDAGENT_..., or the file {str(file)!r}" in text
+    assert f"correct the argument, the variable WORLDAGENT_..., or the file {str(file)!r}" in text
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
 
@@ -174,7 +174,7 @@ def test_a_key_that_is_no_setting_is_named(file: Path, source: str) -> None:
     arguments = {"max_round": 3} if source == "argument" else {}
     if source == "file":
         file.write_text("max_round = 3\n")
-    with pytest.raises(SettingsInvalid, match=r"max_round: Extra inputs are not permitted; mend"):
+    with pytest.raises(SettingsInvalid, match=r"max_round: Extra inputs are not permitted; correct"):
         Settings(**arguments)
 
 
@@ -206,11 +206,11 @@ def test_settings_cannot_be_changed() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"storage": "/tmp"}, r"storage= is of type 'str'; pass Storage\(\.\.\.\)"),
-        ({"settings": {"max_rounds": 3}}, r"settings= is of type 'dict'; pass Settings\(\.\.\.\)"),
-        ({"roles": []}, r"roles= is of type 'list'; pass Roles\(\.\.\.\)"),
-        ({"identity": " "}, "identity is empty"),
-        ({"identity": 3}, "identity is empty or not a text"),
+        ({"storage": "/tmp"}, r"`storage` must be a Storage, got 'str'; pass Storage\(\.\.\.\)"),
+        ({"settings": {"max_rounds": 3}}, r"`settings` must be a Settings, got 'dict'; pass Settings\(\.\.\.\)"),
+        ({"roles": []}, r"`roles` must be a Roles, got 'list'; pass Roles\(\.\.\.\)"),
+        ({"identity": " "}, "`identity` must be a non-empty string"),
+        ({"identity": 3}, "`identity` must be a non-empty string"),
     ],
 )
 def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, Any], says: str) -> None:
@@ -219,7 +219,7 @@ def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, 
 
 
 def test_without_any_model_the_agent_says_how_to_give_one() -> None:
-    with pytest.raises(ModelNotConfigured, match=r"no model is given; pass lm='local'.*WORLDAGENT_LM"):
+    with pytest.raises(ModelNotConfigured, match=r"no model is configured; pass lm='local'.*WORLDAGENT_LM"):
         WorldAgent("novel")
 
 

@@ -114,7 +114,7 @@ async def test_what_cannot_be_a_title_is_refused_with_a_remedy(tmp_path: Path) -
 
 async def test_thread_that_is_not_there_cannot_be_renamed(tmp_path: Path) -> None:
     async with talking(tmp_path) as agent:
-        with pytest.raises(InvalidArgument, match="there is no thread 'nobody' yet"):
+        with pytest.raises(InvalidArgument, match="thread 'nobody' does not exist yet"):
             await agent.thread("nobody").rename("Somebody")
         assert await agent.threads() == ()
 
@@ -357,7 +357,7 @@ async def test_time_lists_the_threads_whose_newest_turn_began_before_it(tmp_path
 async def test_what_is_no_filter_or_page_is_refused_with_a_remedy(tmp_path: Path) -> None:
     async with talking(tmp_path) as agent:
         for before in ("", "t1", "2026-11-24", "x/t1", "2026-11-24T10:00:00Z/", datetime(2026, 1, 1), 5):
-            with pytest.raises(InvalidArgument, match="neither a page key nor a time") as refused:
+            with pytest.raises(InvalidArgument, match="must be a page key or a time") as refused:
                 await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number
             assert "page_key" in refused.value.remedy
         for query in ("", " ", "x" * 201, "half \ud800", "nul \0", 5):

@@ -38,7 +38,7 @@ except StorageUnavailable as error:
 """
 
 
-ON_ANOTHER = "name a folder that is not there yet, on a disk with space"
+ON_ANOTHER = "name a folder that does not exist yet, on a disk with space"
 
 
 async def talked(home: Path) -> None:
@@ -72,7 +72,9 @@ async def test_what_a_killed_copy_has_left_goes_with_the_next_one_and_that_of_a_
     with kept_busy(home):
         async with started(home, "backup", str(folder)) as process:
             assert await eventually(lambda: len(begun(tmp_path)) == 1, 60)
-            with pytest.raises(InvalidArgument, match=r"another run makes '.*copy'; wait until it has ended"):
+            with pytest.raises(
+                InvalidArgument, match=r"another run makes the backup '.*copy'; wait until it has ended"
+            ):
                 await copied(home, folder)
             assert len(begun(tmp_path)) == 1
             process.kill()
@@ -102,7 +104,7 @@ async def test_a_full_disk_is_told_of_the_copy_and_not_of_the_home(tmp_path: Pat
     await talked(home)
     async with scripted_agent(home, answering()):  # its files beside the database are there already
         told = await run_script(LIMITED, home, folder)
-    assert told == f"no copy could be made at {str(folder)!r} ({os.strerror(errno.ENOSPC)}); {ON_ANOTHER}\n"
+    assert told == f"the backup at {str(folder)!r} could not be made ({os.strerror(errno.ENOSPC)}); {ON_ANOTHER}\n"
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
@@ -114,8 +116,8 @@ async def test_a_name_may_be_as_long_as_names_can_be_and_no_longer(tmp_path: Pat
         assert (await copied(home, tmp_path / (letter * longest))).files
         with pytest.raises(StorageUnavailable, match=r"\(File name too long\); name a folder with a shorter name"):
             await copied(home, tmp_path / (letter * (longest + 1)))
-    with pytest.raises(StorageUnavailable, match="make the folder first that it should stand in"):
+    with pytest.raises(StorageUnavailable, match="create its parent folder first"):
         await copied(home, tmp_path / "nowhere" / "copy")
-    with pytest.raises(InvalidArgument, match="holds a NUL character"):
+    with pytest.raises(InvalidArgument, match="must not contain a NUL character"):
         await copied(home, tmp_path / "a\0b")
     assert not begun(tmp_path)

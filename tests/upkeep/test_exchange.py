@@ -198,13 +198,13 @@ CHANGES: list[tuple[Callable[[list[Line]], None], str]] = [
     (_swapped, "does not follow the one before it"),
     (_other_author, "is not that of its message"),
     (_other_root, "is not that of its message"),
-    (_foreign_kept, "line 6 of .* keeps messages that are not there"),
-    (_field_more, "line 2 of .* is none that is written there: role"),
-    (_newer, "has version 2 of the format, and 1 is known here; install the newer version"),
-    (_unknown_kind, "line 2 of .* is none that is written there: kind"),
-    (_no_header, "line 1 of .* is none that is written there"),
+    (_foreign_kept, "line 6 of .* keeps messages that are missing"),
+    (_field_more, "line 2 of .* is not a valid line of an export: role"),
+    (_newer, "has version 2 of the format, and this package reads up to 1; install a newer version"),
+    (_unknown_kind, "line 2 of .* is not a valid line of an export: kind"),
+    (_no_header, "line 1 of .* is not a valid line of an export"),
     (_nan, "line 2 of .* cannot be read: body: not JSON"),
-    (_piece_of_no_message, "line 6 of .* holds the content of no message"),
+    (_piece_of_no_message, "line 6 of .* holds the content of an attachment that no earlier message has"),
 ]
 
 
@@ -264,7 +264,7 @@ async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_pat
             await agent.upkeep.import_thread(tmp_path / "nothing.jsonl")
         body = '{"text":"changed by a stranger"}'
         await change(agent, "UPDATE wa_message SET body=? WHERE depth=0", (body,))
-        with pytest.raises(StorageInvalid, match="is not what was written"):
+        with pytest.raises(StorageInvalid, match=r"is not what was written|has changed since"):
             await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         assert [path.name for path in tmp_path.iterdir()] == ["home"]
 

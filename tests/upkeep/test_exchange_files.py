@@ -44,7 +44,7 @@ async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: s
         await agent.thread("t1").converse("one", attachments=[DATA[0]])
         before = files(home)
         for folder in (home, tmp_path / "link", home / "attachments" / ".."):
-            with pytest.raises(InvalidArgument, match="is one of the home's own; name a file outside"):
+            with pytest.raises(InvalidArgument, match="belongs to the home; name a file outside"):
                 await agent.upkeep.export("t1", folder / name)
         assert set(files(home)) == set(before)
         assert (await agent.upkeep.export("t1", home / "t1.jsonl")).messages == 2
@@ -64,12 +64,12 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> 
         for said in (b"a letter\n", b"", b'{"version":1}\n', b"\xff" * 2_000_000, b"[" * 100_000):
             other = tmp_path / "other"
             other.write_bytes(said)
-            with pytest.raises(InvalidArgument, match="is no export of a thread; name a file that is not there"):
+            with pytest.raises(InvalidArgument, match="is not an export of a thread; name a file that does not exist"):
                 await agent.upkeep.export("t1", other)
             assert other.read_bytes() == said
         link = tmp_path / "link"
         link.symlink_to(tmp_path / "nothing")
-        with pytest.raises(InvalidArgument, match="is no export of a thread"):
+        with pytest.raises(InvalidArgument, match="is not an export of a thread"):
             await agent.upkeep.export("t1", link)
         assert link.is_symlink()
 
@@ -79,9 +79,9 @@ async def test_where_no_file_can_be_is_said_and_nothing_is_left(tmp_path: Path) 
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread("t1").converse("one")
         for path in (tmp_path / "folder", Path(), tmp_path / "a\0b", tmp_path / "a\ud800b"):
-            with pytest.raises(InvalidArgument, match=r"is no export of a thread|holds what no name of a file can"):
+            with pytest.raises(InvalidArgument, match=r"is not an export of a thread|must not contain a NUL character"):
                 await agent.upkeep.export("t1", path)
-        with pytest.raises(StorageUnavailable, match=r"cannot be written .*; give another place"):
+        with pytest.raises(StorageUnavailable, match=r"cannot be written .*; name another place"):
             await agent.upkeep.export("t1", tmp_path / ("x" * 256))
         longest = tmp_path / ("é" * 127)
         assert (await agent.upkeep.export("t1", longest)).messages == 2

@@ -186,9 +186,9 @@ async def test_one_odd_value_is_refused_or_does_no_harm(agent: WorldAgent, tmp_p
         ((0, "version"), 1.0, "line 1 of .* version"),
         ((0, "thread"), "a\nb", "line 1 of .* thread"),
         ((0, "root"), "a/b/c", "line 1 of .* root"),
-        ((11, "data"), "bmFtZQ==", "line 12 of .* begins a content that has another hash"),
+        ((11, "data"), "bmFtZQ==", "line 12 of .* begins a content with another hash"),
         ((11, "data"), "%%%", "line 12 of .* data"),
-        ((12, "kept"), ["x"], "line 13 of .* keeps messages that are not there"),
+        ((12, "kept"), ["x"], "line 13 of .* keeps messages that are missing"),
     ],
 )
 async def test_what_cannot_be_read_again_is_named_by_its_line_and_field(

@@ -55,7 +55,7 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None
             assert await agent.thread(name).history() == said
         with pytest.raises(InvalidArgument, match="the stream gives text"):
             await agent.upkeep.import_thread(io.StringIO("{}"), to="t5")  # type: ignore[arg-type]  # what it refuses
-        with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is cut off"):
+        with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is incomplete"):
             await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
 
 
@@ -66,10 +66,10 @@ async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.
         with monkeypatch.context() as patch:
             patch.setattr(f"{FILES}.LONGEST", 4000)
             with pytest.raises(
-                InvalidArgument, match="a message has more than 4000 bytes, and no import reads it; copy"
+                InvalidArgument, match="a message is longer than 4000 bytes, the limit of an import; make"
             ):
                 await agent.upkeep.export("t1", stream)
-            with pytest.raises(InvalidArgument, match="a message has more than 4000 bytes"):
+            with pytest.raises(InvalidArgument, match="a message is longer than 4000 bytes"):
                 await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         assert stream.getvalue() == b""
         full = os.fdopen(full_device()[0], "wb", buffering=0)
@@ -97,7 +97,7 @@ async def test_a_content_that_is_longer_than_any_line_comes_back(
         first = max(pieces[:2], key=lambda place: lines[place]["attachment"] == lines[place + 1]["attachment"])
         swapped[first], swapped[first + 1] = lines[first + 1], lines[first]
         write(tmp_path / "swapped", swapped)
-        with pytest.raises(ExportInvalid, match=r"line \d+ of .* begins a content that has another hash"):
+        with pytest.raises(ExportInvalid, match=r"line \d+ of .* begins a content with another hash"):
             await agent.upkeep.import_thread(tmp_path / "swapped")
         assert (await agent.upkeep.import_thread(file)).made
         [message, _] = await agent.thread("t1").history()

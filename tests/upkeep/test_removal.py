@@ -221,7 +221,7 @@ async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_p
     async with opened(tmp_path / "home") as agent:
         thread = agent.thread("t1")
         [pause] = (await thread.task("work", {})).pauses
-        with pytest.raises(ThreadPaused, match="is paused and can go on; go on with it, or cancel it along"):
+        with pytest.raises(ThreadPaused, match="is paused and can be resumed; resume it, or cancel it as well"):
             await agent.upkeep.remove("t1")
         assert await thread.pauses() == (pause,)
         removed = await agent.upkeep.remove("t1", cancel=True)

@@ -26,7 +26,7 @@ async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
         with closing(sqlite3.connect(tmp_path / "home" / "agent.db")) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT COUNT(*) FROM wa_message").fetchall()
-            with pytest.raises(StorageUnavailable, match=r"all rows of the thread .* are gone, and"):
+            with pytest.raises(StorageUnavailable, match=r"all rows of the thread .* are removed, but"):
                 await agent.upkeep.remove(NAME)
             assert found(tmp_path / "home", [WORDS["message"]]), "else the error says what is not so"
         assert await agent.thread(NAME).history() == ()

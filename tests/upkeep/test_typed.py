@@ -145,7 +145,7 @@ async def test_a_history_that_cannot_be_changed_is_named_and_the_thread_is_remov
     async with agent_at(tmp_path / "home") as agent:
         await agent.thread("t1").converse("Hello there")
         said = await agent.thread("t1").history()
-        with pytest.raises(StorageUnavailable, match="may hold what was said on the thread and cannot be changed"):
+        with pytest.raises(StorageUnavailable, match="can contain messages of the thread and cannot be changed"):
             await agent.upkeep.remove("t1")
         assert await agent.thread("t1").history() == said
         typed.rmdir()

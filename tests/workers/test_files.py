@@ -154,7 +154,7 @@ async def test_the_folder_of_the_settings_comes_on_top_and_a_single_place_is_no_
         tmp_path / "home", lm, settings={"workers": folder}, workers=[Worker("poet", "Go.")]
     ) as agent:
         assert await agent.call("critic", {"request": "Go."}) == "Fine."
-    with pytest.raises(InvalidArgument, match="workers= is one worker or one place"):
+    with pytest.raises(InvalidArgument, match="`workers` must be a list"):
         scripted_agent(tmp_path, lm, workers=folder)
     with pytest.raises(NameTaken, match="'critic'"):
         scripted_agent(tmp_path, lm, settings={"workers": folder}, workers=[Worker("critic", "Go.")])

@@ -1,4 +1,4 @@
-"""Files of declared folders: read, written, edited, found and searched. Nothing outside of the folders is reached."""
+"""Files of declared folders: read, write, edit, find and search. Files outside these folders cannot be reached."""
 
 from .functions import file_functions
 from .roots import Roots

@@ -1,7 +1,7 @@
-"""What is in a file, opened at a place that `Roots` found, and how it is put there. What a model is told is elsewhere.
+"""Opens and writes the file at a place that `Roots` found. The texts for models are in `functions` and `text`.
 
-Only regular files are opened: a pipe or a device can hang whoever opens it, or do things. A file is replaced whole, so
-that nobody reads a part of it.
+Only regular files are opened: opening a pipe or a device can hang, or have effects. A file is replaced atomically, so
+that no reader sees a part of it.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _WAIT: Final = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A file that is open.
+    """An open file.
 
     Attributes:
         file: Reads it.
-        found: What it was when it was opened.
+        found: Its status when it was opened.
     """
 
     file: BinaryIO
@@ -46,11 +46,11 @@ def opened(place: Place, *, writable: bool = False) -> Generator[Opened]:
     """Open the file at a place to read it.
 
     Args:
-        place: Where it is.
-        writable: Whether it must be one that this process may write.
+        place: The place.
+        writable: Whether this process must be able to write it.
 
     Raises:
-        ToolFailed: There is none, it is no regular file, or it may not be read (or written).
+        ToolFailed: It does not exist, is not a regular file, or cannot be read (or written).
     """
     handle = told(place.given, lambda: _handle(place, os.O_RDWR if writable else os.O_RDONLY))
     with os.fdopen(handle, "rb") as file:
@@ -64,20 +64,20 @@ def _handle(place: Place, flags: int) -> int:
         )
     if stat.S_ISREG(before.st_mode):
         handle = place.handle.open(place.name, flags)
-        if stat.S_ISREG(os.fstat(handle).st_mode):  # it may be another by now
+        if stat.S_ISREG(os.fstat(handle).st_mode):  # the name may belong to another file by now
             return handle
         os.close(handle)
     raise ToolFailed(f"{shown(place.given)} is neither a file nor a folder", remedy="name another path")
 
 
 def write(place: Place, content: bytes) -> bool:
-    """Make the file at a place, or put `content` in its place.
+    """Create the file at a place, or replace its content with `content`.
 
     Returns:
-        Whether there was one.
+        Whether the file existed.
 
     Raises:
-        ToolFailed: There is something else than a file, or it cannot be written.
+        ToolFailed: The place holds something other than a file, or cannot be written.
     """
     return told(place.given, lambda: _write(place, content))
 
@@ -95,15 +95,15 @@ def _write(place: Place, content: bytes) -> bool:
 
 
 def replace(place: Place, content: bytes, was: Opened) -> None:
-    """Put `content` in place of the file that was read.
+    """Replace the file that was read with `content`.
 
     Args:
-        place: Where it is.
-        content: What is put there.
+        place: The place of the file.
+        content: The new content.
         was: The file, still open.
 
     Raises:
-        ToolFailed: It is no longer the one that was read, or cannot be written.
+        ToolFailed: The file has changed since it was read, or cannot be written.
     """
 
     def changed() -> bool:
@@ -127,7 +127,7 @@ def _put(
         undo.callback(_drop, place.handle, beside)
         _fill(place.handle, beside, content, like)
         if lock is not None:
-            _lock(lock, place.given)  # it is let go where the file is closed
+            _lock(lock, place.given)  # released when the file is closed
         if changed():
             raise ToolFailed(
                 f"{shown(place.given)} was changed meanwhile", remedy="read it again, and edit what it says now"
@@ -137,7 +137,7 @@ def _put(
 
 
 def _lockable(file: BinaryIO) -> int | None:
-    """What can be locked while the file is replaced; Windows replaces none that is open."""
+    """Return the file to lock while it is replaced, or None; Windows cannot replace an open file."""
     if sys.platform == "win32":
         file.close()
         return None
@@ -145,7 +145,7 @@ def _lockable(file: BinaryIO) -> int | None:
 
 
 def _lock(file: int, given: str) -> None:
-    """Keep out others who replace the same file in this way, of this process or another one."""
+    """Exclude others that replace the same file in this way, in this process or another one."""
     if sys.platform == "win32":
         return
     for _ in range(_TRIES):
@@ -153,7 +153,7 @@ def _lock(file: int, given: str) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             time.sleep(_WAIT)
-        except OSError:  # the file system has no locks
+        except OSError:  # the file system does not support locks
             return
         else:
             return
@@ -161,7 +161,7 @@ def _lock(file: int, given: str) -> None:
 
 
 def _fill(handle: Handle, name: str, content: bytes, like: os.stat_result | None) -> None:
-    """Make a file with this content, for nobody's eyes but those that may see the one that it takes the place of."""
+    """Create a file with this content and, if it replaces a file, with that one's owner and permissions."""
     mode = 0o666 if like is None else stat.S_IMODE(like.st_mode) & 0o777
     made = handle.open(name, _FRESH, mode if like is None else mode & 0o700)
     with os.fdopen(made, "wb") as file:
@@ -177,7 +177,7 @@ def _give(made: int, like: os.stat_result) -> None:
     now = os.fstat(made)
     if sys.platform == "win32" or (now.st_uid, now.st_gid) == (like.st_uid, like.st_gid):
         return
-    for owner in (like.st_uid, -1):  # the group alone is what a member of it may give
+    for owner in (like.st_uid, -1):  # without privileges, a process can give a file only to one of its groups
         try:
             os.fchown(made, owner, like.st_gid)
         except PermissionError:

@@ -1,4 +1,4 @@
-"""Files as Functions: what a model can do with them, and what it is told. How paths are kept inside is in `roots`."""
+"""The file tools as Functions, and their texts for models. `roots` keeps paths inside the folders."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .walk import Search, files, walk
 
 _LEAST: Final = 1000
 _NAMES: Final = 1000
-"""How many names `glob_files` gives at most."""
+"""The maximum number of names that `glob_files` returns."""
 
 _READ: Final = (
     "Read a text file. Each line comes as its number, a tab and its text; number and tab are not in the file. "
-    "What is too long is cut, and a note in brackets at the end says with which `offset` to go on."
+    "What is too long is cut, and a note in brackets at the end says with which `offset` to continue."
 )
 _WRITE: Final = (
     "Write a text file: make it, with the folders that are missing, or replace all that is in it. To change a "
@@ -31,7 +31,7 @@ _WRITE: Final = (
 )
 _EDIT: Final = (
     "Replace a text in a file. The old text must be in the file exactly once, unless `replace_all` is set: give "
-    "enough of what stands around it. Give it without the line numbers that `read_file` shows."
+    "enough of the text around it. Give it without the line numbers that `read_file` shows."
 )
 _GLOB: Final = (
     "Find files and folders by name: `*` and `?` within a name, `**` for any number of folders, `{a,b}` for one "
@@ -57,13 +57,13 @@ def file_functions(roots: Roots, *, limit: int = 30_000) -> tuple[Function, ...]
 
     Args:
         roots: The folders that they work in.
-        limit: How many characters a result may have, from 1,000.
+        limit: How many characters a result can have, at least 1,000.
 
     Raises:
         InvalidArgument: `limit` is lower.
     """
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < _LEAST:
-        raise InvalidArgument(f"the limit {limit!r} of results is none", remedy=f"give a number from {_LEAST:,}")
+        raise InvalidArgument(f"`limit` must be an integer of at least {_LEAST:,}, got {limit!r}", remedy="raise it")
     return (
         _read_file(roots, limit),
         _write_file(roots),
@@ -92,7 +92,7 @@ def _write_file(roots: Roots) -> Function:
     @tool(description=_WRITE, risk="write", idempotent=True)
     def write_file(
         path: _FilePath,
-        content: Annotated[str, Field(max_length=LARGEST, description="The whole content, written as it is")],
+        content: Annotated[str, Field(max_length=LARGEST, description="The full content, written as it is")],
     ) -> str:
         data = content.encode()
         if len(data) > LARGEST:

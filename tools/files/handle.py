@@ -1,8 +1,8 @@
-"""One open folder, and what can be done to the names in it without ever following a link.
+"""One open folder, and operations on the names in it that never follow a link.
 
-Where the system has calls relative to an open folder (Linux, macOS), a folder that is moved or swapped for a link after
-it was opened changes nothing. Windows has none: there each name is checked right before it is used, and whoever swaps
-it between the two gets past that. What a path means is in `roots`.
+If the system has calls relative to an open folder (Linux, macOS), a folder can be moved, or replaced by a link,
+after it was opened without effect. Windows has no such calls: there each name is checked right before it is used, and
+a program that replaces it between these two steps gets past the check. `roots` decides what a path means.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RELATIVE: Final = os.open in os.supports_dir_fd and os.listdir in os.supports_f
 _COMMON: Final = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
 _FOLDER: Final = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | _COMMON
 _PASSING: Final = _FOLDER | getattr(os, "O_PATH", 0)
-"""To go through a folder is no reason to need leave to list it."""
+"""Passing through a folder must not require permission to list it."""
 _FILE: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) | getattr(os, "O_BINARY", 0) | _COMMON
 
 _REFUSED: Final = "it is in the home of the agent, which is out of reach of tools"
@@ -31,14 +31,14 @@ class Handle:
     """An open folder. Names given to it are single ones: no separator, neither `.` nor `..`.
 
     Args:
-        path: Where it is. It is opened here if `opened` is left out, and must be no link then.
+        path: Its path. It is opened here if `opened` is omitted, and must not be a link then.
         opened: Its file descriptor, if it is open.
-        relative: Whether calls go through the descriptor; false is the weaker way of Windows.
-        hidden: A folder that is neither listed nor entered, by whatever name or link, and whose own files are not
-            opened by hard links either.
+        relative: Whether calls use the descriptor; False is the weaker way of Windows.
+        hidden: A folder that is neither listed nor entered, by whatever name or link. Its own files are not opened
+            through hard links either.
 
     Raises:
-        OSError: It cannot be opened; `EACCES` where it is the hidden one.
+        OSError: It cannot be opened; `EACCES` if it is the hidden one.
     """
 
     __slots__ = ("_hidden", "_opened", "_path")
@@ -58,17 +58,17 @@ class Handle:
             raise PermissionError(errno.EACCES, _REFUSED)
 
     def child(self, name: str) -> Handle:
-        """The folder `name` in this one.
+        """Return the folder `name` in this one.
 
         Raises:
-            OSError: There is none, or it is a link; a link is always one of `ELOOP` and `ENOTDIR`.
+            OSError: It does not exist, or is a link; for a link the error is `ELOOP` or `ENOTDIR`.
         """
         if self._opened is None:
             return Handle(self._inner(name), relative=False, hidden=self._hidden)
         return Handle(self._inner(name), os.open(name, _PASSING, dir_fd=self._opened), hidden=self._hidden)
 
     def parent(self) -> Handle:
-        """The folder that this one is in now, which may be another than the one it was found in."""
+        """Return the folder that this one is in now, which can differ from the one it was found in."""
         above = os.path.dirname(self._path)
         if self._opened is None:
             return Handle(above, relative=False, hidden=self._hidden)
@@ -76,19 +76,19 @@ class Handle:
 
     @property
     def identity(self) -> Identity:
-        """Which folder it is, whatever it is called."""
+        """The identity of the folder, whatever its name."""
         return _of(os.stat(self._path if self._opened is None else self._opened))
 
     def stat(self, name: str) -> os.stat_result:
-        """What `name` is; of a link, the link itself."""
+        """Return the status of `name`; for a link, that of the link itself."""
         return os.stat(self._name(name), dir_fd=self._opened, follow_symlinks=False)
 
     def target(self, name: str) -> str:
-        """Where the link `name` leads; `OSError` where it is none."""
+        """Return the target of the link `name`; raises `OSError` if it is not a link."""
         return os.readlink(self._name(name), dir_fd=self._opened)
 
     def open(self, name: str, flags: int, mode: int = 0o666) -> int:
-        """Open the file `name`, never waiting for what is none; `OSError` where it is a link."""
+        """Open the file `name` without waiting, for example for a pipe; raises `OSError` if it is a link."""
         handle = os.open(self._name(name), flags | _FILE, mode, dir_fd=self._opened)
         if self._hidden is not None and _is_in(self._hidden, os.fstat(handle)):
             os.close(handle)
@@ -96,14 +96,14 @@ class Handle:
         return handle
 
     def make(self, name: str) -> None:
-        """Make the folder `name`; one that is there is left as it is."""
+        """Create the folder `name`; an existing one is not changed."""
         try:
             os.mkdir(self._name(name), dir_fd=self._opened)
         except FileExistsError:
             return
 
     def replace(self, old: str, new: str) -> None:
-        """Give the file `old` the name `new`, in one step, in place of what had that."""
+        """Rename the file `old` to `new` atomically, replacing what had that name."""
         os.replace(self._name(old), self._name(new), src_dir_fd=self._opened, dst_dir_fd=self._opened)
 
     def remove(self, name: str) -> None:
@@ -112,7 +112,7 @@ class Handle:
 
     @contextmanager
     def entries(self) -> Generator[Iterator[os.DirEntry[str]]]:
-        """What is in it, in no order."""
+        """Yield the entries of the folder, in no order."""
         if self._opened is None:
             with os.scandir(self._path) as found:
                 yield self._seen(found)
@@ -125,7 +125,7 @@ class Handle:
             os.close(listing)
 
     def close(self) -> None:
-        """Give it back."""
+        """Close the folder."""
         if self._opened is not None:
             os.close(self._opened)
 
@@ -149,7 +149,7 @@ def _of(found: os.stat_result) -> Identity:
 def _identity(folder: Path) -> Identity | None:
     try:
         return _of(os.stat(folder))
-    except OSError:  # it is not made yet
+    except OSError:  # the folder does not exist yet
         return None
 
 
@@ -167,7 +167,7 @@ def _is_in(folder: Path, found: os.stat_result) -> bool:
 
 
 def _check(path: str) -> None:
-    """See to it that a path is a folder and goes over no link; it can be another one right after."""
+    """Check that a path is a folder and passes no link; this can change right afterwards."""
     if not stat.S_ISDIR(os.lstat(path).st_mode) or os.path.normcase(os.path.realpath(path)) != os.path.normcase(path):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 

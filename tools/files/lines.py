@@ -1,4 +1,4 @@
-"""Results that fit into a number of characters, and lines of files of any size."""
+"""Results with a limited number of characters, and lines of files of any size."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, Final
 
 NOTES: Final = 400
-"""How many characters of a result are kept for what is said about it."""
+"""The characters of a result that are reserved for notes."""
 _CHUNK: Final = 1 << 20
 
 
 class Text:
-    """A result that is put together line by line, as long as there is room.
+    """A result that is built line by line while there is room.
 
     Args:
-        limit: How many characters it may have with the notes at its end.
+        limit: How many characters it can have, including the notes at its end.
     """
 
     def __init__(self, limit: int) -> None:
@@ -26,7 +26,7 @@ class Text:
         return bool(self._lines)
 
     def add(self, *lines: str) -> bool:
-        """Add lines, all or none; whether there was room."""
+        """Add lines, all or none; returns whether there was room."""
         needed = sum(map(len, lines)) + len(lines)
         if needed > self.room:
             return False
@@ -35,17 +35,17 @@ class Text:
         return True
 
     def ended(self, *notes: str) -> str:
-        """The result, with notes in brackets at its end; empty ones are left out."""
+        """Return the result, with notes in brackets at its end; empty notes are omitted."""
         return "\n".join([*self._lines, *(f"[{note}]" for note in notes if note)])
 
 
 def lines_of(file: BinaryIO, most: int, goes_on: Callable[[], bool]) -> Iterator[tuple[bytes, bool]]:
-    """The lines of a file, without their ends.
+    """Yield the lines of a file, without their ends.
 
     Args:
         file: The file.
-        most: How many bytes of a line are given.
-        goes_on: Asked now and then whether somebody still wants them.
+        most: The maximum bytes of a line.
+        goes_on: Called regularly; False ends the iteration.
 
     Yields:
         A line, and whether there is more of it.

@@ -1,6 +1,6 @@
-"""Patterns of names: `*`, `?`, `[...]`, `{a,b}` and `**` for any number of folders. What is matched is in `walk`.
+"""Patterns of names: `*`, `?`, `[...]`, `{a,b}` and `**` for any number of folders. `walk` finds what they match.
 
-As in a shell, a name that begins with `.` is matched only by a part of a pattern that does, and `**` goes through none.
+As in a shell, a name that begins with `.` needs a part of the pattern that begins so too, and `**` skips such folders.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from ...core.errors import PathRefused, ToolFailed
 
 _BRACES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _MOST: Final = 64
-"""How many patterns one with braces may stand for."""
+"""The maximum number of patterns that braces can expand to."""
 
 State = int
-"""Which parts of the patterns the next name on a path can match: a bit for each part, and one for each one's end."""
+"""Which parts of the patterns the next name on a path can match: a bit for each part, and one for each pattern end."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Name:
-    """What one name is matched with, and the parts of the patterns that it is."""
+    """A matcher for one name, and the parts of the patterns that it implements."""
 
     fits: Callable[[str], object]
     hidden: bool
@@ -37,12 +37,12 @@ class Pattern:
         text: The pattern, with `/` between names.
 
     Raises:
-        PathRefused: It is absolute, or has `..`.
-        ToolFailed: It stands for too many patterns, or for none.
+        PathRefused: It is absolute, or contains `..`.
+        ToolFailed: It expands to too many patterns, or to none.
     """
 
     def __init__(self, text: str) -> None:
-        parts: dict[str, State] = {}  # each is compared with a name once, however often it is in the patterns
+        parts: dict[str, State] = {}  # a name is compared with each part once, however often the part occurs
         starts, ends, bit = 0, 0, 1
         for pattern in dict.fromkeys(_expanded(text)):
             starts |= bit
@@ -59,7 +59,7 @@ class Pattern:
         self.start = self._skipping(starts)
 
     def after(self, state: State, name: str) -> State:
-        """What can still match below, or at, `name` in a folder in this state."""
+        """Return the state below, or at, `name` in a folder in this state."""
         hidden = name.startswith(".")
         reached = 0 if hidden else state & self._folders
         for each in self._names:
@@ -68,15 +68,15 @@ class Pattern:
         return self._skipping(reached)
 
     def matches(self, state: State) -> bool:
-        """Whether what is in this state is matched."""
+        """Whether this state is a match."""
         return bool(state & self._ends)
 
     def goes_on(self, state: State) -> bool:
-        """Whether something below can be matched."""
+        """Whether something below can match."""
         return bool(state & ~self._ends)
 
     def _skipping(self, state: State) -> State:
-        """With those that begin after folders of which there need be none."""
+        """Add the parts that follow a `**`, which can match no folder at all."""
         return state | (state & self._folders) << 1
 
 
@@ -89,7 +89,7 @@ def _expanded(text: str) -> list[str]:
         else:
             done.append(each)
         if len(todo) + len(done) > _MOST:
-            raise ToolFailed(f"the pattern {text!r} stands for too many patterns", remedy="use fewer braces")
+            raise ToolFailed(f"the pattern {text!r} expands to too many patterns", remedy="use fewer braces")
     return done
 
 
@@ -97,11 +97,11 @@ def _parts(pattern: str, whole: str) -> list[str]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     if pattern.startswith("/") or ".." in names:
         raise PathRefused(
-            f"the pattern {whole!r} does not begin in the folder that is searched",
+            f"the pattern {whole!r} must not lead out of the folder that is searched",
             remedy="name the folder in 'path', and in the pattern only what is below it",
         )
     if not names:
-        raise ToolFailed(f"the pattern {whole!r} matches nothing", remedy="use '*' for all that is in a folder")
+        raise ToolFailed(f"the pattern {whole!r} matches nothing", remedy="use '*' for everything in a folder")
     if names[-1] == "**":
         names.append("*")
     return [name for name, before in zip(names, ["", *names], strict=False) if not (name == before == "**")]

@@ -1,8 +1,8 @@
-"""The folders that tools may look into, and paths in them that lead nowhere else.
+"""The folders that tools can access, and paths in them that never lead out.
 
-A path is walked name by name from one of the folders, each name relative to the open folder that it is in; links are
-read here and walked in the same way. So nothing outside is ever touched, not even to find out whether it is there, and
-nobody who moves files about meanwhile changes that. What is done with a place that was found is in the modules beside.
+A path is walked name by name from one of the folders, each name relative to its open folder; links are read here and
+walked in the same way. So nothing outside of them is touched, not even to find out whether it exists, and moving files
+meanwhile does not change that. The other modules of this folder work on the places that are found.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ T = TypeVar("T")
 Parts = tuple[str, ...]
 
 _LINKS: Final = 40
-"""How many links one path may lead over, as on Linux."""
+"""The maximum number of links on one path, as on Linux."""
 _LONGEST: Final = 4096
-"""How many characters a path may have, as on Linux."""
+"""The maximum characters of a path, as on Linux."""
 _SHOWN: Final = 200
 _IS_LINK: Final = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
-"""What systems say of a link that is not to be followed."""
+"""The errors that systems report for a link that must not be followed."""
 _ODD: Final = frozenset('<>:"|?*')
 _WINDOWS: Final = os.name == "nt"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a path leads: a name in an open folder. It is no link; it may be missing.
+    """The end of a path: a name in an open folder. It is not a link; it need not exist.
 
     Attributes:
         handle: The folder.
-        name: The name in it; empty where the path leads to the folder itself.
-        path: Where that is, links resolved.
-        given: The path as it was asked for.
+        name: The name in it; empty if the path leads to the folder itself.
+        path: The path with links resolved.
+        given: The path as the caller gave it.
     """
 
     handle: Handle
@@ -51,14 +51,14 @@ class Place:
 
 
 class Roots:
-    """The folders that tools may look into, and everything below them.
+    """The folders that tools can access, and everything below them.
 
     Args:
-        folders: The folders; relative paths start at the first. None at all is possible, and every path refused then.
-        hidden: A folder that tools do not see where one of the folders holds it: the home of the agent.
+        folders: The folders; relative paths start at the first. Without any, every path is refused.
+        hidden: A folder that tools do not see even if it is in one of the folders: the home of the agent.
 
     Raises:
-        InvalidArgument: One of them is no folder, or is the hidden one or below it.
+        InvalidArgument: One of them is not a folder, or is the hidden one or below it.
     """
 
     def __init__(self, folders: Iterable[Path], *, hidden: Path | None = None) -> None:
@@ -68,7 +68,7 @@ class Roots:
         for folder in self._folders:
             _refuse_below(folder, self.hidden)
         parts = {_key(folder.parts): folder for folder in self._folders}
-        # A root inside a root adds nothing, and whoever may write above it could make a link of it.
+        # A root inside a root adds nothing, and a writer above it could replace it by a link.
         self._tops = {key: each for key, each in parts.items() if not any(key[:n] in parts for n in range(len(key)))}
         aliases = [(_key(spelled.parts), real.parts) for spelled, real in zip(declared, self._folders, strict=True)]
         self._aliases = sorted(aliases, key=lambda each: len(each[0]), reverse=True)
@@ -79,9 +79,9 @@ class Roots:
         return self._folders
 
     def folder(self, path: str = ".") -> Path:
-        """An existing folder, such as one to run a program in.
+        """Return an existing folder, such as one to run a program in.
 
-        What it is by the time that somebody uses the path, nobody can promise.
+        The path can lead to something else by the time it is used.
 
         Args:
             path: Relative to the first of the folders, or absolute.
@@ -91,7 +91,7 @@ class Roots:
 
         Raises:
             PathRefused: It leads out of the folders, or there are none.
-            ToolFailed: There is no such folder.
+            ToolFailed: The folder does not exist.
         """
         with self.place(path, folder=True) as place:
             return place.path
@@ -103,7 +103,7 @@ class Roots:
         Args:
             path: Relative to the first of the folders, or absolute.
             folder: Whether it must lead to a folder, which is opened.
-            make: Whether folders that are missing on the way are made.
+            make: Whether to create missing folders on the way.
 
         Raises:
             PathRefused: It leads out of the folders, or there are none.
@@ -117,30 +117,30 @@ class Roots:
             walk.close()
 
     def _names(self, path: str) -> list[str]:
-        """The names to walk, beginning at the file system's own root."""
+        """Return the names to walk, beginning at the file system's own root."""
         if not self._folders:
             raise PathRefused(
-                "no folder is declared that tools may look into",
+                "the tools have no folder to access",
                 remedy="pass BuiltinTools(roots=[...]) or the setting tool_roots",
             )
         if len(path) > _LONGEST:
-            raise PathRefused(f"the path {shown(path)} is too long", remedy=f"use {_LONGEST:,} characters at most")
+            raise PathRefused(f"the path {shown(path)} is too long", remedy=f"use at most {_LONGEST:,} characters")
         try:
             bad = "\0" in path or b"\0" in os.fsencode(path)
         except UnicodeEncodeError:
             bad = True
         if bad:
-            raise PathRefused(f"the path {shown(path)} has a character that no name can have", remedy="leave it out")
+            raise PathRefused(f"the path {shown(path)} has a character that no name can have", remedy="remove it")
         start = [] if os.path.isabs(path) else list(self._folders[0].parts)
         return self.spelled(start + _split(path))
 
     def name(self, path: Path) -> str:
-        """What tools call an absolute path, and are called with: relative to the first folder where it is in there."""
+        """Return an absolute path as tools show and accept it: relative to the first folder if it is inside."""
         inside = self._folders and path.is_relative_to(self._folders[0])
         return readable((path.relative_to(self._folders[0]) if inside else path).as_posix())
 
     def spelled(self, names: list[str]) -> list[str]:
-        """The same names, where they begin as a folder was declared, by its real path."""
+        """Replace the beginning by the real path of a folder, if the names begin as that folder was declared."""
         for key, real in self._aliases:
             if _key(names[: len(key)]) == key:
                 return [*real, *names[len(key) :]]
@@ -148,14 +148,14 @@ class Roots:
 
 
 class _Walk:
-    """One walk along one path: which folder it is in, and how it came there."""
+    """One walk along one path: the folder it is in, and the way there."""
 
     def __init__(self, roots: Roots, tops: dict[Parts, Path], given: str) -> None:
         self._roots = roots
         self._tops = tops
         self._given = given
         self._at: list[str] = []
-        self._handle: Handle | None = None  # none above the roots, where nothing is opened
+        self._handle: Handle | None = None  # None above the roots, where nothing is opened
         self._trail: list[Identity] = []
         self._links = 0
 
@@ -189,7 +189,7 @@ class _Walk:
         return Place(self._handle, "", Path(*self._at), self._given)
 
     def _near(self, name: str) -> None:
-        """Go down where there is no root yet: only towards one."""
+        """Go down above the roots: only towards one of them."""
         self._at.append(name)
         key = _key(self._at)
         if key in self._tops:
@@ -217,7 +217,7 @@ class _Walk:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
     def _linked(self, handle: Handle, name: str, todo: deque[str]) -> bool:
-        """Whether it is a link; where it leads is walked next then."""
+        """Whether the name is a link; if so, its target is walked next."""
         try:
             target = handle.target(name)
         except OSError:
@@ -234,7 +234,7 @@ class _Walk:
         return True
 
     def _up(self) -> None:
-        if len(self._at) == 1:  # above the file system's own root is that root
+        if len(self._at) == 1:  # the parent of the file system's own root is that root
             return
         self._at.pop()
         if self._handle is None or len(self._trail) == 1:
@@ -253,13 +253,13 @@ class _Walk:
     def _refuse(self) -> NoReturn:
         tops = ", ".join(repr(str(top)) for top in list(self._tops.values())[:3])
         raise PathRefused(
-            f"the path {shown(self._given)} leads out of the folders that tools may look into",
-            remedy=f"name what is in {tops}",
+            f"the path {shown(self._given)} leads out of the folders that tools can access",
+            remedy=f"name something in {tops}",
         )
 
 
 def told(path: str, work: Callable[[], T]) -> T:
-    """Do something with files; what the system says against it, a model is told.
+    """Run an operation on files, and turn errors of the system into errors for the model.
 
     Raises:
         PathRefused: A name is too long.
@@ -271,10 +271,10 @@ def told(path: str, work: Callable[[], T]) -> T:
         number, problem = error.errno, (error.strerror or type(error).__name__).lower()
     match number:
         case errno.ENOENT:
-            raise ToolFailed(f"there is no {shown(path)}", remedy="see with glob_files what there is")
+            raise ToolFailed(f"{shown(path)} does not exist", remedy="list what exists with glob_files")
         case errno.ENOTDIR:
             raise ToolFailed(
-                f"a part of the path {shown(path)} is no folder", remedy="see with glob_files what there is"
+                f"a part of the path {shown(path)} is not a folder", remedy="list what exists with glob_files"
             )
         case errno.ENAMETOOLONG:
             raise PathRefused(f"the path {shown(path)} has a name that is too long", remedy="use a shorter one")
@@ -283,12 +283,12 @@ def told(path: str, work: Callable[[], T]) -> T:
 
 
 def shown(path: str) -> str:
-    """A path as errors name it."""
+    """Return a path as errors show it."""
     return repr(path if len(path) <= _SHOWN else f"{path[:_SHOWN]}...")
 
 
 def readable(name: str) -> str:
-    """A name in one line of text; what cannot be shown is written as Python writes it."""
+    """Return a name as one line of text; characters that cannot be shown are escaped as in Python."""
     return name if name.isprintable() else "".join(each if each.isprintable() else repr(each)[1:-1] for each in name)
 
 
@@ -297,11 +297,11 @@ def _real(folder: Path) -> Path:
         real = Path(os.path.realpath(folder, strict=True))
         if real.is_dir():
             return real
-        problem = "it is no folder"
+        problem = "it is not a folder"
     except (OSError, ValueError) as error:
         problem = str(getattr(error, "strerror", None) or type(error).__name__).lower()
     raise InvalidArgument(
-        f"the root {str(folder)!r} cannot be used: {problem}", remedy="make the folder first, or leave it out"
+        f"the root {str(folder)!r} cannot be used: {problem}", remedy="create the folder first, or omit it"
     )
 
 
@@ -310,18 +310,18 @@ def _refuse_below(folder: Path, hidden: Path | None) -> None:
         each == hidden or (hidden.exists() and each.samefile(hidden)) for each in (folder, *folder.parents)
     ):
         raise InvalidArgument(
-            f"the root {str(folder)!r} is in the agent's home {str(hidden)!r}, which is out of reach of tools",
-            remedy="give tools a folder outside of it, or the agent another home",
+            f"the root {str(folder)!r} is in the agent's home {str(hidden)!r}, which tools must not access",
+            remedy="use a folder outside of it for tools, or another home for the agent",
         )
 
 
 def _split(path: str) -> list[str]:
-    """The names of a path, the first of an absolute one being its drive or `/`."""
+    """Split a path into names; the first of an absolute one is its drive or `/`."""
     if _WINDOWS:
         path = path.removeprefix("\\\\?\\").replace("/", "\\")
     anchor = Path(path).anchor if os.path.isabs(path) else ""
     names = [name for name in path[len(anchor) :].split(os.sep) if name]
-    if path.endswith(os.sep):  # it must be a folder
+    if path.endswith(os.sep):  # the path must lead to a folder
         names.append(".")
     return [anchor if _WINDOWS else os.sep, *names] if anchor else names
 
@@ -331,7 +331,7 @@ def _key(names: Iterable[str]) -> Parts:
 
 
 def _odd(name: str) -> bool:
-    """Whether Windows takes a name for another one, or for something that is no file."""
+    """Whether Windows reads a name as another one, or as something other than a file."""
     return name != ".." and (name[-1] in ". " or not _ODD.isdisjoint(name))
 
 

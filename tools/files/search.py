@@ -1,7 +1,7 @@
-"""Lines that a regular expression matches, in one file or many.
+"""Finds the lines that a regular expression matches, in one file or many.
 
-The expressions are RE2's: what they take grows with the text and not with what it says, so that none of them hangs a
-thread. A match never goes over the end of a line.
+The expressions are RE2's: their time grows with the length of the text and not with its content, so that none can hang
+a thread. A match never crosses the end of a line.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from .roots import shown
 from .walk import Search
 
 _BLOCK: Final = 1 << 16
-"""How many bytes are searched at once: the longest that an expression can take for them is a few seconds."""
+"""How many bytes are searched at once; the slowest expression needs a few seconds for them."""
 _MEMORY: Final = 1 << 20
 _SNIFFED: Final = 8192
-"""In how many bytes at a file's beginning a null byte tells that it is no text, as for git."""
+"""The bytes at a file's beginning in which a null byte means that it is not text, as in git."""
 _WIDEST: Final = 500
-"""How many bytes of a line are shown."""
+"""The maximum bytes of a line that are shown."""
 
 
 class Expression:
@@ -31,39 +31,39 @@ class Expression:
         text: The expression.
 
     Raises:
-        ToolFailed: It is none, or has what RE2 does not.
+        ToolFailed: It is invalid, or uses something that RE2 does not have.
     """
 
     def __init__(self, text: str) -> None:
-        import re2  # an extra, which those who search no text need not have
+        import re2  # an extra, needed only to search text
 
         options: Any = re2.Options()
         options.never_nl = True
         options.log_errors = False
         options.max_mem = _MEMORY
         try:
-            # `^` and `$` are those of a line.
+            # `^` and `$` match at the ends of a line.
             self._search: Callable[[bytes, int], Any] = re2.compile(f"(?m){text}".encode(), options).search
             return
         except re2.error as error:
             problem = _said(error.args)
         raise ToolFailed(
             f"the expression {text[:200]!r} cannot be used: {problem}",
-            remedy="put a backslash before what is meant as it stands; look-around and back-references there are none",
+            remedy="put a backslash before special characters; look-around and back-references are not available",
         )
 
     def lines(self, file: BinaryIO, goes_on: Callable[[], bool]) -> Iterator[tuple[int, str]]:
-        """The lines that it matches: their numbers, from 1, and what stands there, cut around the match."""
+        """Yield the matching lines: their numbers, from 1, and their texts, cut around the match."""
         number, last = 1, 0
         while (block := file.read(_BLOCK)) and goes_on():
             block = (block + file.readline(_BLOCK)).replace(b"\r\n", b"\n")
             at = 0
             while at < len(block) and (match := self._search(block, at)):
                 start = int(match.start())
-                if start == len(block) and block.endswith(b"\n"):  # after the end of the last line there is none
+                if start == len(block) and block.endswith(b"\n"):  # nothing follows the end of the last line
                     break
                 number += block.count(b"\n", at, start)
-                if number > last:  # a line that is longer than a block comes in parts
+                if number > last:  # a line that is longer than a block is read in parts
                     last = number
                     yield number, _around(block, start)
                 end = block.find(b"\n", start)
@@ -77,12 +77,12 @@ class Hits:
     """Collects matches as text: a path, then its lines as `NUMBER:LINE`, or `NUMBER-LINE` for those around a match.
 
     Attributes:
-        text: Where they are collected.
+        text: Collects them.
         context: How many lines around each match are shown.
-        left: How many matches are still taken.
+        left: How many more matches to take.
         files: How many files were searched.
-        binary: How many were left out, since they are no text.
-        full: Whether there are matches that are not shown.
+        binary: How many files were skipped because they are not text.
+        full: Whether some matches are not shown.
     """
 
     text: Text
@@ -111,10 +111,10 @@ class Hits:
             self._show(name, shown)
 
     def said(self, path: str, search: Search) -> str:
-        """The result, with what a reader should know of it.
+        """Return the result, with notes for its reader.
 
         Raises:
-            ToolFailed: Nothing was found, and not everything was searched.
+            ToolFailed: Nothing was found, and the search was incomplete.
         """
         if not self.text and search.stopped:
             raise ToolFailed(
@@ -124,7 +124,7 @@ class Hits:
         return self.text.ended(
             "there are more matches: use a narrower expression, path or glob" if self.full else "",
             "" if self.text or self.full else f"no line matches in {self.files:,} files below {shown(path)}",
-            f"files left out since they are no text: {self.binary:,}" if self.binary else "",
+            f"files skipped because they are not text: {self.binary:,}" if self.binary else "",
             *search.notes,
         )
 
@@ -142,7 +142,7 @@ class Hits:
                 before = number
 
     def _show(self, name: str, lines: Iterator[str]) -> None:
-        """Add them as long as there is room, beginning with the file's name."""
+        """Add lines while there is room, beginning with the file's name."""
         head = ["", name] if self.text else [name]
         for line in lines:
             if not self.text.add(*head, line):
@@ -156,7 +156,7 @@ def _plain(hits: dict[int, str]) -> Iterator[str]:
 
 
 def _around(block: bytes, at: int) -> str:
-    """The line at a place, or as much of it around there as is shown."""
+    """Return the line at a position, or the part around it that is shown."""
     start = block.rfind(b"\n", 0, at) + 1
     found = block.find(b"\n", at)
     end = found if found >= 0 else len(block)

@@ -1,4 +1,4 @@
-"""Text of files as a model reads and changes it: numbered lines, and one text put in place of another."""
+"""Text of files as a model reads and edits it: numbered lines, and replacing a text."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .roots import shown
 from .walk import Search
 
 LARGEST: Final = 10_000_000
-"""How many bytes a file may have that is written or edited."""
+"""The maximum bytes of a file that is written or edited."""
 _NUMBERS: Final = re.compile(r"(?m)^\d+\t")
 _COUNTED: Final = 1000
 
 
 def numbered(file: BinaryIO, given: str, *, offset: int, lines: int, limit: int, search: Search) -> str:
-    """Lines of a file, each as its number, a tab and its text.
+    """Return lines of a file, each as its number, a tab and its text.
 
     Args:
         file: The file.
-        given: Its path, as it was asked for.
-        offset: How many lines to leave out first.
-        lines: How many to give at most.
-        limit: How many characters the result may have.
-        search: How far it may go.
+        given: Its path as the caller gave it.
+        offset: How many lines to skip first.
+        lines: How many lines to return at most.
+        limit: How many characters the result can have.
+        search: The limits of the search.
 
     Raises:
-        ToolFailed: It is no text in UTF-8, or has not so many lines, or they are not reached in time.
+        ToolFailed: It is not text in UTF-8, has fewer lines, or the lines are not reached within the time limit.
     """
     text = Text(limit)
     number = 0
@@ -38,19 +38,19 @@ def numbered(file: BinaryIO, given: str, *, offset: int, lines: int, limit: int,
         if number <= offset:
             continue
         if number > offset + lines:
-            return text.ended(f"the file goes on: read with offset={number - 1}")
+            return text.ended(f"the file continues: read with offset={number - 1}")
         read = _decoded(line, given, whole=not more, first=number == 1)
         if not more and text.add(f"{number}\t{read}"):
             continue
         if text:
-            return text.ended(f"cut at {limit:,} characters; the file goes on: read with offset={number - 1}")
+            return text.ended(f"cut at {limit:,} characters; the file continues: read with offset={number - 1}")
         text.add(f"{number}\t{read[: text.room - 20]}")
         return text.ended(
-            f"cut: line {number} is longer than {limit:,} characters, and what is left out of it only grep_content "
-            f"searches; what comes after it: read with offset={number}"
+            f"cut: line {number} is longer than {limit:,} characters, and only grep_content searches the omitted "
+            f"part; what comes after it: read with offset={number}"
         )
     if text:
-        return text.ended(f"{search.stopped}; the file goes on: read with offset={number}" if search.stopped else "")
+        return text.ended(f"{search.stopped}; the file continues: read with offset={number}" if search.stopped else "")
     if search.stopped:
         raise ToolFailed(
             f"line {offset + 1:,} of {shown(given)} was not reached: {search.stopped}", remedy="use a lower offset"
@@ -62,7 +62,7 @@ def numbered(file: BinaryIO, given: str, *, offset: int, lines: int, limit: int,
 
 def _decoded(line: bytes, given: str, *, whole: bool, first: bool) -> str:
     try:
-        # Of a part, the last character may be cut through.
+        # A cut part can end in the middle of a character.
         text = line.decode() if whole else codecs.getincrementaldecoder("utf-8")().decode(line)
     except UnicodeDecodeError:
         text = "\0"
@@ -72,18 +72,18 @@ def _decoded(line: bytes, given: str, *, whole: bool, first: bool) -> str:
 
 
 def no_text(given: str) -> ToolFailed:
-    """What is said of a file that is no text."""
-    return ToolFailed(f"{shown(given)} is no text in UTF-8", remedy="it cannot be read as text; name another file")
+    """Return the error for a file that is not text."""
+    return ToolFailed(f"{shown(given)} is not text in UTF-8", remedy="it cannot be read as text; name another file")
 
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A text with another in place of one in it.
+    """A text after an edit.
 
     Attributes:
         content: The new content.
-        count: How often the old text was there.
-        line: In which line it first was.
+        count: How often the old text occurred.
+        line: The line of its first occurrence.
     """
 
     content: bytes
@@ -92,17 +92,17 @@ class Edited:
 
 
 def edited(content: bytes, given: str, *, old: str, new: str, replace_all: bool) -> Edited:
-    """Put `new` in place of `old`, with the ends of lines that the file has.
+    """Replace `old` by `new`, with the line ends that the file has.
 
     Args:
-        content: What is in the file.
-        given: Its path, as it was asked for.
-        old: What must be there once, or more often with `replace_all`.
-        new: What is put there.
-        replace_all: Whether it is put everywhere.
+        content: The content of the file.
+        given: Its path as the caller gave it.
+        old: The text that must occur once, or at least once with `replace_all`.
+        new: The new text.
+        replace_all: Whether to replace all occurrences.
 
     Raises:
-        ToolFailed: `old` is not there, or too often; or the file is no text in UTF-8.
+        ToolFailed: `old` does not occur, or too often; or the file is not text in UTF-8.
     """
     try:
         text = content.decode()
@@ -113,23 +113,23 @@ def edited(content: bytes, given: str, *, old: str, new: str, replace_all: bool)
     if text.count("\r\n") == text.count("\n"):
         old, new = (each.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else each for each in (old, new))
     if old == new:
-        raise ToolFailed("the old text and the new one are the same", remedy="say what is to be there instead")
+        raise ToolFailed("the old text and the new one are the same", remedy="pass the text that must replace it")
     places = _places(text, old)
     if not places:
         numbers = _NUMBERS.sub("", old) in text
         raise ToolFailed(
             f"the old text is not in {shown(given)}",
-            remedy="leave out the line numbers that read_file puts before lines"
+            remedy="omit the line numbers that read_file puts before lines"
             if numbers
-            else "read the file, and give the text exactly as it stands there, with its spaces and ends of lines",
+            else "read the file, and pass the text exactly as it is there, with its spaces and line ends",
         )
     count = text.count(old)
     if len(places) > 1 and not replace_all:
         lines = ", ".join(str(text.count("\n", 0, at) + 1) for at in places[:10])
         more = ", ..." if len(places) > 10 else ""
         raise ToolFailed(
-            f"the old text is {max(len(places), count):,} times in {shown(given)}: in line {lines}{more}",
-            remedy="give more of what stands around it, or set replace_all",
+            f"the old text occurs {max(len(places), count):,} times in {shown(given)}: in line {lines}{more}",
+            remedy="include more of the text around it, or set replace_all",
         )
     if len(text) + count * (len(new) - len(old)) > LARGEST:
         raise too_large(given)
@@ -137,12 +137,12 @@ def edited(content: bytes, given: str, *, old: str, new: str, replace_all: bool)
 
 
 def too_large(given: str) -> ToolFailed:
-    """What is said of a file that is too large to be edited."""
+    """Return the error for a file that is too large to be edited."""
     return ToolFailed(f"{shown(given)} is, or would be, larger than {LARGEST:,} bytes", remedy="work on a smaller file")
 
 
 def _places(text: str, old: str) -> list[int]:
-    """Where a text is, each place that it could be meant to be: they may overlap. No more than are worth telling."""
+    """Return the positions of a text, including overlapping ones. Their number is limited."""
     places: list[int] = []
     at = text.find(old)
     while at >= 0 and len(places) < _COUNTED:

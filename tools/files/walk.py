@@ -1,6 +1,6 @@
-"""All that a pattern matches below a folder, in order. Links are named and never followed.
+"""Finds everything that a pattern matches below a folder, in order. Links are listed and never followed.
 
-One folder is open at a time, whatever the depth: the way back is `..`, and taken only if it leads where it came from.
+One folder is open at a time, whatever the depth. The way back is `..`, taken only if it leads to the same folder.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .pattern import Pattern, State
 from .roots import Place, Roots, told
 
 _ENTRIES: Final = 500_000
-"""How many names one search looks at."""
+"""The maximum number of names that one search looks at."""
 _SECONDS: Final = 10.0
 _DEEPEST: Final = 4000
-"""How many characters a path below the folder may have; a longer one could not be read."""
+"""The maximum characters of a path below the folder; a longer one could not be read."""
 
 
 class Search:
-    """How far one search may go, and why it went no further.
+    """The limits of one search, and the reason why it stopped.
 
     Args:
-        cancelled: Whether nobody waits for it any more.
-        seconds: How long it may take.
-        entries: How many names it may look at.
+        cancelled: Whether the call has been cancelled.
+        seconds: How long it can take.
+        entries: How many names it can look at.
     """
 
     def __init__(self, cancelled: Callable[[], bool], *, seconds: float = _SECONDS, entries: int = _ENTRIES) -> None:
@@ -44,10 +44,10 @@ class Search:
         self.stopped = ""
 
     def goes_on(self, looked_at: int = 0) -> bool:
-        """Whether there is leave to go on, having looked at some more names."""
+        """Whether to continue, after looking at some more names."""
         self._left -= looked_at
         if self._cancelled():
-            self.stopped = "nobody waits for the result any more"
+            self.stopped = "the call was cancelled"
         elif time.monotonic() > self._end:
             self.stopped = f"stopped after {self._seconds:g} seconds"
         elif self._left < 0:
@@ -56,9 +56,9 @@ class Search:
 
     @property
     def notes(self) -> tuple[str, str]:
-        """What a reader of the result should know."""
+        """Notes for the reader of the result."""
         return (
-            f"{self.stopped}, and not everything was looked at: name a folder further down, or a narrower pattern"
+            f"{self.stopped}, and the search is incomplete: name a folder further down, or a narrower pattern"
             if self.stopped
             else "",
             f"folders or files that cannot be opened: {self.closed:,}" if self.closed else "",
@@ -73,7 +73,7 @@ class Match:
         names: Its path below the folder that is searched.
         folder: Whether it is a folder.
         file: Whether it is a file; a link is neither.
-        handle: The folder it is in, open until the next one is asked for.
+        handle: The folder that it is in, open until the next match is requested.
     """
 
     names: tuple[str, ...]
@@ -98,7 +98,7 @@ class _Level:
 
 
 def walk(start: Handle, pattern: Pattern, search: Search) -> Generator[Match]:
-    """Find what a pattern matches below a folder, each folder's content sorted by name and at the folder's place."""
+    """Find what a pattern matches below a folder; each folder's content is sorted by name and follows the folder."""
     handle = start
     levels = [first] if (first := _level(handle, pattern.start, (), search)) else []
     try:
@@ -132,7 +132,7 @@ def files(roots: Roots, path: str, pattern: Pattern, search: Search) -> Generato
 
     Raises:
         PathRefused: It leads out of the folders.
-        ToolFailed: There is nothing, or something else.
+        ToolFailed: The path does not exist, or is neither a file nor a folder.
     """
     with roots.place(path) as place:
         if place.name and not stat.S_ISDIR(told(path, lambda: place.handle.stat(place.name)).st_mode):
@@ -176,14 +176,14 @@ def _back(handle: Handle, to: Identity, search: Search) -> Handle | None:
         if above.identity == to:
             return above
         above.close()
-    except OSError:  # it was removed
+    except OSError:  # the folder was removed
         pass
     search.stopped = "stopped, since a folder was moved meanwhile"
     return None
 
 
 def _level(handle: Handle, state: State, names: tuple[str, ...], search: Search) -> _Level | None:
-    """What is in a folder; None where it cannot be listed, or not be left again."""
+    """Read a folder; returns None if it cannot be listed, or if its parent cannot be opened again."""
     found: list[_Entry] = []
     try:
         handle.stat(".")

@@ -1,4 +1,4 @@
-"""A command line for models: one command, held to a time and to its output, of which nothing is left when it ends."""
+"""A command line for models: one command with limits on its time and output, of which no process remains at the end."""
 
 from .process import hides_host
 from .shell import ShellResult, shell_function

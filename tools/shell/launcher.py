@@ -1,16 +1,16 @@
-"""A program of its own that runs one command and ends it: whatever the command started ends with it.
+"""A program that runs one command and ends it with everything that the command started.
 
 `process` starts it by its path, so it imports nothing of the package. It reads a request, one line of JSON, from its
 standard input. To its standard output it writes the number of the command's process group, and at the end a line of
-JSON and what is kept of the command's output. Its standard input stays open for as long as somebody waits; when that
-closes, or the parent is gone, the command is killed.
+JSON and the kept part of the command's output. The caller keeps its standard input open while it waits; when that
+closes, or the parent process ends, the command is killed.
 
-On Linux it is a subreaper: a process below it whose parent ends becomes its own child, whatever session it has made for
-itself, so that there is nothing below it when it has no child. The command's own parent is one more process between,
-so that a command that kills its parent does not get away. Elsewhere it kills the command's process group.
+On Linux it is a subreaper: a process below it whose parent ends becomes its own child, whatever session it has created,
+so that nothing is left below it when it has no child. A further process between it and the command is the command's
+parent, so that a command that kills its parent does not escape. Other systems kill the command's process group.
 
-Where Linux allows it, all this runs in a user namespace of its own with the same user and group ids. The kernel lets no
-process look into one of the namespace above it, so the command cannot read the host's environment, memory or open
+If Linux allows it, all this runs in a separate user namespace with the same user and group ids. The kernel lets no
+process look into one of the namespace above it. So the command cannot read the host's environment, memory or open
 files in `/proc`, whether or not it runs as root.
 """
 
@@ -32,12 +32,12 @@ _SUBREAPER: Final = 36
 _NEW_USER: Final = 0x10000000
 _CHUNK: Final = 1 << 16
 _COUNTED: Final = 0.1  # seconds between two counts of processes
-_STUBBORN: Final = 5.0  # seconds for killed processes to be gone; one of another user may never be
+_STUBBORN: Final = 5.0  # seconds for killed processes to end; one of another user may never do so
 _DEFAULT: Final = ("SIGINT", "SIGQUIT", "SIGHUP", "SIGTERM", "SIGPIPE", "SIGCHLD", "SIGXFSZ")
 
 
 def main() -> None:
-    """Read a request, run its command, write what became of it."""
+    """Read a request, run its command and write the result."""
     if not _enter_namespace():
         return
     line = b""
@@ -71,10 +71,10 @@ def main() -> None:
 
 
 def _enter_namespace() -> bool:
-    """Enter a user namespace, where that works; false where it failed halfway, and this process has lost its ids."""
+    """Enter a user namespace if that works; returns False if it failed halfway, and this process has lost its ids."""
     if sys.platform != "linux":
         return True
-    # A namespace cannot be left again, so another process tries it first.
+    # A process cannot return from a namespace, so another process tries it first.
     trial = os.fork()
     if not trial:
         os._exit(0 if _unshared() else 1)
@@ -82,9 +82,9 @@ def _enter_namespace() -> bool:
 
 
 def _unshared() -> bool:
-    """Put this process into a user namespace of its own and map all ids to themselves."""
+    """Move this process into a new user namespace and map all ids to themselves."""
     reading, writing = os.pipe()
-    mapper = os.fork()  # only a process outside can map other ids than this process's own
+    mapper = os.fork()  # only a process in the parent namespace can map other ids than this process's own
     if not mapper:
         os.close(writing)
         os._exit(0 if os.read(reading, 1) and _mapped(os.getppid()) else 1)
@@ -99,7 +99,7 @@ def _unshared() -> bool:
 
 
 def _mapped(pid: int) -> bool:
-    """Map the ids in a process's new namespace: all that there are, or its own where that is not allowed."""
+    """Map the ids in a process's new namespace: all existing ones, or only its own if that is not allowed."""
     ids = {"uid_map": os.geteuid(), "gid_map": os.getegid()}
     try:
         for what, own in ids.items():
@@ -108,7 +108,7 @@ def _mapped(pid: int) -> bool:
             try:
                 _write(pid, what, every)
             except OSError:
-                if what == "gid_map":  # the kernel wants this before a process without privileges may map a group
+                if what == "gid_map":  # the kernel requires this before a process without privileges maps a group
                     _write(pid, "setgroups", "deny")
                 _write(pid, what, f"{own} {own} 1\n")
     except OSError:
@@ -122,7 +122,7 @@ def _write(pid: int, what: str, text: str) -> None:
 
 
 def _prctl() -> Any:
-    """The system's call of that name; what does nothing where there is none."""
+    """Return the system call `prctl`, or a function that does nothing."""
     if sys.platform == "linux":
         with suppress(AttributeError, ImportError, OSError):
             import ctypes
@@ -132,13 +132,13 @@ def _prctl() -> Any:
 
 
 def _guard(request: dict[str, Any], writing: int, prctl: Any) -> NoReturn:
-    """The process between: start the command, wait for it, end as it did."""
+    """Run the process between launcher and command: start the command, wait for it, end with its exit code."""
     try:
         signal.set_wakeup_fd(-1)
         prctl(_PDEATHSIG, signal.SIGKILL)
         os.setsid()
-        os.write(1, f"{os.getpid()}\n".encode())  # the command, which can write there too, begins after it
-        for name in _DEFAULT[:4]:  # what the command sends to its group is not meant for this process
+        os.write(1, f"{os.getpid()}\n".encode())  # before the command starts, which can write there too
+        for name in _DEFAULT[:4]:  # signals that the command sends to its group are not meant for this process
             signal.signal(getattr(signal, name), signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         shell = os.fork()
@@ -153,7 +153,7 @@ def _guard(request: dict[str, Any], writing: int, prctl: Any) -> NoReturn:
 
 
 def _run(request: dict[str, Any], writing: int, prctl: Any) -> NoReturn:
-    """The command's process."""
+    """Run the command's process."""
     try:
         prctl(_PDEATHSIG, signal.SIGKILL)
         for name in _DEFAULT:
@@ -170,13 +170,13 @@ def _run(request: dict[str, Any], writing: int, prctl: Any) -> NoReturn:
 
 
 def _code(status: int) -> int:
-    """How a process ended, as a shell says it."""
+    """Return the exit code of a process, as a shell gives it."""
     code = os.waitstatus_to_exitcode(status)
     return 128 - code if code < 0 else code
 
 
 class _Watch:
-    """A command under way: what it writes, and what ends it."""
+    """A running command: its output, and the limits that end it."""
 
     def __init__(self, request: dict[str, Any], child: int, reading: int, waking: int, stopping: list[int]) -> None:
         self._request = request
@@ -190,7 +190,7 @@ class _Watch:
         os.set_blocking(reading, False)
 
     def run(self) -> None:
-        """Wait for the command's end or a limit; nothing runs any more when this returns."""
+        """Wait for the command's end or a limit; no process of it runs when this returns."""
         ends = time.monotonic() + self._request["seconds"]
         counted = time.monotonic() + _COUNTED
         watched = [0, self._waking, self._reading]
@@ -217,7 +217,7 @@ class _Watch:
             pass
 
     def tell(self) -> None:
-        """Write what became of the command to standard output."""
+        """Write the command's result to standard output."""
         code = None if self._why else self._code
         told = {"exit_code": code, "stopped": self._why, "size": self._bytes, "head": len(self._head)}
         with suppress(BrokenPipeError), os.fdopen(1, "wb") as out:
@@ -228,7 +228,7 @@ class _Watch:
         return max(1, int(self._request["limit"]) // 2)
 
     def _read(self) -> bool:
-        """Take what the command has written; whether there may be more."""
+        """Read the command's output; returns whether more can come."""
         try:
             more = os.read(self._reading, _CHUNK)
         except BlockingIOError:
@@ -242,7 +242,7 @@ class _Watch:
         return bool(more)
 
     def _reaped(self) -> bool:
-        """Take leave of what has ended below; whether the command is among it."""
+        """Reap the processes below that have ended; returns whether the command is among them."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -254,14 +254,14 @@ class _Watch:
                 self._code = _code(status)
 
     def _end(self) -> None:
-        """Kill all that is below, until there is nothing."""
+        """Kill all processes below until none is left."""
         until, pause = time.monotonic() + _STUBBORN, 0.0005
         while time.monotonic() < until:
-            if self._code is None:  # else its number may be somebody else's by now
+            if self._code is None:  # otherwise its number may belong to another process by now
                 _signal(self._child, signal.SIGKILL, group=True)
             frozen: set[int] = set()
             while new := [pid for pid in _below(os.getpid(), stop=True) if pid not in frozen]:
-                frozen.update(new)  # a process that is stopped starts no other
+                frozen.update(new)  # a stopped process cannot start another
             for pid in frozen:
                 _signal(pid, signal.SIGKILL)
             time.sleep(pause)
@@ -280,12 +280,12 @@ def _has_children() -> bool:
 
 
 def _signal(pid: int, number: int, *, group: bool = False) -> None:
-    with suppress(PermissionError, ProcessLookupError):  # it belongs to another user, or has ended
+    with suppress(PermissionError, ProcessLookupError):  # the process belongs to another user, or has ended
         (os.killpg if group else os.kill)(pid, number)
 
 
 def _below(top: int, *, stop: bool = False) -> Iterator[int]:
-    """Every process below `top`, a parent before its children; stopped before these are looked up, if wanted."""
+    """Yield every process below `top`, a parent before its children; with `stop`, stop each one before its children."""
     todo = _children(top)
     seen = {top}
     while todo:
@@ -300,7 +300,7 @@ def _below(top: int, *, stop: bool = False) -> Iterator[int]:
 
 
 def _children(pid: int) -> list[int]:
-    """The children of a process; empty where the system does not say."""
+    """Return the children of a process; empty if the system does not list them."""
     found: list[int] = []
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -314,7 +314,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _scanned(parent: int) -> list[int]:
-    """The children of a process, by looking at every process: some kernels list them in no other way."""
+    """Return the children of a process by reading every process, since some kernels do not list them."""
     found: list[int] = []
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():

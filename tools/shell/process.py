@@ -1,6 +1,6 @@
-"""One command in a process below a launcher: how that is started, waited for and let go.
+"""One command in a process below a launcher: starting it, waiting for it and ending it.
 
-Nothing of a call is known here. What the launcher does is in `launcher`; it does it too where this process is killed.
+This module knows nothing of calls. `launcher` ends the command even if this process is killed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ..program import Program
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _FLOOD: Final = 256 << 20
 _PROCESSES: Final = 1000
-_GRACE: Final = 10.0  # seconds for the launcher, over the command's own
-_PROBED: Final = 10.0  # seconds for the command that looks at this process
-_LATE: Final = 1.0  # seconds for one that has used these up
-_HEADER: Final = 1024  # bytes for what the launcher tells with the output
+_GRACE: Final = 10.0  # seconds for the launcher, in addition to the command's own
+_PROBED: Final = 10.0  # seconds for the command that tries to read this process
+_LATE: Final = 1.0  # seconds for a launcher that has used these up
+_HEADER: Final = 1024  # bytes of the launcher's own lines
 _CHUNK: Final = 1 << 16
-# What tells where things are, and how to write. Proxies are not among it: their addresses may hold a password.
+# Variables that say where things are, and how to write. Proxies are excluded: their addresses can hold a password.
 _KEPT: Final = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV"),
     *("LANG", "LANGUAGE", "TERM", "TZ"),
@@ -39,14 +39,14 @@ _KEPT: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
-        exit_code: What it ended with, 128 and the signal's number where a signal ended it; None where it was stopped.
-        stopped: What stopped it: `time`, `output` or `processes`.
-        head: The first bytes that it wrote.
-        tail: The last ones.
-        cut: How many were between.
+        exit_code: Its exit code, or 128 and the signal's number if a signal ended it; None if it was stopped.
+        stopped: The limit that stopped it: `time`, `output` or `processes`.
+        head: The first bytes of its output.
+        tail: The last bytes.
+        cut: How many bytes between them are missing.
     """
 
     exit_code: int | None
@@ -57,7 +57,7 @@ class Ran:
 
 
 class _Header(BaseModel):
-    """What the launcher tells of a command, as a line before its output. The command can have written there too."""
+    """The launcher's line about a command, before the output. The command can have written to the same stream."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -68,26 +68,26 @@ class _Header(BaseModel):
 
 
 def environment(host: Mapping[str, str]) -> dict[str, str]:
-    """What a command gets of the host's environment: what tells where things are and how to write, and no other.
+    """Return the variables of the host's environment that a command gets: where things are, and how to write.
 
     Args:
-        host: The host's.
+        host: The host's environment.
     """
     kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
     return {"PATH": os.defpath, **kept}
 
 
 async def run_command(command: str, folder: Path, *, seconds: float, limit: int) -> Ran:
-    """Run a command; nothing that it started goes on when this returns, raises or is cancelled.
+    """Run a command; no process that it started is left when this returns, raises or is cancelled.
 
     Args:
-        command: What `/bin/sh -c` takes.
-        folder: Where it runs.
-        seconds: How long it may take.
+        command: The argument of `/bin/sh -c`.
+        folder: The folder that it runs in.
+        seconds: How long it can take.
         limit: How many bytes of its output are kept.
 
     Raises:
-        ToolFailed: It cannot be started, or has ended or disturbed what runs it.
+        ToolFailed: It cannot be started, or it ended or disturbed the launcher.
     """
     env = environment(os.environ)
     raw = {os.fsencode(name).decode("latin-1"): os.fsencode(value).decode("latin-1") for name, value in env.items()}
@@ -98,16 +98,16 @@ async def run_command(command: str, folder: Path, *, seconds: float, limit: int)
     try:
         try:
             async with asyncio.timeout(seconds + _GRACE) as time:
-                launcher.stdin.write(line)  # nothing runs before: a start that is cut off leaves nothing behind
+                launcher.stdin.write(line)  # nothing runs before this: an interrupted start leaves nothing behind
                 group = await launcher.stdout.readline()
                 said = await _heard(launcher, max(2, limit) + _HEADER, time)
-        except (ConnectionError, TimeoutError):  # something has killed the launcher, or has stopped it
+        except (ConnectionError, TimeoutError):  # something has killed or stopped the launcher
             patience = _LATE
     finally:
         try:
-            await launcher.end(patience)  # it kills what there is once its input is closed
+            await launcher.end(patience)  # it kills the command once its input is closed
         finally:
-            if launcher.exit_code and group.strip().isdigit():  # something has killed or stopped it before it could
+            if launcher.exit_code and group.strip().isdigit():  # it was killed or stopped before it could do that
                 _kill(int(group))
     return _read(said)
 
@@ -123,21 +123,21 @@ async def hides_host() -> bool:
 
 
 async def _heard(launcher: Program, most: int, time: asyncio.Timeout) -> bytes:
-    """What the launcher writes until its end; nothing where that is more than it writes by itself."""
+    """Return what the launcher writes until its end; empty if that is more than it writes by itself."""
     said = bytearray()
     while len(said) <= most:
         if not (more := await launcher.stdout.read(_CHUNK)):
             return bytes(said)
         said += more
-    launcher.stdin.transport.abort()  # it kills the command then
+    launcher.stdin.transport.abort()  # makes it kill the command
     time.reschedule(asyncio.get_running_loop().time() + _GRACE)
-    while await launcher.stdout.read(_CHUNK):  # it could not end before what it writes is taken
+    while await launcher.stdout.read(_CHUNK):  # it cannot end before its output is read
         pass
     return b""
 
 
 async def _started(folder: Path, env: Mapping[str, str]) -> Program:
-    problem = "this system has no such shell"
+    problem = "this system has no POSIX shell"
     if os.name == "posix":
         try:
             return await Program.start(_LAUNCHER, env=env, folder=folder)
@@ -159,8 +159,8 @@ def _read(said: bytes) -> Ran:
         told = None
     if told is None or told.head > len(rest) or told.size < len(rest):
         raise ToolFailed(
-            "the command is lost: what runs it was killed or disturbed, or could not begin",
-            remedy="try again, and kill nothing but what the command has started",
+            "the command was lost: its launcher was killed or disturbed, or could not begin",
+            remedy="try again, and kill only processes that the command has started",
         )
     head, tail = rest[: told.head], rest[told.head :]
     return Ran(exit_code=told.exit_code, stopped=told.stopped, head=head, tail=tail, cut=told.size - len(rest))

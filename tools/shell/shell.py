@@ -1,4 +1,4 @@
-"""The tool `shell`: what a model gives and gets. How a command is run and ended is in `process` and `launcher`."""
+"""The tool `shell`: its parameters and its result. `process` and `launcher` run the command and end it."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class ShellResult(BaseModel):
 
 
 def shell_function(roots: Roots, *, timeout: float = 60, limit: int = 30_000) -> Function:
-    """Make the tool `shell`. It runs as the user whom this process runs as, and is no sandbox.
+    """Make the tool `shell`. It runs as the user of this process, and is not a sandbox.
 
     Args:
         roots: The folders that a command can start in. Nothing keeps it there.
-        timeout: Seconds that a command may take, and what runs beyond its own end is killed.
-        limit: Bytes of its output that are kept; beginning and end are.
+        timeout: Seconds that a command can take. Processes that outlive the command are killed too.
+        limit: Bytes of its output that are kept, half from the beginning and half from the end.
     """
     most = timeout
 
@@ -73,25 +73,25 @@ def shell_function(roots: Roots, *, timeout: float = 60, limit: int = 30_000) ->
 
 def _check(command: str) -> None:
     if "\0" in command:
-        raise ToolFailed("the command has a null character", remedy="leave it out")
+        raise ToolFailed("the command must not contain a null character", remedy="remove it")
     try:
         size = len(command.encode())
     except UnicodeEncodeError:
         size = -1
     if size < 0:
-        raise ToolFailed("the command has a character that UTF-8 cannot hold", remedy="leave it out")
+        raise ToolFailed("the command must not contain a character that UTF-8 cannot encode", remedy="remove it")
     if size > _LONGEST:
         raise ToolFailed(f"the command is longer than {_LONGEST:,} bytes", remedy=_TOO_LONG)
 
 
 def _shown(ran: Ran) -> str:
-    """The output as text. Bytes that are none are replaced; a character that the cut goes through is left out."""
+    """Return the output as text. Invalid bytes are replaced; a character that is cut through is dropped."""
     if not ran.cut:
         return (ran.head + ran.tail).decode("utf-8", "replace")
     head = codecs.getincrementaldecoder("utf-8")("replace").decode(ran.head)
     begins = next((at for at, byte in enumerate(ran.tail[:4]) if byte & 0xC0 != 0x80), 0)
     tail = ran.tail[begins:].decode("utf-8", "replace")
-    return f"{head}\n[... {ran.cut:,} bytes are left out here ...]\n{tail}"
+    return f"{head}\n[... {ran.cut:,} bytes are omitted here ...]\n{tail}"
 
 
 __all__ = ["ShellResult", "shell_function"]

@@ -1,4 +1,4 @@
-"""The web for models: pages read without a way into this machine and its network, and searches of what a host gives."""
+"""The web for models: pages, without access to this machine and its network, and searches in sources of the host."""
 
 from .index import LocalIndex
 from .page import WebPage, web_fetch_function

@@ -1,4 +1,4 @@
-"""Which addresses lead into this machine or its network. Who connects to one is `network`."""
+"""Which addresses lead to this machine or its network. `network` connects to addresses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Reach = Literal["public", "private", "never"]
 
 _NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 _NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
-# What Python's tables lack, in one version or another.
+# Networks that are missing in Python's tables, in some versions.
 _PRIVATE: Final = tuple(
     map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "3fff::/20"))
 )
-# "This host", and where clouds serve a machine its own keys.
+# "This host", and the addresses where clouds serve a machine its own keys.
 _NEVER: Final = tuple(
     map(
         ipaddress.ip_network,
@@ -32,14 +32,14 @@ _INSIDE: Final = tuple(
 
 
 def reach(address: Address) -> Reach:
-    """Where an address leads: `never` is where nobody has a page, such as a cloud's keys or all machines at once."""
+    """Classify an address: `never` is where no page can be, such as a cloud's keys or a multicast address."""
     if _in(address, _NEVER):
         return "never"
     if isinstance(address, ipaddress.IPv6Address):
         inner = _inner(address)
         if inner is not None:
             within = reach(inner)
-            # What is written in such a form by somebody who could write it plainly hides something.
+            # A public address that is written in such a form hides something, since it could be written plainly.
             return within if within != "public" or address in _TRANSLATED or address.ipv4_mapped else "private"
         if address.is_loopback or address in ipaddress.IPv6Network("fc00::/7"):
             return "private"
@@ -57,13 +57,13 @@ def _in(address: Address, networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The older address that stands in a newer one, in any of the forms that some system follows."""
+    """Return the IPv4 address inside an IPv6 address, in any of the forms that some system follows."""
     if address.sixtofour is not None:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
     number = int(address)
-    if number < 2:  # all of nothing, and the loopback
+    if number < 2:  # the unspecified address, and the loopback
         return None
     if (number >> 32) & 0xFFFFFFFF in (0x00005EFE, 0x02005EFE) or _in(address, _INSIDE):
         return ipaddress.IPv4Address(number & 0xFFFFFFFF)
@@ -71,15 +71,15 @@ def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
 
 
 def check_host(host: str, *, allow_private: bool) -> None:
-    """Refuse a host that is no plain name and no plain address; a name is not looked up.
+    """Refuse a host that is neither a plain name nor a plain address; a name is not looked up.
 
     Args:
-        host: As it stands in the URL, without brackets.
-        allow_private: Whether it may be this machine or its network.
+        host: The host of the URL, without brackets.
+        allow_private: Whether it can be this machine or its network.
 
     Raises:
-        AddressRefused: It leads inward, or is a number in some other form.
-        ToolFailed: It is no host.
+        AddressRefused: It leads to this machine or its network, or is a number in another form.
+        ToolFailed: It is not a valid host.
     """
     plain = host.lower().removesuffix(".")
     try:
@@ -90,7 +90,7 @@ def check_host(host: str, *, allow_private: bool) -> None:
         check_address(host, address, allow_private=allow_private)
         return
     if not _NAME.fullmatch(plain):
-        raise ToolFailed(f"{host[:200]!r} is no host", remedy="use a host's name")
+        raise ToolFailed(f"{host[:200]!r} is not a valid host", remedy="use a host's name")
     if _NUMBER.fullmatch(plain.rpartition(".")[2]):
         raise AddressRefused(f"the host {host!r} is a number in an odd form", remedy="use the host's name")
     if not allow_private and (plain == "localhost" or plain.endswith(".localhost")):
@@ -98,15 +98,15 @@ def check_host(host: str, *, allow_private: bool) -> None:
 
 
 def check_address(host: str, address: Address, *, allow_private: bool) -> None:
-    """Refuse an address that leads inward.
+    """Refuse an address of this machine or its network.
 
     Args:
-        host: Whose it is, for the error.
+        host: The host that has it, for the error.
         address: The address.
-        allow_private: Whether it may be of this machine or its network.
+        allow_private: Whether it can be of this machine or its network.
 
     Raises:
-        AddressRefused: It does.
+        AddressRefused: The address is refused.
     """
     where = reach(address)
     if where == "never" or (where == "private" and not allow_private):
@@ -119,9 +119,7 @@ def refuse(host: str) -> None:
     Raises:
         AddressRefused: Always.
     """
-    raise AddressRefused(
-        f"the host {host!r} is in this machine or its network", remedy="use a page that everybody can reach"
-    )
+    raise AddressRefused(f"the host {host!r} is in this machine or its network", remedy="use a public page")
 
 
 __all__ = ["Address", "Reach", "check_address", "check_host", "reach"]

@@ -1,6 +1,6 @@
-"""One page over HTTP: redirects, the size of what comes, how it is packed. No cookies, no proxies, no credentials.
+"""One page over HTTP: redirects, size limits, compression. No cookies, no proxies, no credentials.
 
-Where a connection may lead is `_network`'s matter, what a page says `page`'s.
+`network` decides which connections are allowed, `page` turns a page into text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...core.errors import ToolFailed
 from .network import CheckedNetwork, trusted
 
 LARGEST: Final = 5 << 20
-"""Bytes of a page that are read, packed and unpacked."""
+"""Bytes of a page that are read, both compressed and decompressed."""
 
 _REDIRECTS: Final = 5
 _MOVED: Final = (301, 302, 303, 307, 308)
@@ -35,13 +35,13 @@ _HEADERS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fetched:
-    """What a server gave.
+    """A page as the server sent it.
 
     Attributes:
-        url: Where it was in the end.
-        kind: Its media type, such as `text/html`; empty where the server says none.
-        charset: Its encoding, where the server says it.
-        body: Its bytes, unpacked.
+        url: Its address after redirects.
+        kind: Its media type, such as `text/html`; empty if the server sends none.
+        charset: Its encoding, if the server sends it.
+        body: Its bytes, decompressed.
         cut: Whether there is more of it.
     """
 
@@ -56,8 +56,8 @@ class Fetcher:
     """Fetches pages.
 
     Args:
-        network: Makes its connections.
-        tls: Makes what certificates are checked with.
+        network: Makes the connections.
+        tls: Makes the TLS context that checks certificates.
         most: Bytes of a page that are read.
     """
 
@@ -70,11 +70,11 @@ class Fetcher:
         self._context: ssl.SSLContext | None = None
 
     async def get(self, url: str) -> Fetched:
-        """Fetch what is at an address, over redirects.
+        """Fetch the page at an address, following redirects.
 
         Raises:
-            AddressRefused: It, or what it redirects to, leads inward.
-            ToolFailed: It is no address of a page, there is none, or it cannot be read.
+            AddressRefused: It, or a redirect, leads to this machine or its network.
+            ToolFailed: It is not the address of a page, no page is there, or the page cannot be read.
         """
         at = _parsed(url)
         if self._context is None:
@@ -96,7 +96,7 @@ class Fetcher:
         raise ToolFailed(f"the host {at.host!r} redirects more than {_REDIRECTS} times", remedy=_OTHER)
 
     async def _once(self, pool: httpcore2.AsyncConnectionPool, at: httpx2.URL) -> Fetched | httpx2.URL:
-        """One request: a page, or where it has moved to."""
+        """Make one request; returns a page, or the address of a redirect."""
         target = httpcore2.URL(scheme=at.raw_scheme, host=at.raw_host, port=at.port, target=at.raw_path)
         async with pool.stream("GET", target, headers=[(b"Host", at.netloc), *_HEADERS]) as response:
             headers = {name.lower(): value.decode("utf-8", "replace").strip() for name, value in response.headers}
@@ -121,18 +121,18 @@ class Fetcher:
 
 
 def _parsed(given: str, base: httpx2.URL | None = None) -> httpx2.URL:
-    """An address that can be fetched. What it has beside the host may be a secret, so that no error quotes it."""
+    """Parse an address to fetch. Its other parts than the host can hold a secret, so no error quotes them."""
     try:
         url = httpx2.URL(given) if base is None else base.join(given)
     except (httpx2.InvalidURL, ValueError):
         url = None
-    where = "the address" if base is None else f"what {base.host!r} redirects to"
+    where = "the address" if base is None else f"the redirect of {base.host!r}"
     if url is None or not url.raw_host or not (url.port is None or 0 < url.port < 65536):
-        raise ToolFailed(f"{where} is no address of a page", remedy="write it as https://host/path")
+        raise ToolFailed(f"{where} must be the address of a page", remedy="write it as https://host/path")
     if url.scheme not in ("http", "https"):
-        raise ToolFailed(f"{where} is of the kind {url.scheme[:20]!r}", remedy="use https or http")
+        raise ToolFailed(f"{where} must use https or http, got {url.scheme[:20]!r}", remedy="use https or http")
     if url.userinfo or b"@" in url.netloc:
-        raise ToolFailed(f"{where} holds a user's name or password", remedy="leave it out")
+        raise ToolFailed(f"{where} must not contain a user's name or password", remedy="remove it")
     return url.copy_with(fragment=None)
 
 
@@ -140,7 +140,7 @@ def _problem(error: Exception) -> str:
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLCertVerificationError):
-            return "has no certificate for its name that is trusted here"
+            return "has no certificate for its name that is trusted on this machine"
         if isinstance(cause, ssl.SSLError):
             return "does not speak TLS as it should"
         cause = cause.__cause__ or cause.__context__
@@ -150,10 +150,10 @@ def _problem(error: Exception) -> str:
 
 
 class _Unpacked:
-    """A body as it comes in, unpacked no further than it may be long.
+    """A body as it is received, decompressed only up to its limit.
 
     Raises:
-        ToolFailed: It is packed in another way than was asked for.
+        ToolFailed: It is compressed in an unknown way.
     """
 
     def __init__(self, host: str, packing: str, most: int) -> None:
@@ -164,19 +164,19 @@ class _Unpacked:
         self._packing = packing.lower()
         self.cut = False
         if self._packing not in ("", "identity", "gzip", "x-gzip", "deflate"):
-            raise ToolFailed(f"the host {host!r} packs its page as {packing[:40]!r}", remedy=_OTHER)
+            raise ToolFailed(f"the host {host!r} compresses its page as {packing[:40]!r}", remedy=_OTHER)
         self._packed = self._packing not in ("", "identity")
         self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
 
     @property
     def body(self) -> bytes:
-        """What came so far."""
+        """The bytes so far."""
         return bytes(self._got)
 
     def take(self, chunk: bytes) -> bool:
-        """Take some bytes; whether more are wanted."""
+        """Take some bytes; returns whether more are wanted."""
         raw = self._taken == 0 and self._packing == "deflate" and chunk[:1] and chunk[0] & 0x0F != 8
-        if raw:  # some servers leave the header out
+        if raw:  # some servers omit the header
             self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
         self._taken += len(chunk)
         if self._packed:
@@ -200,10 +200,10 @@ class _Unpacked:
             if self._stream.eof:
                 chunk = self._stream.unused_data
                 if self._packing == "deflate" or not chunk.startswith(b"\x1f\x8b"):
-                    break  # what follows is none of it
+                    break  # the bytes that follow do not belong to the page
                 self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
         if problem:
-            raise ToolFailed(f"the page of the host {self._host!r} cannot be unpacked", remedy=_OTHER)
+            raise ToolFailed(f"the page of the host {self._host!r} cannot be decompressed", remedy=_OTHER)
 
 
 __all__ = ["LARGEST", "Fetched", "Fetcher"]

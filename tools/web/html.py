@@ -1,6 +1,6 @@
-"""HTML as Markdown, by a process that is killed where it takes too long: every parser has a page that it is slow at.
+"""HTML as Markdown, by a process that is killed if it takes too long, because every parser is slow on some page.
 
-What happens in the process is in `_html_program`. It has no environment, and ends with this one.
+`html_program` is the program. It has no environment, and ends with this process.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ class Text:
     """A page as text.
 
     Attributes:
-        title: What it calls itself; empty where it does not.
+        title: Its title; empty if it has none.
         text: Its text, as Markdown.
-        cut: Whether there is more.
+        cut: Whether there is more of it.
     """
 
     title: str
@@ -39,10 +39,10 @@ class Text:
 
 
 def check_installed() -> None:
-    """Make sure that HTML can be read.
+    """Check that HTML can be read.
 
     Raises:
-        MissingExtra: What reads it is not installed.
+        MissingExtra: The package that reads it is not installed.
     """
     if find_spec(_PACKAGE) is None:
         raise MissingExtra(
@@ -55,7 +55,7 @@ class Reader:
     """Turns pages into text, one after another: `async with Reader() as reader: ...`.
 
     Args:
-        seconds: How long one page may take.
+        seconds: How long one page can take.
     """
 
     def __init__(self, *, seconds: float = _SECONDS) -> None:
@@ -74,23 +74,23 @@ class Reader:
         """Turn a page into text.
 
         Args:
-            page: Its bytes.
-            charset: Its encoding, where that is known.
-            url: Where it is, for its links; may be empty.
+            page: The bytes of the page.
+            charset: Its encoding, if that is known.
+            url: Its address, for its links; can be empty.
             limit: How many characters are kept.
-            cut: Whether the page ends anywhere.
+            cut: Whether the page is incomplete.
 
         Raises:
-            ToolFailed: It cannot be read, or not in time.
+            ToolFailed: It cannot be read, or takes longer than `seconds`.
         """
-        problem = "is more than can be read"
+        problem = "is too large or too complex to read"
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._asked(page, charset=charset, url=url, limit=limit, cut=cut)
         except TimeoutError:
             problem = f"takes longer than {self._seconds:g} seconds to read"
         except (asyncio.IncompleteReadError, ConnectionError, ValueError):
-            pass  # the process is gone
+            pass  # the process has ended
         except asyncio.CancelledError:
             await self._end()
             raise

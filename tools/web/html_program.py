@@ -1,8 +1,8 @@
-"""A program of its own that turns HTML into Markdown: what strangers wrote is parsed here and nowhere else.
+"""A program that turns HTML into Markdown: pages of strangers are parsed only in its process.
 
-`html` starts it by its path, so it imports nothing of the package, and ends it where it takes too long. For each page
-it reads a line of JSON and the page's bytes, and writes a line of JSON and the text's bytes. `decoded` is used by the
-other modules too.
+`html` starts it by its path, so it imports nothing of the package, and ends it if it takes too long. For each page it
+reads a line of JSON and the page's bytes, and writes a line of JSON and the text's bytes. The other modules use
+`decoded` too.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import sys
 from typing import Any, Final
 
 _MEMORY: Final = 1 << 30  # bytes
-_SECONDS: Final = 120  # of computing, for all pages
+_SECONDS: Final = 120  # of CPU time, for all pages
 _MARKS: Final = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _META: Final = re.compile(
     rb"""<(?:meta|\?xml)\b[^>]{0,300}?(?:charset|encoding)\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE
 )
-# Codecs for text alone: others are slow on purpose, or stand for something else.
+# Codecs for text only: some others are slow on purpose, or are not encodings of text.
 _TEXT: Final = re.compile(
     r"ascii|utf-(8|16|32)(-[lb]e)?|iso8859-\d+|cp\d+|koi8-[rtu]|mac-[a-z]+|gb(k|2312|18030)|big5(hkscs)?|"
     r"euc_\w+|shift_jis\w*|iso2022_\w+|hz|johab|tis-620"
@@ -28,12 +28,12 @@ _TEXT: Final = re.compile(
 
 
 def decoded(body: bytes, charset: str | None, *, cut: bool = False) -> str:
-    """Text of bytes: by their mark, by what the server says, by what they say themselves, else as it seems.
+    """Decode bytes: by their byte order mark, by the server's charset, by their own declaration, else by a guess.
 
     Args:
         body: The bytes.
-        charset: What the server says.
-        cut: Whether they end anywhere.
+        charset: The charset that the server sends.
+        cut: Whether the bytes are incomplete.
     """
     for mark, name in _MARKS:
         if body.startswith(mark):
@@ -49,11 +49,11 @@ def decoded(body: bytes, charset: str | None, *, cut: bool = False) -> str:
 
 
 def _codec(name: str | None, *, written: bool = False) -> str | None:
-    """The codec of that name, if there is one for text.
+    """Return the codec with that name, if there is one for text.
 
     Args:
-        name: Its name.
-        written: Whether the text itself says so; it could not, in an encoding that is not like ASCII.
+        name: The codec's name.
+        written: Whether the text itself declares it; then it must be like ASCII.
     """
     try:
         known = codecs.lookup(name or "").name
@@ -67,10 +67,10 @@ def _codec(name: str | None, *, written: bool = False) -> str | None:
 
 
 def title_of(page: str) -> str:
-    """What a page calls itself; empty where it does not."""
+    """Return the title of a page; empty if it has none."""
     begin = page[: 1 << 16]
     at = begin.lower()
-    if len(at) != len(begin):  # the small form of some letters is longer
+    if len(at) != len(begin):  # the lower case of some letters is longer
         return ""
     opened = at.find(">", at.find("<title"))
     closed = at.find("</title", opened)
@@ -87,12 +87,12 @@ def _bound() -> None:
     for what, most in ((resource.RLIMIT_AS, _MEMORY), (resource.RLIMIT_CPU, _SECONDS), (resource.RLIMIT_CORE, 0)):
         try:
             resource.setrlimit(what, (most, most))
-        except (OSError, ValueError):  # the host has less, or the system has no such limit
+        except (OSError, ValueError):  # the host's limit is lower, or the system has no such limit
             continue
 
 
 def main() -> None:
-    """Turn pages into text until there are no more."""
+    """Turn pages into text until the input ends."""
     sys.path.append(sys.argv[1])
     from html_to_markdown import ConversionOptions, convert
 

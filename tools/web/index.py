@@ -1,6 +1,6 @@
-"""The search that ships: over folders and pages that a user names, on this machine.
+"""The built-in search over folders and pages that a user names, on this machine.
 
-What it keeps is in `index_rows`, what it finds in folders in `index_files`.
+`index_rows` stores the texts, `index_files` finds the files in folders.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from .page import page_of
 from .search import SearchHit
 
 _PAGE_AGE: Final = 86_400.0  # seconds after which a page is fetched again
-_TRY_AGAIN: Final = 300.0  # seconds, where it could not be fetched
+_TRY_AGAIN: Final = 300.0  # seconds after which a page that could not be fetched is tried again
 _PAGE_TIME: Final = 20.0  # seconds for a page
 _LONGEST: Final = 1 << 21  # characters of a text
-_BATCH: Final = 32  # texts that are kept at once
+_BATCH: Final = 32  # texts that are stored at once
 
 
 class LocalIndex:
     """A full-text search over files and pages. It is a `WebSearch`.
 
-    Folders are looked through at each search, and only what has changed is read; pages are fetched once a day. What a
-    search that runs out of time has read stays.
+    Each search looks through the folders and reads only changed files; pages are fetched once a day. If a search runs
+    out of time, the index keeps what it has read.
 
     Args:
         sources: Folders, files, and pages by their URLs.
-        path: A file to keep the index in, which processes may share; None is in memory.
-        suffixes: How the names of files in folders end.
+        path: A file for the index, which processes can share; None keeps it in memory.
+        suffixes: The suffixes of file names in folders.
         files: How many files are read at most, in the order of the sources and of their names.
         size: How many bytes of files are read at most.
-        allow_private: Whether pages may be of this machine and its network.
+        allow_private: Whether pages can be of this machine and its network.
 
     Raises:
-        InvalidArgument: There is no source, or one is neither a path nor a URL.
-        MissingExtra: What reads HTML is not installed.
+        InvalidArgument: The list of sources is empty, or one is neither a path nor a URL.
+        MissingExtra: The package that reads HTML is not installed.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class LocalIndex:
     ) -> None:
         if isinstance(sources, str) or not sources or not all(isinstance(each, str | Path) for each in sources):
             raise InvalidArgument(
-                "LocalIndex has no list of sources", remedy="name folders or pages, as LocalIndex(['docs'])"
+                "`sources` must be a list of folders or pages", remedy="name them, as in LocalIndex(['docs'])"
             )
         check_installed()
         self._pages = tuple(dict.fromkeys(each for each in sources if isinstance(each, str) and _is_page(each)))
@@ -80,14 +80,14 @@ class LocalIndex:
         self._updating: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
     async def search(self, query: str, *, limit: int = 8) -> Sequence[SearchHit]:
-        """Search, after what has changed was read.
+        """Search, after reading what has changed.
 
         Args:
-            query: Words; a text with more of them, and with rarer ones, comes first.
-            limit: How many hits are wanted at most.
+            query: Words; texts with more of them, and with rarer ones, come first.
+            limit: The maximum number of hits.
 
         Raises:
-            SearchUnavailable: The index cannot be used, or there is nothing in it.
+            SearchUnavailable: The index cannot be used, or is empty.
         """
         async with self._updating.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
             await self._update()
@@ -108,7 +108,7 @@ class LocalIndex:
             await asyncio.to_thread(self._rows.put, pages)
         if not found and not pages and not any((page, page) in known for page in self._pages):
             raise SearchUnavailable(
-                f"there is nothing to search in the {len(self._folders) + len(self._pages)} sources of the index",
+                f"the {len(self._folders) + len(self._pages)} sources of the index have nothing to search",
                 remedy="name folders with text files, or pages that can be fetched",
             )
 
@@ -122,7 +122,7 @@ class LocalIndex:
                 await asyncio.to_thread(self._rows.put, [each for each in documents if each is not None])
 
     async def _page(self, url: str, known: str | None) -> Document | None:
-        """A page that is new or was fetched long ago; None where it is not, or cannot be had now."""
+        """Fetch a page that is new or was fetched long ago; returns None if it is neither, or cannot be fetched now."""
         if known is not None and 0 <= time.time() - float(known) < _PAGE_AGE:
             return None
         if time.monotonic() - self._tried.get(url, float("-inf")) < _TRY_AGAIN:
@@ -132,7 +132,7 @@ class LocalIndex:
             async with asyncio.timeout(_PAGE_TIME):
                 page = await page_of(await self._fetcher.get(url), seconds=_PAGE_TIME, limit=_LONGEST)
         except (AddressRefused, TimeoutError, ToolFailed):
-            return None  # what is known of it stays
+            return None  # the index keeps the last version
         return Document(place=url, source=url, stamp=str(time.time()), title=page.title or url, text=page.text)
 
 
@@ -146,7 +146,7 @@ async def _document(found: Found, reader: Reader) -> Document | None:
             read = await reader.read(body, charset=None, url="", limit=_LONGEST)
             title, text = read.title, read.text
         except ToolFailed:
-            pass  # it is found by its name
+            pass  # the search finds it by its name
     else:
         text = decoded(body, "utf-8")
         title = _heading(text)
@@ -155,7 +155,7 @@ async def _document(found: Found, reader: Reader) -> Document | None:
 
 
 def _heading(text: str) -> str:
-    """The first heading of a text in Markdown or its like, where it begins with one."""
+    """Return the heading of a text in Markdown or similar, if it begins with one."""
     first = text.lstrip()[:300].partition("\n")[0].strip()
     return first.lstrip("#= ").strip() if first.startswith(("# ", "= ")) else ""
 

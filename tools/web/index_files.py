@@ -1,4 +1,4 @@
-"""Which files of a folder a search may find, and whether one has changed. What is kept of them is in `index_rows`."""
+"""Finds the files of a folder to search, and whether one has changed. `index_rows` stores their texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LARGEST: Final = 2 << 20
 """Bytes of a file that are read."""
 
 SUFFIXES: Final = (".adoc", ".htm", ".html", ".md", ".org", ".rst", ".tex", ".txt")
-"""How the names of files end that are found in folders."""
+"""The suffixes of the file names that are found in folders."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +29,9 @@ class Found:
     Attributes:
         place: Its path.
         source: The folder that it was found in.
-        stamp: Another text, where it has changed.
+        stamp: Changes when the file changes.
         size: Its bytes, as far as they are read.
-        roots: The folder that reading it does not leave.
+        roots: The folder that reading it never leaves.
         name: Its path in that folder.
     """
 
@@ -44,13 +44,13 @@ class Found:
 
 
 def find_files(sources: Sequence[str], *, suffixes: tuple[str, ...], files: int, size: int) -> list[Found]:
-    """The files in folders, in an order that does not change. Hidden ones are passed over, and so is every link.
+    """Find the files in folders, in a stable order. Hidden files and links are skipped.
 
-    A link within a folder leads to what is found without it; one that leads out is none of it.
+    A link within a folder leads to a file that is found anyway; one that leads out does not belong to the folder.
 
     Args:
         sources: Folders, or single files.
-        suffixes: How names in folders must end.
+        suffixes: The suffixes of file names in folders.
         files: How many files at most.
         size: How many bytes at most.
     """
@@ -67,10 +67,10 @@ def find_files(sources: Sequence[str], *, suffixes: tuple[str, ...], files: int,
 
 
 def read_file(found: Found) -> bytes | None:
-    """A file's beginning; None where there is none any more, or a link stands in its place or on the way to it."""
+    """Read a file's beginning; returns None if it no longer exists, or is now a link or behind one."""
     try:
         with found.roots.place(found.name) as place:
-            if place.path != found.roots.folders[0] / found.name:  # over a link
+            if place.path != found.roots.folders[0] / found.name:  # the path passes a link
                 return None
             handle = place.handle.open(place.name, os.O_RDONLY)
     except (OSError, PathRefused, ToolFailed):
@@ -83,20 +83,20 @@ def read_file(found: Found) -> bytes | None:
 
 
 def _all(sources: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[tuple[str, str, Roots, str]]:
-    """Each source, the folder that it is or is in by name and as `Roots`, and a path in it, which may be empty."""
+    """Yield each source, its folder by name and as `Roots`, and a path in it, which can be empty."""
     for source in sources:
         real = os.path.realpath(source)
         file = os.path.isfile(real)
         try:
             roots = Roots([Path(real).parent if file else Path(real)])
-        except InvalidArgument:  # it is gone, or neither a file nor a folder
+        except InvalidArgument:  # it no longer exists, or is neither a file nor a folder
             continue
         for path in (real,) if file else _paths(source, suffixes):
             yield source, os.path.dirname(real) if file else source, roots, path
 
 
 def _paths(source: str, suffixes: tuple[str, ...]) -> Iterator[str]:
-    """The paths in a folder, empty for what is passed over: it counts too."""
+    """Yield the paths in a folder, and an empty string for each skipped one, since that counts too."""
     for folder, folders, names in os.walk(source):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield ""
@@ -109,7 +109,7 @@ def _found(path: str, source: str, name: str, roots: Roots) -> Found | None:
     try:
         path.encode()
         about = os.lstat(path)
-    except (OSError, UnicodeEncodeError):  # gone, or a name that no text can hold
+    except (OSError, UnicodeEncodeError):  # it no longer exists, or its name is not valid text
         return None
     if not stat.S_ISREG(about.st_mode):
         return None

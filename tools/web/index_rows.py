@@ -1,6 +1,6 @@
-"""The rows of a search index: SQLite's full-text search, and what each text was made of. All of it blocks.
+"""The rows of a search index: SQLite's full-text search, and the source of each text. All functions block.
 
-What stands in the index is `index`'s matter.
+`index` decides what the index contains.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 from ...core.errors import SearchUnavailable
 from .search import SearchHit
 
-_ID: Final = 0x57414958  # says that a file is such an index
+_ID: Final = 0x57414958  # marks a file as such an index
 _VERSION: Final = 1
 _BUSY: Final = 10.0  # seconds
 _WORD: Final = re.compile(r"\w+")
@@ -40,13 +40,13 @@ ORDER BY bm25(texts, 4.0, 1.0), documents.place LIMIT ?
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """A text to keep.
+    """A text to store.
 
     Attributes:
-        place: Where it is.
-        source: What it was found in.
-        stamp: What it was like.
-        title: What it is called.
+        place: Its path or URL.
+        source: The source that it was found in.
+        stamp: The state of its source.
+        title: Its title.
         text: Its text.
     """
 
@@ -58,10 +58,10 @@ class Document:
 
 
 class Rows:
-    """An index, in a file or in memory. Threads may share it, and processes a file.
+    """An index, in a file or in memory. Threads can share it, and processes can share a file.
 
     Args:
-        path: The file; None is in memory.
+        path: The file; None keeps it in memory.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -71,13 +71,13 @@ class Rows:
         self._ready = False
 
     def stamps(self, sources: str) -> dict[tuple[str, str], str]:
-        """What stands in the index: the stamps by source and place.
+        """Return the stamps of the texts in the index, by source and place.
 
         Args:
             sources: The sources, as a JSON list.
 
         Raises:
-            SearchUnavailable: The index cannot be opened or read; so of the others.
+            SearchUnavailable: The index cannot be opened or read; the other methods raise it too.
         """
         with self._open("BEGIN") as rows:
             given = rows.execute(
@@ -87,7 +87,7 @@ class Rows:
             return {(source, place): stamp for source, place, stamp in given}
 
     def put(self, documents: Iterable[Document]) -> None:
-        """Keep texts, in the place of those that were at their places."""
+        """Store texts, replacing those with the same source and place."""
         with self._open() as rows:
             for each in documents:
                 _remove(rows, each.source, each.place)
@@ -101,17 +101,17 @@ class Rows:
                 )
 
     def remove(self, places: Iterable[tuple[str, str]]) -> None:
-        """Forget texts, by source and place."""
+        """Remove texts, by source and place."""
         with self._open() as rows:
             for source, place in places:
                 _remove(rows, source, place)
 
     def search(self, query: str, sources: str, limit: int) -> Sequence[SearchHit]:
-        """The texts with most of the words, and with the rarest, first."""
+        """Return the best hits; texts with most of the words, and with the rarest, come first."""
         words = _WORD.findall(query.encode("utf-8", "ignore").decode())[:_WORDS]
         if not words:
             return []
-        # In quotes a word is a word, whatever the search's own language makes of it.
+        # Quotes make a word literal, whatever it means in the query language.
         wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
         with self._open("BEGIN") as rows:
             found = rows.execute(_SEARCH, (wanted, sources, limit)).fetchall()
@@ -119,7 +119,7 @@ class Rows:
 
     @contextmanager
     def _open(self, begin: str = "BEGIN IMMEDIATE") -> Generator[sqlite3.Connection]:
-        """A connection in a transaction."""
+        """Open a connection in a transaction."""
         problem = ""
         try:
             with self._lock, self._connected() as rows:
@@ -138,7 +138,7 @@ class Rows:
             problem = error.strerror or type(error).__name__
         raise SearchUnavailable(
             f"the search index {str(self._path or 'in memory')!r} cannot be used: {problem}",
-            remedy="give LocalIndex another path, or remove the file: it is made anew",
+            remedy="pass another path to LocalIndex, or remove the file: it is created again",
         )
 
     @contextmanager
@@ -168,7 +168,7 @@ class Rows:
             (version,) = rows.execute("PRAGMA user_version").fetchone()
             (tables,) = rows.execute("SELECT count(*) FROM sqlite_schema").fetchone()
             if known != _ID and tables:
-                raise sqlite3.DatabaseError("somebody else's")
+                raise sqlite3.DatabaseError("not an index")
             if (known, version) != (_ID, _VERSION):
                 for statement in _TABLES.split(";"):
                     rows.execute(statement)

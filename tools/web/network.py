@@ -1,7 +1,7 @@
-"""Connections to the very address that was checked: a name is looked up once, here, for each connection.
+"""Connections to exactly the address that was checked: a name is looked up once, here, for each connection.
 
-The HTTP library asks for a connection to a host; it gets one to an address, and still checks the certificate against
-the host. Which addresses are refused is in `_addresses`.
+The HTTP library requests a connection to a host. It gets one to an address, and still checks the certificate against
+the host. `addresses` decides which addresses are refused.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from ...core.errors import ToolFailed
 from .addresses import Address, check_address, check_host
 
 Resolver = Callable[[str, int], Awaitable[Sequence[Address]]]
-"""Gives the addresses of a name."""
+"""Returns the addresses of a name."""
 
-_TRY: Final = 5.0  # seconds for an address, where there is another
-_MOST: Final = 8  # addresses that are tried
+_TRY: Final = 5.0  # seconds for an address, if there is another
+_MOST: Final = 8  # addresses to try
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
-    """The addresses of a name, as this system knows them.
+    """Return the addresses of a name, as this system knows them.
 
     Raises:
-        OSError, UnicodeError: It has none.
+        OSError, UnicodeError: The name has none.
     """
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [ipaddress.ip_address(str(each[4][0])) for each in found]
 
 
 class CheckedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to hosts outside.
+    """Connects to public hosts.
 
     Args:
-        allow_private: Whether also to this machine and its network.
-        resolver: Looks names up.
+        allow_private: Whether to connect also to this machine and its network.
+        resolver: Looks up names.
         dial: Makes the connections to addresses.
     """
 
@@ -66,8 +66,8 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         """Connect to the first of the host's addresses that answers.
 
         Raises:
-            AddressRefused: One of them leads inward: a host that has both kinds has nothing good in mind.
-            ToolFailed: It has none, or none answers.
+            AddressRefused: One of them leads to this machine or its network: a host with both kinds is not trustworthy.
+            ToolFailed: It has no address, or none answers.
         """
         addresses = await self._addresses(host, port)
         for left in range(len(addresses) - 1, -1, -1):
@@ -89,23 +89,23 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
         except (OSError, UnicodeError):
             found = []
         if not found:
-            raise ToolFailed(f"the host {host!r} has no address", remedy="see whether the name is right")
+            raise ToolFailed(f"the host {host!r} has no address", remedy="check the name")
         for address in found:
             check_address(host, address, allow_private=self._allow_private)
         return found[:_MOST]
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, for the library."""
+        """Sleep; the library calls this."""
         await asyncio.sleep(seconds)
 
 
 def dialling() -> httpcore2.AsyncNetworkBackend:
-    """What makes connections to addresses."""
-    return cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())  # to pyright it is what stands in for it
+    """Return the backend that connects to addresses."""
+    return cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())  # pyright sees a substitute type
 
 
 def trusted() -> ssl.SSLContext:
-    """What certificates are checked with: what this system trusts."""
+    """Return a TLS context with the certificates that this system trusts."""
     import httpx2
 
     return httpx2.create_ssl_context()

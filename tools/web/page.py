@@ -1,4 +1,4 @@
-"""The tool `web_fetch`: what a model gives, and a page as it gets it. How it is fetched is in `fetch`."""
+"""The tool `web_fetch`: its parameters, and a page as the model gets it. `fetch` fetches the page."""
 
 from __future__ import annotations
 
@@ -42,22 +42,22 @@ class WebPage(BaseModel):
 
 
 def web_fetch_function(*, allow_private: bool = False, timeout: float = 30, limit: int = 50_000) -> Function:
-    """Make the tool `web_fetch`. It keeps no cookies, uses no proxy and knows no password.
+    """Make the tool `web_fetch`. It keeps no cookies, uses no proxy and sends no password.
 
     Args:
-        allow_private: Whether it may reach into this machine and its network.
-        timeout: Seconds for a page, redirects and all.
+        allow_private: Whether it can reach this machine and its network.
+        timeout: Seconds for a page, including redirects.
         limit: Characters of a page's text.
 
     Raises:
-        MissingExtra: What reads HTML is not installed.
+        MissingExtra: The package that reads HTML is not installed.
     """
     check_installed()
     return fetch_function(Fetcher(CheckedNetwork(allow_private=allow_private)), timeout=timeout, limit=limit)
 
 
 def fetch_function(fetcher: Fetcher, *, timeout: float, limit: int) -> Function:
-    """The tool over a `Fetcher`; see `web_fetch_function`."""
+    """Make the tool over a `Fetcher`; see `web_fetch_function`."""
 
     @tool(
         name="web_fetch",
@@ -79,15 +79,15 @@ def fetch_function(fetcher: Fetcher, *, timeout: float, limit: int) -> Function:
 
 
 async def page_of(fetched: Fetched, *, seconds: float, limit: int) -> WebPage:
-    """What a fetched page says.
+    """Return the text of a fetched page.
 
     Args:
         fetched: The page.
-        seconds: How long it may take to read.
+        seconds: How long reading it can take.
         limit: Characters that are kept.
 
     Raises:
-        ToolFailed: It is no text.
+        ToolFailed: It is not text.
     """
     body, kind = fetched.body, fetched.kind
     if kind in _HTML:
@@ -96,7 +96,7 @@ async def page_of(fetched: Fetched, *, seconds: float, limit: int) -> WebPage:
         return WebPage(url=fetched.url, title=read.title, kind=kind, text=read.text, cut=read.cut or fetched.cut)
     if not _PLAIN.fullmatch(kind):
         raise ToolFailed(
-            f"the page is of the kind {kind[:80] or 'unknown'!r}, which is no text", remedy="use another page"
+            f"the page must be text, but is of the kind {kind[:80] or 'unknown'!r}", remedy="use another page"
         )
     text = decoded(body, fetched.charset, cut=fetched.cut)
     return WebPage(url=fetched.url, kind=kind, text=text[:limit], cut=fetched.cut or len(text) > limit)

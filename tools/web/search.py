@@ -1,4 +1,4 @@
-"""The tool `web_search`, and what a host gives it to search. The search that ships is `index`."""
+"""The tool `web_search`, and the interface of what it searches. `index` is the built-in search."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SearchHit:
     Attributes:
         title: What it is called.
         url: Where it is: an address, or the path of a file.
-        excerpt: A part of it that fits what was asked.
+        excerpt: A part of it that matches the query.
     """
 
     title: str
@@ -33,20 +33,20 @@ class SearchHit:
 
 
 class WebSearch(Protocol):
-    """Something that can be searched; a host's own service, or `LocalIndex`."""
+    """A search: a host's own service, or `LocalIndex`."""
 
     async def search(self, query: str, *, limit: int) -> Sequence[SearchHit]:
-        """Look something up.
+        """Search for a query.
 
         Args:
-            query: What a model asks for.
-            limit: How many hits are wanted at most.
+            query: The model's query.
+            limit: The maximum number of hits.
 
         Returns:
             The hits, best first.
 
         Raises:
-            SearchUnavailable: It cannot be reached.
+            SearchUnavailable: The search cannot be reached.
         """
         ...
 
@@ -55,7 +55,7 @@ def web_search_function(search: WebSearch | None, *, timeout: float = 30) -> Fun
     """Make the tool `web_search`.
 
     Args:
-        search: What it searches; without one, each call of it fails as `SearchUnavailable`.
+        search: What it searches; without one, each call fails with `SearchUnavailable`.
         timeout: Seconds for a search.
     """
 
@@ -71,8 +71,8 @@ def web_search_function(search: WebSearch | None, *, timeout: float = 30) -> Fun
     ) -> list[SearchHit]:
         if search is None:
             raise SearchUnavailable(
-                "there is nothing that 'web_search' can search",
-                remedy="pass BuiltinTools(search=LocalIndex([...])) or a search of your own, or set tool_search",
+                "'web_search' has nothing to search",
+                remedy="pass BuiltinTools(search=LocalIndex([...])) or your own search, or set tool_search",
             )
         try:
             async with asyncio.timeout(timeout):

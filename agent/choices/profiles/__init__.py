@@ -1,4 +1,4 @@
-"""What a profile comes to in one agent: what it can call, its instructions, its bounds."""
+"""Applies a profile to one agent: its tools, its instructions, its limits."""
 
 from .profiles import (
     allowed_tools,

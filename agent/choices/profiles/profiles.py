@@ -1,4 +1,4 @@
-"""What an agent's profile comes to: its tools, its instructions, its bounds. Profiles are read in `profiles`."""
+"""Applies a profile to one agent: its tools, its instructions, its limits. `profiles` reads the profiles."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ if TYPE_CHECKING:
     from ...settings import Settings
 
 CHARACTERS: Final = 4
-"""Characters that count as one token where nothing counts them (004's `compression_threshold`)."""
+"""Characters that count as one token if no tokenizer is available (004's `compression_threshold`)."""
 
 
 def chosen_profile(given: str | Profile | None, settings: Settings) -> Profile:
-    """The profile that an agent starts up with: the one given, else the one of the settings, else `general`.
+    """Return the profile that an agent starts with: the given one, else that of the settings, else `general`.
 
     Raises:
-        ProfileInvalid: There is none of that name, or its file does not fit.
+        ProfileInvalid: No profile has this name, or its file is invalid.
         MissingExtra: It is in a file, and the extra `yaml` is not installed.
     """
     if isinstance(given, Profile):
         return given
     if given is not None and not isinstance(given, str):
         raise InvalidArgument(
-            f"profile= is of type {type(given).__name__!r}", remedy="pass the name of a profile, or a Profile"
+            f"`profile` must be a name or a Profile, got {type(given).__name__!r}",
+            remedy="pass the name of a profile, or a Profile",
         )
     name = given if given is not None else settings.profile
     return Profiles.open(user=settings.profiles).get(name)
 
 
 def allowed_tools(given: BuiltinTools | None, settings: Settings) -> BuiltinTools:
-    """What the tools that ship may do: what is given, else what the settings say."""
+    """Return what the built-in tools can access: `given`, else the settings."""
     if given is not None:
         return given
     search = None
     if settings.tool_search:
-        from ....tools.web import LocalIndex  # it needs what most agents do not
+        from ....tools.web import LocalIndex  # loads modules that most agents do not need
 
         search = LocalIndex(settings.tool_search)
     roots = tuple(root.expanduser() for root in settings.tool_roots)
@@ -66,18 +67,18 @@ def registry_of(
     *,
     home: Path,
 ) -> Registry:
-    """What an agent can call: what it has, and the tools that ship which its profile allows and which can work.
+    """Return the registry of an agent: its own callables, and the built-in tools that the profile and the agent allow.
 
     Args:
         functions: The agent's functions.
         workers: Its workers.
         profile: Its profile.
-        allowed: What the tools that ship may do.
-        home: The agent's home, which is out of their reach.
+        allowed: What the built-in tools can access.
+        home: The agent's home, which the built-in tools cannot access.
 
     Raises:
-        InvalidArgument: A root of theirs is in the home.
-        ProfileInvalid: The profile names a tool that is not allowed, or wants more of one than is.
+        InvalidArgument: A root of the built-in tools is in the home.
+        ProfileInvalid: The profile names a tool that the agent does not allow, or exceeds one of its limits.
         NameTaken, FunctionInvalid: See `Registry`.
     """
     functions, workers = tuple(functions), tuple(workers)
@@ -86,11 +87,11 @@ def registry_of(
     names = [name for name in wanted if name not in own]
     for name in profile.tools or ():
         if name in BUILTIN and name not in own and not allowed.allows(name):
-            raise _beyond(profile, "tools", f"the agent does not allow its profiles the tool {name!r}")
+            raise _beyond(profile, "tools", f"the agent does not let its profiles use the tool {name!r}")
     for tool, settings in profile.tool_settings.items():
         for key, most in (("timeout", allowed.timeouts), ("output_limit", allowed.output_limits)):
             if tool in most and settings.get(key, 0) > most[tool]:
-                problem = f"{key} of {tool!r} is {settings[key]:.15g}, and the agent allows {most[tool]:.15g}"
+                problem = f"{key} of {tool!r} must be at most {most[tool]:.15g}, got {settings[key]:.15g}"
                 raise _beyond(profile, f"tool_settings.{tool}.{key}", problem)
     made = allowed.named(names, profile.tool_settings, home=home)
     return Registry(
@@ -110,7 +111,7 @@ def check_profile(
     """Refuse a profile that names a tool which the agent cannot have.
 
     Raises:
-        ProfileInvalid: It does; the text names file and line.
+        ProfileInvalid: It names one; the text says file and line.
     """
     if profile.tools is None:
         return
@@ -120,16 +121,16 @@ def check_profile(
 
 
 def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str, McpServer]:
-    """The MCP servers of an agent: those given over those of the settings, and these over those of the profile.
+    """Return the MCP servers of an agent: those given override the settings', which override the profile's.
 
     Args:
-        profile: What it says of its servers' risk, and how it calls them, is no leave: a person is asked for each call.
+        profile: Its servers require approval for each call, whatever risk it declares for them.
         settings: The settings.
-        given: The servers that are given, by name.
+        given: The given servers, by name.
 
     Raises:
-        InvalidArgument: `given` is no mapping of servers.
-        NameTaken: A server could give its tools the names of another's.
+        InvalidArgument: `given` is not a mapping of servers.
+        NameTaken: Tools of two servers could get the same name.
     """
     own = {name: replace(entry.server(), approval=True) for name, entry in profile.mcp_servers.items()}
     servers = own | {name: entry.server() for name, entry in settings.mcp_servers.items()} | mcp_servers(given)
@@ -138,12 +139,12 @@ def servers_of(profile: Profile, settings: Settings, given: object) -> dict[str,
 
 
 def prompt_of(profile: Profile, registry: Registry, allowed: BuiltinTools) -> str | None:
-    """What stands after the identity in the conversation's instructions; None is nothing (P2)."""
+    """Return what follows the identity in the conversation's instructions, or None (P2)."""
     return compose(profile, registry.names, allowed.roots)
 
 
 def bounded(options: GraphOptions, profile: Profile) -> GraphOptions:
-    """The bounds of turns as a profile has them."""
+    """Return the limits of turns with a profile's values."""
     memory, verification = profile.memory, profile.verification
     changes: dict[str, Any] = {"kept_stay": memory.long_term_memory}
     if memory.short_term_size is not None:
@@ -162,15 +163,15 @@ def bounded(options: GraphOptions, profile: Profile) -> GraphOptions:
 
 
 def check_skills(profile: Profile) -> None:
-    """Refuse a skill where the profile switches them off.
+    """Refuse a skill if the profile switches skills off.
 
     Raises:
-        InvalidArgument: It does.
+        InvalidArgument: The profile does.
     """
     if not profile.skills.enabled:
         raise InvalidArgument(
             f"the profile {profile.name!r} switches skills off",
-            remedy="start the agent with a profile that has them, or run the skill's shape as a task",
+            remedy="start the agent with a profile that has skills, or run the skill's shape as a task",
         )
 
 
@@ -178,7 +179,7 @@ def _beyond(profile: Profile, key: str, problem: str) -> ProfileInvalid:
     where = profile.sources.get(key, f"the profile {profile.name!r}")
     return ProfileInvalid(
         f"{where}: {problem}",
-        remedy="ask for no more, or allow it with WorldAgent(builtin_tools=BuiltinTools(...))",
+        remedy="lower it in the profile, or allow it with WorldAgent(builtin_tools=BuiltinTools(...))",
     )
 
 

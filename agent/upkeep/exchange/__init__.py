@@ -1,7 +1,6 @@
 """A thread's conversation to a file and back: `agent.upkeep.export(...)` and `import_thread(...)`.
 
-A conversation is what was said, with its attachments and marks. Turns, calls and checkpoints stay behind, and there is
-no role in any of it.
+A conversation is its messages with their attachments and marks. Turns, calls, checkpoints and roles are not part of it.
 """
 
 from .exporting import Exported, export

@@ -1,4 +1,4 @@
-"""Exporting a thread's conversation, as it is at one moment: all of it, or no file."""
+"""Exports a thread's conversation as of one moment: either the complete file or none."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from .places import check_target, drafted, publish
 from .thread_files import Header, ThreadFileWriter
 
 _PAGE: Final = 200
-_TRIES: Final = 5  # each after a removal that was quicker
-_RESTORE: Final = "restore the database from a copy, or go on with another thread"
+_TRIES: Final = 5  # each after messages were removed during the export
+_RESTORE: Final = "restore the database from a backup, or continue on another thread"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What was written of a thread.
+    """The result of an export.
 
     Attributes:
         file: The file; None for a stream.
-        messages: How many messages.
-        attachments: How many contents of attachments.
-        missing: The hashes of those that are gone, or are not what was stored.
+        messages: The number of messages.
+        attachments: The number of attachments with content.
+        missing: The hashes of attachments whose content is gone or has changed.
     """
 
     file: Path | None
@@ -44,13 +44,13 @@ class Exported:
 
 @dataclass(frozen=True, slots=True)
 class _Conversation:
-    """What of a thread is read before any of it is written.
+    """What is read of a thread before any of it is written.
 
     Attributes:
         header: The first line.
-        ids: Its messages, the oldest first.
-        kept: The messages that are kept word for word.
-        title: What the host called the thread, if it did.
+        ids: The ids of its messages, oldest first.
+        kept: The ids of the messages that are kept word for word.
+        title: The title that the host set, if any.
     """
 
     header: Header
@@ -63,15 +63,15 @@ async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> 
     """Write a thread's conversation to a file or a stream.
 
     Raises:
-        InvalidArgument: The thread has no message, or none any more; a message is too long to be read again; or what is
-            at `target` is no export, or the home's own.
-        StorageInvalid: A message is not what was written.
+        InvalidArgument: The thread has no message, or no longer has one; a message is too long to be read again; or
+            `target` exists and is not an export, or belongs to the home.
+        StorageInvalid: A stored message has changed.
         StorageUnavailable: The database or the file fails, or messages are removed again and again; no file is left.
     """
     if isinstance(target, Path):
         await asyncio.to_thread(check_target, parts.storage, target)
     for _ in range(_TRIES):
-        with suppress(UnknownMessage):  # what was read first is removed: the thread may be gone, or have gone back
+        with suppress(UnknownMessage):  # messages were removed meanwhile: the thread may be gone, or edited
             return await _export(parts, scope, target)
     raise StorageUnavailable(
         f"messages of the thread {thread_key(scope)!r} are removed while they are read", remedy="export it again"
@@ -85,7 +85,7 @@ async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) ->
         await asyncio.to_thread(writer.header, found.header)
         hashes = await _write_messages(parts, writer, found)
         missing = await _write_pieces(parts, writer, hashes)
-        if missing:  # they went with their messages, perhaps
+        if missing:  # their messages may have been removed too
             await parts.log.history(found.header.head, limit=1)
         await asyncio.to_thread(writer.end, found.kept, found.title)
         await asyncio.to_thread(publish, draft, target)
@@ -101,22 +101,22 @@ async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
     key = thread_key(scope)
     head = (await parts.position(key)).head
     if head is None:
-        raise InvalidArgument(f"thread {key!r} has no message", remedy="export a thread on which something was said")
+        raise InvalidArgument(f"thread {key!r} has no message", remedy="export a thread that has a message")
     ids, root = await parts.database.read(lambda tx: chain_of(tx, head))
     given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": len(ids)}
     header = None
     with suppress(ValidationError):
         header = Header.model_validate({**given, "exported": parts.clock.now()})
     if header is None:
-        raise StorageInvalid(f"the thread {key!r} did not begin on a thread, but on {root[:100]!r}", remedy=_RESTORE)
-    # An edit leaves marks behind on messages that are none of the thread's any more.
+        raise StorageInvalid(f"the root of thread {key!r} must be a thread key, got {root[:100]!r}", remedy=_RESTORE)
+    # An edit keeps marks on messages that have left the thread.
     standing = set(ids)
     kept = [message for message in await KeptMessages(parts.database).of(key) if message in standing]
     return _Conversation(header, ids, kept, await ThreadTitles(parts.database).get(key))
 
 
 async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _Conversation) -> set[str]:
-    """Write all messages, the oldest first; give the hashes of what is attached."""
+    """Write all messages, oldest first; returns the hashes of their attachments."""
     hashes: set[str] = set()
     chain = ReadChain(found.header.root)
     for begin in range(0, len(found.ids), _PAGE):
@@ -139,7 +139,7 @@ async def _write_pieces(parts: UpkeepParts, writer: ThreadFileWriter, hashes: se
 
 
 def _write_checked(writer: ThreadFileWriter, messages: list[ReadMessage], chain: ReadChain, database: str) -> set[str]:
-    """Write messages that were checked as an import will; give the hashes of what is attached to them."""
+    """Write messages after the checks that an import makes; returns the hashes of their attachments."""
     hashes: set[str] = set()
     for message in messages:
         problem = ""
@@ -149,7 +149,7 @@ def _write_checked(writer: ThreadFileWriter, messages: list[ReadMessage], chain:
             problem = error.problem
         if problem:
             raise StorageInvalid(
-                f"the message {message.id!r} in {database!r} is not what was written: it {problem}",
+                f"the message {message.id!r} in {database!r} has changed since it was written: it {problem}",
                 remedy=_RESTORE,
             )
     writer.messages(messages)

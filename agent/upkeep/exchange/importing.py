@@ -1,4 +1,4 @@
-"""Importing a conversation: all or nothing, only what can be read again, and what is there is not doubled."""
+"""Imports a conversation: all or nothing, only valid messages, and none that the database already has."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from ..parts import UpkeepParts
 from .places import name_of, readable
 from .thread_files import End, Header, Item, Piece, ThreadFile
 
-_WAIT: Final = 1.0  # seconds for the owner of a name that is asked for
-_TRIES: Final = 5  # each after a removal that was quicker
+_WAIT: Final = 1.0  # seconds to wait for the owner of a requested name
+_TRIES: Final = 5  # each after messages were removed during the import
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Imported:
-    """What came of an import.
+    """The result of an import.
 
     Attributes:
         thread: The id of the thread that has the conversation.
-        messages: How many messages it has.
-        added: How many of them were not there before, on this thread or another one.
-        made: Whether the thread is new; else it had the conversation already.
+        messages: The number of its messages.
+        added: How many of them the database did not have, on this thread or another one.
+        made: Whether the thread is new; otherwise it had the conversation already.
     """
 
     thread: str
@@ -48,15 +48,15 @@ async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Sco
     """Read a conversation from a file or a stream into a thread.
 
     Args:
-        parts: The database and what belongs to it.
+        parts: The database and its stores.
         source: The file or the stream, which is read to its end.
-        scope: Names the thread; None is the name that it had.
+        scope: The thread; None uses the name that it was exported with.
         workspace: The workspace.
 
     Raises:
-        ExportInvalid: The file is not, or no longer, what an export wrote; nothing is written.
+        ExportInvalid: The file differs from what an export wrote; nothing is written.
         NameTaken: The thread has another conversation.
-        ThreadBusy: Somebody owns the thread.
+        ThreadBusy: Another process or call owns the thread.
         InvalidArgument: The stream gives text.
         StorageUnavailable: The file or the database fails, or messages are removed again and again; nothing is written.
     """
@@ -72,13 +72,13 @@ async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Sco
             if made:
                 await _pieces(found, parts.attachments.hold)
                 added = await _put_back(parts, lease, found, header)
-            # What is dropped meanwhile, or was lost since an earlier import, is there again.
+            # Restores contents that were dropped meanwhile, or were lost since an earlier import.
             await _pieces(found, parts.attachments.settle)
     return Imported(thread=scope.thread or "", messages=header.messages, added=added, made=made)
 
 
 async def _there(parts: UpkeepParts, key: str, header: Header) -> bool:
-    """Whether a thread has the conversation already, and perhaps more.
+    """Whether a thread has the conversation already, possibly with more messages.
 
     Raises:
         NameTaken: It has another one.
@@ -88,7 +88,7 @@ async def _there(parts: UpkeepParts, key: str, header: Header) -> bool:
         return False
     with suppress(UnknownMessage):
         if head not in (None, header.head):
-            await parts.log.history(head, before=header.head, limit=1)  # raises where it is none of the conversation
+            await parts.log.history(head, before=header.head, limit=1)  # raises if it is not in the conversation
         if head is not None:
             return True
     raise NameTaken(f"thread {key!r} has another conversation", remedy="import it under another name")
@@ -104,9 +104,9 @@ async def _pieces(source: ThreadFile, do: Callable[[Sequence[Loaded]], Awaitable
 
 
 async def _put_back(parts: UpkeepParts, lease: Lease, source: ThreadFile, header: Header) -> int:
-    """Write the conversation; how many of its messages were not there."""
+    """Write the conversation; returns how many of its messages were missing."""
     for _ in range(_TRIES):
-        with suppress(UnknownMessage):  # what was there was removed: now it is not, and is written with the rest
+        with suppress(UnknownMessage):  # an existing message was removed; the next try writes it with the others
             return await parts.database.transact(lambda tx: _write(tx, parts.branches, lease, source, header))
     raise StorageUnavailable(
         f"messages of {source.name!r} are removed from {parts.database.name!r} while it is imported",
@@ -115,7 +115,7 @@ async def _put_back(parts: UpkeepParts, lease: Lease, source: ThreadFile, header
 
 
 def _write(transaction: Transaction, branches: Branches, lease: Lease, source: ThreadFile, header: Header) -> int:
-    """Write the messages of a checked file, and the thread that ends with the last of them; how many were not there."""
+    """Write the messages of a checked file, and a thread that ends with the last one; returns how many were missing."""
     added = 0
     for _, item in source.items():
         if isinstance(item, ReadMessage):
@@ -131,7 +131,7 @@ def _write(transaction: Transaction, branches: Branches, lease: Lease, source: T
 
 
 def _check(source: ThreadFile) -> Header:
-    """Read a whole file and check that it is one conversation, all of which can be read again; write nothing."""
+    """Read an entire file and check that it is one valid conversation; write nothing."""
     found = source.items()
     _, header = next(found)
     assert isinstance(header, Header), "the first line is a header"
@@ -151,17 +151,15 @@ def _check(source: ThreadFile) -> Header:
 
 
 def _misplaced(item: Item, header: Header, chain: ReadChain, attached: set[str | None]) -> str:
-    """What is wrong with a line behind messages, or the empty text."""
+    """Return what is wrong with a line after the messages, or an empty string."""
     if isinstance(item, Piece):
         if item.attachment not in attached:
-            return "holds the content of no message before it"
+            return "holds the content of an attachment that no earlier message has"
         whole = hashlib.sha256(item.data).hexdigest() == item.attachment
-        return "" if whole else "begins a content that has another hash"
+        return "" if whole else "begins a content with another hash"
     if len(chain.places) != header.messages or chain.last != header.head:
-        return "comes after other messages than the first line tells of"
-    return (
-        "" if isinstance(item, End) and chain.places.keys() >= set(item.kept) else "keeps messages that are not there"
-    )
+        return "comes after messages that do not match the first line"
+    return "" if isinstance(item, End) and chain.places.keys() >= set(item.kept) else "keeps messages that are missing"
 
 
 __all__ = ["Imported", "import_thread"]

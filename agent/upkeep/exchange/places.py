@@ -1,7 +1,7 @@
-"""Where an exported thread is written to and read from: a file by its name, or a stream. All of it blocks.
+"""The places of an exported thread: a file by its name, or a stream. All functions block.
 
-A file appears under its name, and on a stream, only once it is complete. It takes the place of an export alone, and
-never that of a file of the home's own. What can be read only once is copied first, since an import reads it twice.
+A file appears under its name, and on a stream, only once it is complete. It replaces only another export, and never a
+file of the home. A stream that can be read only once is copied first, since an import reads it twice.
 """
 
 from __future__ import annotations
@@ -20,49 +20,49 @@ from ....core.errors import InvalidArgument, StorageUnavailable
 from ....core.files import storage_errors
 from ....storage import Storage
 
-_FIRST_LINE: Final = 1 << 16  # bytes; that of an export is far shorter
-_IN_MEMORY: Final = 1 << 23  # bytes of a copy; what is longer is in a file without a name
-_ELSEWHERE: Final = "give another place for the file"
-_READABLE: Final = "give a file that can be read"
+_FIRST_LINE: Final = 1 << 16  # bytes; the first line of an export is far shorter
+_IN_MEMORY: Final = 1 << 23  # bytes of a copy in memory; a longer one is in an unnamed file
+_ELSEWHERE: Final = "name another place for the file"
+_READABLE: Final = "name a readable file"
 
 
 def check_target(storage: Storage, path: Path) -> None:
-    """Refuse a place for an export that would cost something else.
+    """Refuse a path where an export would overwrite something else.
 
     Args:
-        storage: Where the home is.
-        path: The place.
+        storage: The home.
+        path: The path.
 
     Raises:
-        InvalidArgument: The home needs the name itself, or what is there is no export.
-        StorageUnavailable: What is there cannot be read.
+        InvalidArgument: The home uses this name, or the existing file is not an export.
+        StorageUnavailable: The existing file cannot be read.
     """
     if not _is_name(path):
         raise InvalidArgument(
-            f"{str(path)!r} holds what no name of a file can: a NUL character, or half a surrogate pair",
-            remedy="give the path of a file",
+            f"{str(path)!r} must not contain a NUL character or half a surrogate pair",
+            remedy="pass the path of a file",
         )
     if _is_own(storage, path):
-        raise InvalidArgument(f"{str(path)!r} is one of the home's own", remedy="name a file outside the home")
+        raise InvalidArgument(f"{str(path)!r} belongs to the home", remedy="name a file outside the home")
     if os.path.lexists(path) and not _is_export(path):
         raise InvalidArgument(
-            f"what is at {str(path)!r} is no export of a thread", remedy="name a file that is not there yet"
+            f"{str(path)!r} exists and is not an export of a thread", remedy="name a file that does not exist yet"
         )
 
 
 @contextmanager
 def drafted(target: Path | IO[bytes]) -> Generator[IO[bytes]]:
-    """A file on its way to `target`, for its owner alone; `publish` puts it in its place.
+    """Yield a temporary file for `target` that only its owner can read; `publish` moves it to its place.
 
     Raises:
-        StorageUnavailable: It cannot be written; nothing is left of it.
+        StorageUnavailable: The file cannot be written; nothing is left of it.
     """
     with storage_errors(f"{name_of(target)!r} cannot be written", remedy=_ELSEWHERE):
         if not isinstance(target, Path):
             with _copy() as file:
                 yield file
             return
-        beginning = f".{target.name[:30]}."  # a letter may be four bytes
+        beginning = f".{target.name[:30]}."  # a character can have four bytes
         draft = tempfile.NamedTemporaryFile(prefix=beginning, dir=target.parent, delete=False)  # noqa: SIM115 -- below
         try:
             yield cast("IO[bytes]", draft)
@@ -73,7 +73,7 @@ def drafted(target: Path | IO[bytes]) -> Generator[IO[bytes]]:
 
 
 def publish(draft: IO[bytes], target: Path | IO[bytes]) -> None:
-    """Put a file that is complete in its place; one with a name outlasts a power cut once this returns."""
+    """Move a complete file to its place; a named file is durable once this returns."""
     if isinstance(target, Path):
         draft.flush()
         os.fsync(draft.fileno())
@@ -87,15 +87,15 @@ def publish(draft: IO[bytes], target: Path | IO[bytes]) -> None:
 
 @contextmanager
 def readable(source: Path | IO[bytes]) -> Generator[IO[bytes]]:
-    """Open what can be read again and again: the file or the stream itself, or a copy of a pipe.
+    """Open a source that can be read repeatedly: the file or the stream itself, or a copy of a pipe.
 
     Raises:
         InvalidArgument: The stream gives text, not bytes.
-        StorageUnavailable: It cannot be read.
+        StorageUnavailable: The source cannot be read.
     """
     name = name_of(source)
     if isinstance(source, Path) and not _is_name(source):
-        raise StorageUnavailable(f"{name!r} cannot be read (it is no file name)", remedy=_READABLE)
+        raise StorageUnavailable(f"{name!r} cannot be read (it is not a valid file name)", remedy=_READABLE)
     with contextlib.ExitStack() as opened:
         with storage_errors(f"{name!r} cannot be read", remedy=_READABLE):
             file = opened.enter_context(source.open("rb")) if isinstance(source, Path) else source
@@ -110,7 +110,7 @@ def readable(source: Path | IO[bytes]) -> Generator[IO[bytes]]:
 
 
 def name_of(place: Path | IO[bytes]) -> str:
-    """What errors call a file or a stream."""
+    """Return the name of a file or a stream for errors."""
     name = place if isinstance(place, Path) else getattr(place, "name", None)
     return str(name) if isinstance(name, Path | str) else "the stream"
 
@@ -127,11 +127,11 @@ def _is_name(path: Path) -> bool:
 
 def _is_own(storage: Storage, path: Path) -> bool:
     home = os.path.realpath(storage.resolve())
-    place = Path(os.path.realpath(path.parent), path.name)  # a link there would be replaced itself
+    place = Path(os.path.realpath(path.parent), path.name)  # an export would replace a link itself
     if not place.is_relative_to(home) or place == Path(home):
         return False
     first = place.relative_to(home).parts[0].casefold()
-    # A database, and what was typed, have files beside them whose names begin with theirs.
+    # The names of files that belong to a database, or to the chat's history, begin with the name of the main file.
     beginnings = (storage.database, storage.roles, storage.role_key, storage.typed, storage.traces)
     return first.startswith(tuple(one.name for one in beginnings)) or first in (
         storage.locks.name,
@@ -140,7 +140,7 @@ def _is_own(storage: Storage, path: Path) -> bool:
 
 
 def _is_export(path: Path) -> bool:
-    """Whether a file begins as an export does, whole or not, and of whatever version."""
+    """Whether a file begins like an export, complete or not, and of any version."""
     line = b""
     with storage_errors(f"{str(path)!r} cannot be read", remedy=_ELSEWHERE):
         if path.is_file():

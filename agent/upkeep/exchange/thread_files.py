@@ -1,7 +1,7 @@
-"""The file of an exported thread: what each of its lines holds, writing and reading them. All of it blocks.
+"""The file of an exported thread: the content of its lines, and how to write and read them. All functions block.
 
-The first line says what it is; then come the messages, the oldest first, and the contents of attachments, a long one
-over several lines; the last one holds a checksum of all before it. What it means for a database is not decided here.
+The first line describes the export. Then come the messages, oldest first, and the contents of attachments; a long one
+takes several lines. The last line holds a checksum of all lines before it. `importing` writes the database.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LONGEST: Final = 1 << 28
 
 _PIECE: Final = 3 << 18  # bytes of content on one line; as base64 they are 1 MiB
 _VERSION: Final = 1
-_AGAIN: Final = "export the thread again, or use a copy that is whole"
+_AGAIN: Final = "export the thread again, or use a complete copy"
 
 
 def _only(accepted: Callable[[str], bool], problem: str) -> AfterValidator:
@@ -52,10 +52,10 @@ def _is_key(value: str) -> bool:
 def _decoded(value: object) -> bytes:
     if isinstance(value, str):
         return base64.b64decode(value, validate=True)
-    raise ValueError("no base64")
+    raise ValueError("must be base64")
 
 
-_Id = Annotated[str, _only(is_id, "no id")]
+_Id = Annotated[str, _only(is_id, "must be a valid id")]
 
 
 class _Line(BaseModel):
@@ -66,20 +66,20 @@ class Header(_Line):
     """The first line.
 
     Attributes:
-        version: Of the format.
+        version: The version of the format.
         workspace: The thread's workspace.
-        thread: Its id.
+        thread: The thread's id.
         root: The key of the thread that the conversation began on.
-        head: The newest message.
-        messages: How many there are.
-        exported: When.
+        head: The id of the newest message.
+        messages: The number of messages.
+        exported: The time of the export.
     """
 
     worldagent: Literal["thread"] = "thread"
     version: int = Field(default=_VERSION, ge=_VERSION, le=_VERSION)
     workspace: _Id
     thread: _Id
-    root: Annotated[str, _only(_is_key, "no key of a thread")]
+    root: Annotated[str, _only(_is_key, "must be a thread key")]
     head: str
     messages: int = Field(ge=1)
     exported: AwareMoment
@@ -89,7 +89,7 @@ class Piece(_Line):
     """The content of an attachment.
 
     Attributes:
-        attachment: Its SHA-256, which is not compared with it here.
+        attachment: Its SHA-256, which is not checked here.
         data: The content, as base64 on the line.
     """
 
@@ -102,12 +102,12 @@ class End(_Line):
 
     Attributes:
         kept: The ids of the messages that the thread keeps word for word.
-        title: What the thread was called, if the host had set that.
-        sha256: Of all bytes before the line.
+        title: The title that the host set, if any.
+        sha256: The hash of all bytes before this line.
     """
 
     kept: list[str]
-    title: Annotated[str, _only(is_title, "no title")] | None = None
+    title: Annotated[str, _only(is_title, "must be a valid title")] | None = None
     sha256: str
 
 
@@ -115,10 +115,10 @@ Item = Header | ReadMessage | Piece | End
 
 
 class ThreadFileWriter:
-    """Writes the lines of a thread, in the order of the methods.
+    """Writes the lines of a thread. Call its methods in the order of their definition.
 
     Args:
-        file: Where to.
+        file: The file.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -130,10 +130,10 @@ class ThreadFileWriter:
         self._line(header.model_dump(mode="json"))
 
     def messages(self, messages: Sequence[ReadMessage]) -> None:
-        """Write messages, behind those that they follow.
+        """Write messages, each after the ones before it in the conversation.
 
         Raises:
-            InvalidArgument: One is too long to be read again.
+            InvalidArgument: A message is too long to be read again.
         """
         for message in messages:
             self._line({**dict(message), "at": message.at.isoformat()})
@@ -150,21 +150,22 @@ class ThreadFileWriter:
 
     def _line(self, value: Mapping[str, Any]) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
-        line = text.encode(errors="backslashreplace")  # as JSON escapes half a surrogate pair, which UTF-8 has not
+        line = text.encode(errors="backslashreplace")  # escapes half a surrogate pair as JSON does
         if len(line) > LONGEST:
             raise InvalidArgument(
-                f"a message has more than {LONGEST} bytes, and no import reads it", remedy="copy the home with a backup"
+                f"a message is longer than {LONGEST} bytes, the limit of an import",
+                remedy="make a backup of the home instead",
             )
         self._file.write(line)
         self._hash.update(line)
 
 
 class ThreadFile:
-    """A file or a stream that is read more than once, from where it is now.
+    """A file or a stream that is read more than once, from its current position.
 
     Args:
-        file: It, which can be read again and again.
-        name: What errors call it.
+        file: The file, which must be seekable.
+        name: Its name for errors.
     """
 
     def __init__(self, file: IO[bytes], name: str) -> None:
@@ -173,16 +174,16 @@ class ThreadFile:
         self._start = file.tell()
 
     def items(self) -> Iterator[tuple[int, Item]]:
-        """Read it; each line is checked, and the last one against all before it.
+        """Read the file; each line is validated, and the last one checked against all lines before it.
 
         Yields:
-            The number of the line, or of the first of several, and what is there.
+            The number of the line, or of the first of several, and its item.
 
         Raises:
-            ExportInvalid: The file is not as it was written, or of a newer version; the text names the line.
-            StorageUnavailable: It cannot be read.
+            ExportInvalid: The file differs from what an export wrote, or is of a newer version; it names the line.
+            StorageUnavailable: The file cannot be read.
         """
-        with storage_errors(f"{self.name!r} cannot be read", remedy="give a file that can be read"):
+        with storage_errors(f"{self.name!r} cannot be read", remedy="name a readable file"):
             self._file.seek(self._start)
             for sha256, lines in groupby(self._lines(), lambda each: getattr(each[1], "attachment", None)):
                 if sha256 is None:
@@ -192,11 +193,11 @@ class ThreadFile:
                 yield numbers[0], Piece.model_construct(attachment=sha256, data=b"".join(one.data for one in pieces))
 
     def invalid(self, number: int, what: str) -> ExportInvalid:
-        """The error for a line.
+        """Return the error for a line.
 
         Args:
-            number: The line.
-            what: What of it is wrong, as the end of a sentence.
+            number: The number of the line.
+            what: What is wrong with it, as the end of a sentence.
         """
         return ExportInvalid(f"line {number} of {self.name!r} {what}", remedy=_AGAIN)
 
@@ -204,13 +205,13 @@ class ThreadFile:
         so_far, ended = hashlib.sha256(), False
         for number, line in enumerate(iter(lambda: self._file.readline(LONGEST), b""), 1):
             if ended:
-                raise self.invalid(number, "is more than there should be")
+                raise self.invalid(number, "comes after the last line of an export")
             if not line.endswith(b"\n"):
-                raise self.invalid(number, "is cut off")
+                raise self.invalid(number, "is incomplete")
             item = self._parsed(number, line)
             ended = isinstance(item, End)
             if isinstance(item, End) and item.sha256 != so_far.hexdigest():
-                raise self.invalid(number, "has another checksum than the lines before it")
+                raise self.invalid(number, "has a checksum that does not match the lines before it")
             yield number, item
             so_far.update(line)
         if not ended:
@@ -221,7 +222,7 @@ class ThreadFile:
         with contextlib.suppress(ValueError, RecursionError):
             value = json.loads(line)
         if not isinstance(value, dict):
-            raise self.invalid(number, "is no JSON object")
+            raise self.invalid(number, "must be a JSON object")
         kind: type[Item] = End if "sha256" in value else ReadMessage
         if number == 1:
             self._check_version(value)
@@ -234,14 +235,14 @@ class ThreadFile:
             problem = describe_failure(failure)[:500]
         except RecursionError:
             problem = "it cannot be read"
-        raise self.invalid(number, f"is none that is written there: {problem}")
+        raise self.invalid(number, f"is not a valid line of an export: {problem}")
 
     def _check_version(self, header: Mapping[str, Any]) -> None:
         version = header.get("version")
         if header.get("worldagent") == "thread" and type(version) is int and version > _VERSION:
             raise ExportInvalid(
-                f"{self.name!r} has version {str(version)[:20]} of the format, and {_VERSION} is known here",
-                remedy="install the newer version of this package",
+                f"{self.name!r} has version {str(version)[:20]} of the format, and this package reads up to {_VERSION}",
+                remedy="install a newer version of this package",
             )
 
 

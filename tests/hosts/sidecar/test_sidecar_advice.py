@@ -102,7 +102,7 @@ async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_ro
     assert (error["code"], error["retryable"]) == ("role_required", False)
     assert "your answers are kept" in error["problem"]
     assert "'ana'" in error["remedy"]
-    assert not any(word in error["remedy"] for word in ("give the role again", "role=", "on_role_change"))
+    assert not any(word in error["remedy"] for word in ("the role again", "role=", "on_role_change"))
     assert tools_of(error["next"]) == ["pauses"]
     [step] = error["next"]
     stands = await at("lead", "pauses")

@@ -62,7 +62,7 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
 
 
 REFUSED_BY_AGENTS: list[tuple[str, dict[str, Any], str]] = [
-    ("threads", {"before": SECRET}, "before is neither a page key nor a time"),
+    ("threads", {"before": SECRET}, "`before` must be a page key or a time"),
     ("converse", {"thread": "t", "text": "hm", "output": {"type": SECRET}}, "output= "),
 ]
 

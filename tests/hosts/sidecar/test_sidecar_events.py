@@ -124,8 +124,8 @@ async def test_a_number_that_the_turn_has_not_come_to_is_refused_with_the_last_o
         for after in (done["seq"] + 1, 1000, 2**53):
             error = await ask.refused("events", **turn, after=after)
             assert (error["code"], error["retryable"]) == ("invalid_argument", False)
-            assert error["problem"].endswith(f", which is {done['seq']}")
-            assert error["remedy"].startswith(f"read on after {done['seq']}, or from 0 on")
+            assert error["problem"].endswith(f"last event, {done['seq']}")
+            assert error["remedy"].startswith(f"read on after {done['seq']}, or from 0 if")
         for none in (-1, "1", 1.5, True, None, 2**53 + 1, 2**63, 2**80):
             error = await ask.refused("events", **turn, after=none)
             assert (error["code"], error["problem"][:28]) == ("invalid_argument", "the arguments are invalid: a")
@@ -145,7 +145,7 @@ async def test_a_number_that_a_running_turn_has_not_come_to_is_refused_wherever_
         async with served(two) as other, caller_of(other, mode) as there:
             for reader in (here, there):
                 error = await reader.refused("events", **turn, after=500)
-                assert (error["code"], "which is" in error["problem"]) == ("invalid_argument", True)
+                assert (error["code"], "last event, " in error["problem"]) == ("invalid_argument", True)
                 last = ask.events[-1].seq
                 seen = await reader("events", **turn | {"follow": False}, after=last, wait=0)
                 assert (seen["seq"] >= last, seen["turn"]["status"]) == (True, "running")
@@ -171,7 +171,7 @@ async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_read
     async with served(Sidecar(agents(backup, lm=ScriptedLM([])))) as url, caller_of(url, mode) as ask:
         turn: dict[str, Any] = {"workspace": "novel", "turn_id": before["turn"]["id"]}
         error = await ask.refused("events", **turn, after=after["seq"])
-        assert (error["code"], error["problem"].endswith(f"which is {before['seq']}")) == ("invalid_argument", True)
+        assert (error["code"], error["problem"].endswith(f"last event, {before['seq']}")) == ("invalid_argument", True)
         again = await ask("events", **turn, after=0, follow=False)
         assert (again["seq"], again["events"]) == (before["seq"], before["events"])
 
