@@ -310,7 +310,7 @@ def _check_id(columns: Mapping[str, Any], database: str) -> None:
     parts = (columns[name] for name in ("thread", "parent", "turn", "author", "kind", "body"))
     if columns["id"] != _id_of(*parts):
         raise StorageInvalid(
-            f"the message {columns['id']!r} in {database!r} is not what was written",
+            f"the message {columns['id']!r} in {database!r} has changed since it was written",
             remedy="restore the database from a copy, or continue on another thread",
         )
 

@@ -237,7 +237,7 @@ class TurnLog:
             return await self._database.read(work)
         except (ValueError, AttributeError):
             pass
-        raise self._invalid(f"the events of the turn {turn!r} are")
+        raise self._invalid(f"the events of the turn {turn!r} have")
 
     async def page(self, turn: str, after: int) -> EventPage | None:
         """Read a page of the events after the number `after`; None if the turn does not exist.
@@ -268,7 +268,7 @@ class TurnLog:
                 return event
         except ValidationError:
             pass
-        raise self._invalid(f"the event {seq} of the turn {turn!r} is")
+        raise self._invalid(f"the event {seq} of the turn {turn!r} has")
 
     def _page(
         self, turn: str, look: Sequence[Sequence[Any]], rows: Sequence[Sequence[Any]] = (), after: int = 0
@@ -286,12 +286,12 @@ class TurnLog:
         check_row(_StoredEvents, found, what=f"the events of the turn {turn!r}", database=self._database.name)
         lines = found["lines"].split("\n")
         if len(lines) != found["last"] - found["first"] + 1:
-            raise self._invalid(f"the events of the turn {turn!r} are")
+            raise self._invalid(f"the events of the turn {turn!r} have")
         return list(enumerate(lines, found["first"]))
 
     def _invalid(self, what: str) -> StorageInvalid:
         return StorageInvalid(
-            f"{what} not what was written (in the database {self._database.name!r})",
+            f"{what} changed since the turn ran (in the database {self._database.name!r})",
             remedy="restore the database from a copy, or continue with another turn",
         )
 
