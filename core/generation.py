@@ -65,7 +65,7 @@ class GenerationOptions(BaseModel):
             text, key = value.get_secret_value(), name.lower()
             if not _NAME.fullmatch(name) or key in found:
                 raise PydanticCustomError(
-                    "header", "header names must be valid and given once; write each as HTTP has it, such as X-Org"
+                    "header", "header names must be valid and given once; write each as in HTTP, such as X-Org"
                 )
             if key in _TAKEN:
                 raise PydanticCustomError(
@@ -76,7 +76,7 @@ class GenerationOptions(BaseModel):
             if not (text.isascii() and text.isprintable() and text == text.strip() and len(text) <= _LONGEST):
                 raise PydanticCustomError(
                     "header",
-                    "the value of the header '{name}' is not one; give up to {most} ASCII characters on one line",
+                    "the value of the header '{name}' is not valid; give up to {most} ASCII characters on one line",
                     {"name": key, "most": _LONGEST},
                 )
             found[key] = value

@@ -208,9 +208,9 @@ def _check_kept(value: object, dumped: object) -> None:
     """
     match value, dumped:
         case float(), None if not math.isfinite(value):
-            raise ValueError("a number that JSON has not")
+            raise ValueError("a number that JSON does not have")
         case dict(), dict() if len(value) > len(dumped) and not all(isinstance(key, str) for key in value):
-            raise ValueError("keys that are one in JSON")
+            raise ValueError("keys that are equal in JSON")
         case dict(), dict():
             pairs = zip(value.values(), dumped.values(), strict=False)
         case list() | tuple() | set() | frozenset() | deque(), list():
