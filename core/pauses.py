@@ -94,7 +94,7 @@ class Pause:
         reason: Why the call requires approval.
         caller: The caller: a worker, a shape, a function, `converse` for the conversation, or `code` for the host's
             code.
-        approvers: Globs over the accounts that can answer; empty means any account.
+        approvers: Globs over the accounts that can answer; empty means anyone can.
         question: The text of a question.
         options: The possible answers, if the question has a fixed choice.
         schema: The JSON Schema of the answer's value, of the arguments of an approval, or of the result in
@@ -177,7 +177,7 @@ def may_answer(account: str | None, approvers: Sequence[str]) -> bool:
 
     Args:
         account: The account that answers; None if it is not known.
-        approvers: Globs over accounts; empty means any account.
+        approvers: Globs over accounts; empty means anyone can answer.
     """
     return not approvers or (account is not None and any(fnmatchcase(account, glob) for glob in approvers))
 

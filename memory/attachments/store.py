@@ -162,7 +162,9 @@ class Attachments:
                 await asyncio.to_thread(self._pieces.hold, item.attachment.sha256)
 
     async def settle(self, loaded: Sequence[Loaded]) -> None:
-        """Store the content again if `drop_unreferenced` deleted it before the message that refers to it was written.
+        """Make sure that content is stored once a message refers to it, and remove the mark of `hold`.
+
+        `drop_unreferenced` may have deleted it before it could see the message.
 
         Raises:
             AttachmentMissing, StorageUnavailable: As for `keep`.

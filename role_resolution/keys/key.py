@@ -168,7 +168,7 @@ class RoleKey(Sealed):
         return {"tiers": list(role.tiers), "digest": self.digest(role), "key": self.id}
 
     def check(self, noted: Mapping[str, Any], role: ResolvedRole, *, scope: str) -> None:
-        """Compare a role with the stored digest of a paused turn. For two turns without a role no key is needed.
+        """Compare a role with the stored digest of a paused turn. A turn without a role then and now needs no key.
 
         Raises:
             RoleKeyMismatch: Another key made the digest.
