@@ -1,12 +1,12 @@
-"""A World Agent that a chat host embeds: one per workspace, its turns shaped by call-scoped roles.
+"""An agent that a chat host embeds: one per workspace, with roles that shape single calls.
 
-This module only names the front door. Each name is loaded at its first use, so `import worldagent` costs nothing; the
-folders beside it are the subpackages (`worldagent.graphs`, `worldagent.harness`, `worldagent.testing` and so on).
+This module lists the public names. Each name is loaded when it is first used, so `import worldagent` is cheap. The
+folders next to this file are the subpackages, such as `worldagent.graphs`, `worldagent.harness`, `worldagent.testing`.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it as true; `typing` itself would be most of this module's import time
+TYPE_CHECKING = False  # type checkers treat it as true; importing `typing` would be most of this module's import time
 
 if TYPE_CHECKING:
     from .agent import Roles, Settings, WorldAgent

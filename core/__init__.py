@@ -1,4 +1,4 @@
-"""What every folder may use: scope, tiers, ids, time.
+"""What every folder can import: scope, tiers, ids, time.
 
 Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
 """

@@ -1,4 +1,4 @@
-"""How a coroutine ends that is cancelled, or that nobody awaits any more."""
+"""Helpers for coroutines that are cancelled, or that no task awaits any more."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ T = TypeVar("T")
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
-    """Wait for the end of something that stands once it is done, such as a transaction, also where one is cancelled.
+    """Run work that is final once it is done, such as a transaction. A cancelled caller still waits for its end.
 
     Args:
-        work: What is done, in a task of its own.
+        work: The work. It runs in a separate task.
 
     Returns:
-        What it gave, and whether whoever waited was cancelled meanwhile.
+        The result of the work, and whether the caller was cancelled while it waited.
 
     Raises:
-        BaseException: What it raised, also where whoever waited was cancelled: nothing stands then.
+        BaseException: The work raised it, whether or not the caller was cancelled. The work has then had no effect.
     """
     task, cancelled = asyncio.ensure_future(work), False
     while not task.done():
@@ -31,18 +31,18 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:
 
 
 def abandoned(task: asyncio.Task[Any] | None) -> bool:
-    """Whether the coroutine that asks, while it fails, is closed by the collector and not ended by its task.
+    """Whether the garbage collector is closing the calling coroutine, rather than its task ending it.
 
-    The collector may come in the middle of whatever a thread does, such as handing a thread pool a job, whose locks it
-    holds then. So an abandoned coroutine hands over no job of its own, and waits for nothing: what it has open goes
-    with its last owner.
+    Call it while the coroutine handles its exception. The collector can run in the middle of anything that a thread
+    does, such as submitting a job to a thread pool while it holds the pool's locks. So an abandoned coroutine must not
+    submit jobs and must not wait. What it has open is released with the last reference to it.
 
     Args:
-        task: The task that it ran in, `asyncio.current_task()` of before.
+        task: The task that the coroutine ran in: the `asyncio.current_task()` it saw earlier.
     """
     try:
         return asyncio.current_task() is not task
-    except RuntimeError:  # no loop runs in this thread
+    except RuntimeError:  # no event loop runs in this thread
         return True
 
 

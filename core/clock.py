@@ -1,4 +1,4 @@
-"""Time as a protocol, so that what waits can be tested without waiting."""
+"""Time as a protocol, so that tests of code that waits need not wait."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Protocol, runtime_checkable
 
 @runtime_checkable
 class Clock(Protocol):
-    """Where the package takes its time from."""
+    """The source of time for the package."""
 
     def now(self) -> datetime:
-        """The time of day, aware, in UTC."""
+        """The current time as an aware datetime in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back; only differences mean something."""
+        """Seconds that never decrease; only differences between two values have a meaning."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -26,12 +26,12 @@ class Clock(Protocol):
 
 
 def utc_text(at: datetime) -> str:
-    """A time in UTC as RFC 3339 with `Z`, the form that events have."""
+    """Format a time as RFC 3339 in UTC with `Z`, as events have it."""
     return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of this machine."""
 
     def now(self) -> datetime:
         return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Numbers and times the events of one turn and hands them on. It keeps none of them."""
+"""Adds numbers and times to the events of one turn and passes them to a sink. It stores no event."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ CaptureKind = Literal["inputs", "outputs", "prompts"]
 
 
 class Capture(Protocol):
-    """Takes what no event has: what calls got and gave, for traces alone (H5)."""
+    """Receives the inputs and outputs of calls, which no event has. Only traces use them (H5)."""
 
     def wants(self, what: CaptureKind) -> bool:
-        """Whether such a thing is captured."""
+        """Whether this kind of value is captured."""
         ...
 
     def keep(self, turn_id: str, call_id: str, what: CaptureKind, value: Any) -> None:
-        """Take what is captured, as JSON; it must not block."""
+        """Receive a captured value, as JSON. It must not block."""
         ...
 
 
@@ -29,9 +29,9 @@ class Emitter:
 
     Args:
         turn_id: The turn's id.
-        clock: Where the events' times come from.
-        sink: What gets every event, in order; it must not block.
-        capture: What takes the rest, where something does.
+        clock: The source of the events' times.
+        sink: Receives every event, in order; it must not block.
+        capture: Receives inputs and outputs of calls; None captures nothing.
     """
 
     def __init__(self, turn_id: str, clock: Clock, sink: Sink, capture: Capture | None = None) -> None:
@@ -44,39 +44,39 @@ class Emitter:
 
     @property
     def standing(self) -> bool:
-        """Whether a reader who follows the deltas sees any text now."""
+        """Whether a client that follows the deltas shows any text at this point."""
         return self._standing
 
     def go_on_after(self, seq: int) -> None:
-        """Number the next event `seq + 1`: the turn told so much in earlier runs."""
+        """Number the next event `seq + 1`, after the events that earlier runs of the turn emitted."""
         self._seq = seq
 
     def ahead(self, sink: Sink) -> Emitter:
-        """One that goes on from here into another sink, for events that may come to nothing."""
+        """An emitter that continues from here into another sink, for events that may be dropped later."""
         other = Emitter(self.turn_id, self._clock, sink)
         other._seq, other._standing = self._seq, self._standing
         return other
 
     def give(self, event: Event) -> None:
-        """Hand on an event that was made ahead."""
+        """Pass on an event that an emitter from `ahead` made."""
         self._seq = event.seq
         self._sink(event)
 
     def reason(self, text: str, *, step: int) -> None:
-        """Hand on what the model thinks, which has no number and is not kept."""
+        """Pass on reasoning text of the model. It has no number and is not recorded."""
         self._sink(ReasoningDelta(turn_id=self.turn_id, at=self._clock.now(), text=text, step=step))
 
     def wants(self, what: CaptureKind) -> bool:
-        """Whether such a thing is captured."""
+        """Whether this kind of value is captured."""
         return self._capture is not None and self._capture.wants(what)
 
     def keep(self, call_id: str, what: CaptureKind, value: Any) -> None:
-        """Hand on what is captured of the call, task or turn `call_id`, where it is wanted."""
+        """Pass on a value of the call, task or turn `call_id`, if this kind of value is captured."""
         if self._capture is not None and self._capture.wants(what):
             self._capture.keep(self.turn_id, call_id, what, value)
 
     def __call__(self, kind: type[Any], /, **fields: Any) -> None:
-        """Emit one event of `kind`; the turn's id, the number and the time are added."""
+        """Emit one event of `kind` and add the turn's id, the number and the time."""
         self._seq += 1
         event = kind(turn_id=self.turn_id, seq=self._seq, at=self._clock.now(), **fields)
         if kind is TextDelta:

@@ -1,9 +1,9 @@
-"""What a turn tells while it runs: a frozen, versioned, discriminated union (D14, T10).
+"""The events of a turn while it runs: a frozen, versioned, discriminated union (D14, T10).
 
-Events are data for hosts in any language: `event.model_dump_json()` is the wire form, `parse_event()` reads it. Every
-event has the turn's id and the time, and all but `ReasoningDelta` a sequence number that counts from 1 without gaps. A
-reader must ignore kinds it does not know: new ones may come without a new version. No event ever carries the content or
-the name of a role.
+Events are data for hosts in any language: `event.model_dump_json()` writes the wire form, `parse_event()` reads it.
+Every event has the turn's id and the time. All but `ReasoningDelta` have a sequence number that counts from 1 without
+gaps. A reader must ignore kinds it does not know, because kinds can be added without a new version. No event ever
+carries the content or the name of a role.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Event(BaseModel):
 class TurnStarted(_Event):
     """The role is resolved and the turn begins; nothing has reached a model yet.
 
-    Of the kind `call` is what begins outside any turn, with `agent.call`; traces alone get it.
+    The kind `call` marks a call that `agent.call` makes without a turn. Only traces get it.
     """
 
     type: Literal["turn_started"] = "turn_started"
@@ -43,7 +43,7 @@ class TurnStarted(_Event):
 
 
 class RoleTierSkipped(_Event):
-    """A tier's source was down and the host chose to go on without it (R14)."""
+    """The source of a tier was down, and the host chose to continue without it (R14)."""
 
     type: Literal["role_tier_skipped"] = "role_tier_skipped"
     tier: Tier
@@ -51,7 +51,7 @@ class RoleTierSkipped(_Event):
 
 
 class TextDelta(_Event):
-    """More of what the model says at a step; append it to the text of that step.
+    """More of the model's text at a step; append it to the text of that step.
 
     `step` counts from 0. The text of a step that ends in calls is interim; see `StepEnded`.
     """
@@ -62,10 +62,10 @@ class TextDelta(_Event):
 
 
 class ReasoningDelta(_Event):
-    """More of what the model thinks at a step, where its service shows that; append it to that step's.
+    """More of the model's reasoning at a step, if its service shows it; append it to the reasoning of that step.
 
-    Only a client that streams the turn receives it. It is not recorded, so it has no number: `seq` is 0, and not in the
-    JSON.
+    Only a client that streams the turn receives it. It is not recorded, so it has no number: `seq` is 0 and is left out
+    of the JSON.
     """
 
     type: Literal["reasoning_delta"] = "reasoning_delta"
@@ -75,9 +75,9 @@ class ReasoningDelta(_Event):
 
 
 class TextReplaced(_Event):
-    """The text of a step, in place of all its deltas so far; the empty text means that it was withdrawn.
+    """The text of a step, which replaces all its deltas so far; an empty text means that it was withdrawn.
 
-    `step` is None where the text is the turn's answer, whatever was said before.
+    `step` is None if the text is the answer of the turn, whatever text came before.
     """
 
     type: Literal["text_replaced"] = "text_replaced"
@@ -86,7 +86,7 @@ class TextReplaced(_Event):
 
 
 class StepEnded(_Event):
-    """A step of the conversation ended. An `interim` step ended in calls, or is corrected: its text is no answer."""
+    """A step of the conversation ended. An `interim` one ended in calls or is corrected; its text is not the answer."""
 
     type: Literal["step_ended"] = "step_ended"
     step: int = Field(default=0, ge=0)
@@ -94,7 +94,7 @@ class StepEnded(_Event):
 
 
 class PlanRejected(_Event):
-    """A step of the conversation could not be used. That is reported to the model once, then it must answer."""
+    """A step of the conversation could not be used. This is reported to the model once; after that it must answer."""
 
     type: Literal["plan_rejected"] = "plan_rejected"
     reason: str
@@ -102,7 +102,7 @@ class PlanRejected(_Event):
 
 
 class AnswerChecked(_Event):
-    """An answer was judged: one that is found wanting is given anew, and after a `final` verdict none is judged.
+    """An answer was checked. The model writes a rejected answer again; after a `final` verdict no answer is checked.
 
     `check` counts from 1; `findings` says what was missing or wrong.
     """
@@ -115,7 +115,7 @@ class AnswerChecked(_Event):
 
 
 class HistorySummarised(_Event):
-    """The model would have seen too much: a summary stands for the oldest messages now, from `first` to `last`."""
+    """The history was too long for the model: a summary now replaces the oldest messages, from `first` to `last`."""
 
     type: Literal["history_summarised"] = "history_summarised"
     message_id: str
@@ -125,14 +125,14 @@ class HistorySummarised(_Event):
 
 
 class SummaryFailed(_Event):
-    """The oldest messages could not be summed up; the model reads the newest ones."""
+    """The oldest messages could not be summarised; the model reads only the newest ones."""
 
     type: Literal["summary_failed"] = "summary_failed"
     code: str
 
 
 class TaskStarted(_Event):
-    """A dispatched task begins. `task_id` is its path id; `parent` that of the call or task, or the turn, above it.
+    """A dispatched task begins. `task_id` is its path id; `parent` is that of the call, task or turn above it.
 
     `gate` and `arguments` are as in `CallStarted`.
     """
@@ -148,7 +148,7 @@ class TaskStarted(_Event):
 
 
 class TaskEnded(_Event):
-    """A dispatched task ended; `code` is the error's where it failed."""
+    """A dispatched task ended; if it failed, `code` is the error's code."""
 
     type: Literal["task_ended"] = "task_ended"
     task_id: str
@@ -159,8 +159,8 @@ class TaskEnded(_Event):
 class CallStarted(_Event):
     """A Function is called inside the turn. `call_id` is its path id, `parent` that of the call, task or turn above it.
 
-    `title` is the function's name for people, where it has one. `gate` says what let it through: `code` where no model
-    had a say, `default`, `rule:NAME`, `always`, `approver` or `person`. `arguments` are there where the function is
+    `title` is the function's name for people, or empty. `gate` says what allowed the call: `code` if no model could
+    influence it, `default`, `rule:NAME`, `always`, `approver` or `person`. `arguments` is set if the function is
     declared with `capture=True`.
     """
 
@@ -175,7 +175,7 @@ class CallStarted(_Event):
 
 
 class CallEnded(_Event):
-    """A Function's call ended; `code` is the error's where it failed."""
+    """A Function's call ended; if it failed, `code` is the error's code."""
 
     type: Literal["call_ended"] = "call_ended"
     call_id: str
@@ -184,10 +184,10 @@ class CallEnded(_Event):
 
 
 class CallDecided(_Event):
-    """The gate did not simply let a call through: it asks, it refuses, or somebody has answered.
+    """The gate requires approval for a call or refuses it, or an approval was answered.
 
-    `gate` is as in `CallStarted`, `limit`, `expired` where no answer came in time, or `unattended` where a turn refuses
-    what a person would be asked; `account` is who answered, where that is known.
+    `gate` is as in `CallStarted`, or `limit`, or `expired` if no answer came before the pause expired, or `unattended`
+    if the turn refuses calls that require approval. `account` is the account that answered, if it is known.
     """
 
     type: Literal["call_decided"] = "call_decided"
@@ -200,7 +200,7 @@ class CallDecided(_Event):
 
 
 class CallRetried(_Event):
-    """A Function's call failed for a passing reason and is tried again after `seconds`. `attempt` is the next one."""
+    """A Function's call failed with a retryable error and is retried after `seconds`; `attempt` counts the next try."""
 
     type: Literal["call_retried"] = "call_retried"
     call_id: str
@@ -220,7 +220,7 @@ class ModelWaiting(_Event):
 
 
 class CallProgress(_Event):
-    """How far the call of a tool of an MCP server is, as the server says. `total` is None where it does not know."""
+    """The progress of a call to an MCP server's tool, as the server reports it; `total` is None if it is unknown."""
 
     type: Literal["call_progress"] = "call_progress"
     call_id: str
@@ -230,7 +230,7 @@ class CallProgress(_Event):
 
 
 class AttachmentLeftOut(_Event):
-    """The model gets the name of an attachment alone: it takes none of that kind or of that size, or it is gone."""
+    """The model gets only the name of an attachment: it does not accept the kind or size, or the content is gone."""
 
     type: Literal["attachment_left_out"] = "attachment_left_out"
     name: str
@@ -238,9 +238,9 @@ class AttachmentLeftOut(_Event):
 
 
 class Usage(_Event):
-    """Tokens of one model call, counted as in `ModelUsage`, and its cost in US dollars; null is not known.
+    """Tokens of one model call, counted as in `ModelUsage`, and its cost in US dollars; null means unknown.
 
-    `call_id` is the path id of the call, task or turn whose model call it is; `seconds` is how long it took.
+    `call_id` is the path id of the call, task or turn that made the model call; `seconds` is how long it took.
     """
 
     type: Literal["usage"] = "usage"
@@ -256,7 +256,7 @@ class Usage(_Event):
 
 
 class PauseOpened(_Event):
-    """A person is asked; the turn will end as `paused` once nothing else in it can go on."""
+    """A person must answer; the turn ends as `paused` once nothing else in it can run."""
 
     type: Literal["pause_opened"] = "pause_opened"
     pause_id: str
@@ -274,9 +274,9 @@ class PauseOpened(_Event):
 
 
 class PauseNotified(_Event):
-    """An unattended turn waits for a person, and its notifier, where there is one, was called for the pause.
+    """An unattended turn waits for a person, and its notifier, if there is one, was called for the pause.
 
-    `thread` and `account` say whose turn it is. `agent.events(account=...)` gives these events, too.
+    `thread` and `account` say whose turn it is. `agent.events(account=...)` yields these events too.
     """
 
     type: Literal["pause_notified"] = "pause_notified"
@@ -288,16 +288,16 @@ class PauseNotified(_Event):
 
 
 class PauseClosed(_Event):
-    """A person answered, and the turn goes on."""
+    """A person answered, and the turn continues."""
 
     type: Literal["pause_closed"] = "pause_closed"
     pause_id: str
 
 
 class TurnEnded(_Event):
-    """The last event of a turn in this run. `code` is the error's where it failed.
+    """The last event of a turn in this run. If the turn failed, `code` is the error's code.
 
-    A turn that is `paused` waits for a person; one that is `stopped` can go on where it stood. Both are resumed.
+    A `paused` turn waits for a person. A `stopped` turn can continue where it stopped. You resume both.
     """
 
     type: Literal["turn_ended"] = "turn_ended"
@@ -338,10 +338,10 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
 
 
 def parse_event(data: str | bytes) -> Event | None:
-    """Read one event from its JSON; None for a kind that this version does not know.
+    """Read one event from its JSON. Returns None for a kind that this version does not know.
 
     Raises:
-        pydantic.ValidationError: The JSON is broken, or not an event of version 1.
+        pydantic.ValidationError: The JSON is broken, or is not an event of version 1.
     """
     from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""Files: reading one of unknown kind without waiting, who else may read one, and errors of the system made typed."""
+"""File helpers: read a file of unknown kind without blocking, check its permissions, translate system errors."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_regular(path: Path, most: int = -1) -> bytes | None:
-    """Read a file. A pipe is not waited for, and what never ends is not read.
+    """Read a file if it is a regular file. It does not wait for a pipe and does not read an endless device.
 
     Args:
         path: The file.
-        most: How many bytes at most; below 0 is all.
+        most: How many bytes to read at most; a negative number reads all.
 
     Returns:
-        Its content, or the beginning of it; None where it is no regular file.
+        The content or its first bytes; None if it is not a regular file.
 
     Raises:
         OSError: It cannot be opened or read.
@@ -39,10 +39,10 @@ def read_regular(path: Path, most: int = -1) -> bytes | None:
 
 
 def others_may(path: Path) -> bool:
-    """Whether others than its owner may read or change a file; False where it is gone, or files have no modes here.
+    """Whether users other than the owner can read or change a file. False if it is gone or the system has no modes.
 
     Args:
-        path: The file, or a folder.
+        path: The file or folder.
     """
     if os.name == "posix":
         with contextlib.suppress(OSError):
@@ -52,11 +52,11 @@ def others_may(path: Path) -> bool:
 
 @contextlib.contextmanager
 def storage_errors(problem: str, *, remedy: str) -> Generator[None]:
-    """Replace an `OSError` of the block by a `StorageUnavailable`.
+    """Replace an `OSError` in the block with `StorageUnavailable`.
 
     Args:
-        problem: What cannot be done. The reason that the system gives is put behind it.
-        remedy: What helps.
+        problem: What cannot be done. The system's reason is appended to it.
+        remedy: The remedy.
 
     Raises:
         StorageUnavailable: The block raised an `OSError`.

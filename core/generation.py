@@ -1,4 +1,4 @@
-"""How a model generates its answers: one type for the settings, profiles, workers and the command line."""
+"""Generation options of a model: one type for the settings, profiles, workers and the command line."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _TAKEN: Final = frozenset(
     {
         *("accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"),
         *("host", "te", "trailer", "transfer-encoding", "upgrade"),
-        # Keys come from the environment, so that a file cannot put another one in their place.
+        # API keys come from the environment, so that a file cannot replace them.
         *("api-key", "authorization", "proxy-authorization", "x-api-key", "x-goog-api-key"),
     }
 )
 
 
 class GenerationOptions(BaseModel):
-    """How a model generates its answers; what is left out is the service's default.
+    """How a model generates its answers. An option that is not set has the service's default.
 
     Attributes:
         temperature: How much the answers vary, 0 to 2.
         top_p: The share of likely tokens that are sampled from, above 0 and at most 1.
         max_tokens: The longest answer, in tokens.
-        seed: Makes answers repeatable where the service can.
-        reasoning_effort: How much the model thinks before it answers. A service refuses a word that it does not know.
-        reasoning_summary: Asks the service to show what the model thinks, briefly or at length. OpenAI refuses this to
+        seed: Makes answers repeatable if the service supports it.
+        reasoning_effort: How much the model reasons before it answers. A service refuses a level that it does not know.
+        reasoning_summary: Asks the service to show the model's reasoning, briefly or in detail. OpenAI refuses this for
             organisations that are not verified.
         headers: Headers for the service, such as an organisation's id, by their names in lower case; never shown.
     """
@@ -65,7 +65,7 @@ class GenerationOptions(BaseModel):
             text, key = value.get_secret_value(), name.lower()
             if not _NAME.fullmatch(name) or key in found:
                 raise PydanticCustomError(
-                    "header", "header names must be valid and given once; write each as HTTP has it, such as X-Org"
+                    "header", "header names must be valid and given once; write each as in HTTP, such as X-Org"
                 )
             if key in _TAKEN:
                 raise PydanticCustomError(
@@ -76,20 +76,20 @@ class GenerationOptions(BaseModel):
             if not (text.isascii() and text.isprintable() and text == text.strip() and len(text) <= _LONGEST):
                 raise PydanticCustomError(
                     "header",
-                    "the value of the header '{name}' is not one; give up to {most} ASCII characters on one line",
+                    "the value of the header '{name}' is not valid; give up to {most} ASCII characters on one line",
                     {"name": key, "most": _LONGEST},
                 )
             found[key] = value
         return None if given is None else found
 
     def over(self, other: GenerationOptions) -> GenerationOptions:
-        """Return these options, with those of `other` where these say nothing. Headers are merged name by name."""
+        """Return these options, completed with those of `other`. Headers are merged name by name."""
         headers = {**(other.headers or {}), **(self.headers or {})}
         merged: dict[str, Any] = {**other.sent(), **self.sent(), "headers": headers or None}
         return GenerationOptions(**merged)
 
     def sent(self) -> dict[str, Any]:
-        """What goes into the body of a request, by the names that dspy knows."""
+        """The options for the body of a request, by the names that dspy uses."""
         return self.model_dump(exclude_none=True, exclude={"headers"})
 
     def revealed_headers(self) -> dict[str, str]:

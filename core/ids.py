@@ -1,4 +1,4 @@
-"""Ids and canonical JSON: what makes two equal values equal bytes."""
+"""Ids, digests and canonical JSON, which gives equal values equal bytes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{value:032x}"
 
 
-# To make one for each text takes as long as the text.
+# Shared, because making an encoder takes as long as encoding a text.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def canonical_json(value: Any) -> str:
-    """Return `value` as JSON with sorted keys and no blanks, so that equal values give equal text.
+    """Return `value` as JSON with sorted keys and no spaces, so that equal values give equal text.
 
     Raises:
-        TypeError: Something in it is not JSON.
-        ValueError: It holds a number that JSON has not (NaN, infinity).
+        TypeError: It contains something that is not JSON.
+        ValueError: It contains a number that JSON does not have (NaN, infinity).
     """
     return _ENCODER.encode(value)
 
 
 def digest(value: Any, *, length: int = 32, text: str | None = None) -> str:
-    """Return `length` hex digits that stand for a JSON value. Not keyed: never digest a role.
+    """Return the first `length` hex digits of a JSON value's digest. It has no key, so never digest a role with it.
 
     Args:
         value: The value.
         length: How many digits, 64 at most.
-        text: Its canonical JSON, where that is there already.
+        text: Its canonical JSON, if the caller has it already.
     """
     kept = canonical_json(value) if text is None else text
     return hashlib.blake2b(kept.encode("utf-8", "surrogatepass"), digest_size=32).hexdigest()[:length]

@@ -1,4 +1,4 @@
-"""What a paused turn waits for, and what a person may answer: values only (T4). `resume()` takes the answers."""
+"""Pauses, and the answers to them, as values (T4). You pass the answers to `resume()`."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from .clock import utc_text
 from .events import PauseKind, Risk
 
 UnattendedMode = Literal["refuse", "pause"]
-"""What an unattended turn does where a person would be asked: refuse the call, or pause and notify."""
+"""What an unattended turn does when a call requires approval: refuse the call, or pause and notify."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approve:
-    """The call may be made.
+    """Approve the call.
 
     Attributes:
-        arguments: Other arguments than it asked for; they are validated, and the policy is asked, again.
-        always: Whether more calls of this function by this caller may be made in this turn without asking, up to the
-            limits of `Policy`: `"same"`, or True, for calls with equal arguments, `"any"` for calls with any arguments.
-            It ends when the function's description changes. A call that is `destructive` is always asked for.
-        hash: The pause's `hash` that was seen; left out, whatever waits is meant.
+        arguments: Arguments to use instead of the requested ones. They are validated and checked by the policy again.
+        always: Whether to approve more calls of this function by this caller in this turn, up to the limits of
+            `Policy`: `"same"` or True for calls with equal arguments, `"any"` for calls with any arguments. The
+            approval ends when the function's description changes. A `destructive` call always requires a new approval.
+        hash: The `hash` of the pause that the person saw; None approves whatever call waits.
     """
 
     arguments: Mapping[str, Any] | None = None
@@ -35,10 +35,10 @@ class Approve:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The call may not be made; it fails with `CallRefused`.
+    """Reject the call; it fails with `CallRefused`.
 
     Attributes:
-        reason: Why; whoever made the call is told.
+        reason: The reason. The caller receives it.
     """
 
     reason: str = ""
@@ -57,10 +57,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """The effect that was under way when the process stopped did happen; it is not made again.
+    """The interrupted effect did happen, so the call is not made again.
 
     Attributes:
-        result: What the function would have returned, as JSON; it fits the schema of the pause.
+        result: What the function would have returned, as JSON; it must match the schema of the pause.
     """
 
     result: Any = None
@@ -68,12 +68,12 @@ class Happened:
 
 @dataclass(frozen=True, slots=True)
 class NotHappened:
-    """The effect that was under way when the process stopped did not happen; the call fails with `EffectLost`."""
+    """The interrupted effect did not happen; the call fails with `EffectLost`."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunAgain:
-    """The effect that was under way when the process stopped is to be made again."""
+    """Make the interrupted call again."""
 
 
 PersonAnswer = Approve | Reject | Answer | Happened | NotHappened | RunAgain
@@ -84,26 +84,25 @@ class Pause:
     """What a turn waits for.
 
     Attributes:
-        id: What `resume()` takes the answer by. It fits a URL path segment and needs no quoting in a shell.
-        kind: `approval` of a call, a `question` of a function, or an effect of which it is `uncertain` whether it
-            happened.
-        function: The function that asks, or the one that wants to be called.
+        id: The key of its answer in `resume()`. It fits a URL path segment and needs no quoting in a shell.
+        kind: `approval` of a call, a `question` of a function, or `uncertain` for an effect that may have happened.
+        function: The function that asks the question, or that is to be called.
         arguments: The call's params; empty for a question.
-        hash: Stands for function and arguments: what is approved is what runs.
-        risk: The function's, for an approval.
-        description: What the function says it does, for an approval; of an MCP tool, in the words of its server.
-        reason: Why the gate asks, for an approval.
-        caller: Who wants to make the call: a worker, a shape, a function, `converse` for the conversation, `code`
-            for the host's own code.
-        approvers: Globs over the accounts that may answer; empty is anybody.
-        question: What is asked, for a question.
-        options: What can be answered, where there is a choice.
+        hash: A digest of function and arguments, so that the approved call is the one that runs.
+        risk: The function's risk, for an approval.
+        description: The function's description, for an approval; for an MCP tool, in the words of its server.
+        reason: Why the call requires approval.
+        caller: The caller: a worker, a shape, a function, `converse` for the conversation, or `code` for the host's
+            code.
+        approvers: Globs over the accounts that can answer; empty means anyone can.
+        question: The text of a question.
+        options: The possible answers, if the question has a fixed choice.
         schema: The JSON Schema of the answer's value, of the arguments of an approval, or of the result in
             `Happened(result)`; None if there is none.
-        problem: Why the last answer was not taken, where there was one.
-        since: When it was asked.
-        expires: When it answers itself with a failure; None is never.
-        answered: Whether a person has answered already. The answer is kept, and the turn has not resumed since.
+        problem: Why the last answer was not accepted; None if no answer was refused.
+        since: When the pause was opened.
+        expires: When the call fails if no answer has come; None means never.
+        answered: Whether a person has answered already. The answer is stored, and the turn has not resumed since.
     """
 
     id: str
@@ -125,7 +124,7 @@ class Pause:
     answered: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The pause as JSON, with the fields that the command line and the sidecar give."""
+        """The pause as JSON, with the fields that the command line and the sidecar use."""
         return {
             "id": self.id,
             "kind": self.kind,
@@ -150,7 +149,7 @@ class Pause:
 def pause_id_of(call_id: str) -> str:
     """The id of a call's pause: its path id, percent-encoded with `-` as the escape character.
 
-    A path id has slashes and colons, which a URL path segment and a shell would need quoted.
+    A path id has slashes and colons, which need quoting in a URL path segment and in a shell.
     """
     return quote(call_id, safe="").replace("-", "%2D").replace("~", "%7E").replace("%", "-")
 
@@ -165,26 +164,26 @@ def call_id_of(pause_id: str) -> str:
 
 
 def current_pause_id(pause_id: str) -> str:
-    """A pause's id in its present form, where it may be given in the form of version 0.1.0."""
+    """Convert a pause's id to the current form; it may have the form of version 0.1.0."""
     return pause_id_of(pause_id) if "/" in pause_id else pause_id
 
 
 LONGEST_WAIT: Final = 10 * 366 * 86_400.0
-"""How many seconds an answer can be waited for: ten years."""
+"""The longest time in seconds that a turn can wait for an answer: ten years."""
 
 
 def may_answer(account: str | None, approvers: Sequence[str]) -> bool:
-    """Whether an account may answer what these approvers are asked.
+    """Whether an account can answer a pause with these approvers.
 
     Args:
-        account: Who answers; None is nobody that is known.
-        approvers: Globs over accounts; empty is anybody.
+        account: The account that answers; None if it is not known.
+        approvers: Globs over accounts; empty means anyone can answer.
     """
     return not approvers or (account is not None and any(fnmatchcase(account, glob) for glob in approvers))
 
 
 def may_be_always(pause: Pause) -> bool:
-    """Whether more calls of the kind may be approved with this one; destructive ones are approved one by one."""
+    """Whether the approval can cover later calls too. Each destructive call requires its own approval."""
     return "destructive" not in pause.risk
 
 

@@ -1,4 +1,4 @@
-"""Where a call belongs: the five tiers and the scope that gives each its id. No role content lives here."""
+"""The five tiers of roles, and the scope that gives each tier its id. This module holds no role content."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Tier(StrEnum):
         """Return the tier called `value`.
 
         Raises:
-            UnknownTier: There is none of that name.
+            UnknownTier: No tier has this name.
         """
         try:
             return cls(value)
@@ -35,7 +35,7 @@ class Tier(StrEnum):
 
 
 STORED_TIERS: Final[tuple[Tier, ...]] = (Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL)
-"""The tiers whose roles may be kept, in the order in which they are shown; never a call's or a thread's (R9)."""
+"""The tiers whose roles can be stored, in the order in which they are shown; never those of a call or thread (R9)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class Scope:
 
     Attributes:
         workspace: The agent's workspace.
-        account: Who speaks, or None where nobody in particular does.
-        channel: The channel the thread hangs in, or None.
-        thread: The conversation, or None outside one.
+        account: The account that speaks; None if the call has no account.
+        channel: The channel of the thread, or None.
+        thread: The conversation; None for a call without one.
     """
 
     workspace: str
@@ -62,7 +62,7 @@ class Scope:
                 check_id(name, value)
 
     def id_of(self, tier: Tier) -> str | None:
-        """The id under which `tier` is looked up in this scope; None where the scope has none (always for the call)."""
+        """The id under which `tier` is looked up in this scope; None if the scope has none. The call tier has no id."""
         match tier:
             case Tier.CALL:
                 return None

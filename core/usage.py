@@ -1,4 +1,4 @@
-"""What model calls used, counted alike for all services."""
+"""Tokens and cost of model calls, counted the same way for all services."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelUsage:
-    """Tokens and cost of model calls. What a service does not say is None, and so is a sum with it.
+    """Tokens and cost of model calls. A value that a service does not report is None, and so is any sum with it.
 
     Attributes:
         calls: How many model calls.
-        input_tokens: Sent, with those that the service had cached.
-        output_tokens: Received, with those of reasoning.
-        cached_tokens: Those of the input that the service read from its cache.
-        reasoning_tokens: Those of the output that are reasoning, where the service counts them.
-        cost: US dollars.
+        input_tokens: Tokens sent, including those that the service had cached.
+        output_tokens: Tokens received, including reasoning tokens.
+        cached_tokens: Input tokens that the service read from its cache.
+        reasoning_tokens: Output tokens that are reasoning, if the service counts them.
+        cost: The cost in US dollars.
     """
 
     calls: int = 0
@@ -38,7 +38,7 @@ class ModelUsage:
 
 
 def summed(counts: Iterable[int | None]) -> int | None:
-    """The sum; None where one of them is not known."""
+    """The sum; None if one of the counts is None."""
     total = 0
     for count in counts:
         if count is None:

@@ -1,4 +1,4 @@
-"""Values checked against declared models, with errors that name fields and never show a value."""
+"""Validates values against declared models. Errors name fields and never show a value."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .ids import canonical_json, digest
 _M = TypeVar("_M", bound=BaseModel)
 _T = TypeVar("_T")
 
-# Texts of these kinds hold a piece of the input, or whatever an embedder's validator says; the kind's name stands in.
+# Messages of these kinds repeat a part of the input, or the text of an embedder's validator. The kind is shown instead.
 _TELLING = frozenset(
     {
         "assertion_error",
@@ -34,21 +34,21 @@ _TELLING = frozenset(
         "value_error",
     }
 )
-_SURELY_READ = 190  # bytes of JSON that pydantic's reader never finds too deep
-_DEPTH = 200  # levels that a value is looked through for what is no JSON
-_NUMBERED = re.compile(r'"(?:-?\d[^"]*|true|false|null|None|True|False)":')  # a key that may not have been a text
+_SURELY_READ = 190  # bytes of JSON that are never too deep for pydantic's reader
+_DEPTH = 200  # levels of a value that are searched for something that is not JSON
+_NUMBERED = re.compile(r'"(?:-?\d[^"]*|true|false|null|None|True|False)":')  # a key that was perhaps not a string
 _FIELD = re.compile(r"\w[\w.-]{0,63}")
 
 
 def validate_model(model: type[_M], data: object, *, what: str, error: type[WorldAgentError]) -> _M:
     """Return `data` as an instance of `model`. Fields that are not declared are refused, at any depth.
 
-    The instance shares nothing with `data`, so changes that the caller makes later do not reach what was checked.
+    The instance shares nothing with `data`, so later changes by the caller do not affect it.
 
     Args:
         model: The declared model.
-        data: A mapping, or an instance, which is checked again.
-        what: What is checked, for the error's text, such as "params of shape 'subagent'".
+        data: A mapping, or an instance, which is validated again.
+        what: What is validated, for the error's text, such as "params of shape 'subagent'".
         error: The error to raise.
     """
     if isinstance(data, BaseModel):
@@ -59,7 +59,7 @@ def validate_model(model: type[_M], data: object, *, what: str, error: type[Worl
     except ValidationError as failure:
         problems = describe_failure(failure)
     else:
-        # pydantic keeps nested models, and whatever an open type holds, by reference.
+        # pydantic keeps nested models, and the values of an open type such as `Any`, by reference.
         return own_copy(
             checked, lambda: read_model(model, json_of(checked, what=what, error=error), what=what, error=error)
         )
@@ -67,16 +67,16 @@ def validate_model(model: type[_M], data: object, *, what: str, error: type[Worl
 
 
 def own_copy(value: _T, otherwise: Callable[[], _T]) -> _T:
-    """Return a deep copy of `value`, or what `otherwise` gives where something in it cannot be copied."""
+    """Return a deep copy of `value`, or the result of `otherwise` if something in it cannot be copied."""
     try:
         return copy.deepcopy(value)
-    except Exception:  # whatever a type of the embedder's raises; what the journal keeps can still be read
+    except Exception:  # an embedder's type can raise anything; the value can still be read back from its JSON
         pass
     return otherwise()
 
 
 def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentError]) -> _M:
-    """Return the JSON value `data`, such as `json_of` gave, as an instance of `model`.
+    """Return the JSON value `data`, such as a result of `json_of`, as an instance of `model`.
 
     Args:
         model: The declared model.
@@ -92,7 +92,7 @@ def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentE
         problems = f"not JSON: {_where(data)}{type(failure).__name__}"
     except WorldAgentError:
         raise
-    except Exception as failure:  # a validator of the embedder's may raise anything, with the value in its text
+    except Exception as failure:  # an embedder's validator can raise anything, with the value in its text
         problems = f"a validator failed with {type(failure).__name__}"
     raise _misfit(model, problems, what, error)
 
@@ -117,15 +117,15 @@ def json_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> dic
     Args:
         model: A checked value.
         what: What it is, for the error's text.
-        error: The error to raise where a field holds what is not JSON, or half a surrogate pair.
+        error: The error to raise if a field is not JSON or contains half a surrogate pair.
     """
     return json_and_text_of(model, what=what, error=error)[0]
 
 
 def json_and_text_of(model: BaseModel, *, what: str, error: type[WorldAgentError]) -> tuple[dict[str, Any], str]:
-    """As `json_of`; beside it the same as canonical JSON."""
+    """Like `json_of`, but also return the value as canonical JSON text."""
     try:
-        # Without `warnings`, pydantic would print a value that is not of its field's type.
+        # Without `warnings`, pydantic would print any value that does not have its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
         text = kept_json(dumped)
         if "null" in text or _NUMBERED.search(text):
@@ -146,13 +146,13 @@ def kept_json(value: object) -> str:
     """Return `value` as JSON text that a database can hold and that can be read again.
 
     Raises:
-        TypeError, ValueError: It is not JSON, holds half a surrogate pair, or nests deeper than about 195 levels.
+        TypeError, ValueError: It is not JSON, has half a surrogate pair, or is nested deeper than about 195 levels.
     """
     try:
         text = canonical_json(value)
-        # pydantic's reader goes 200 levels deep; a row that holds the text has a few of its own.
+        # pydantic reads 200 levels. The brackets account for the levels of the row that will contain the text.
         whole = f"[[[[{text}]]]]".encode()
-        if len(whole) > _SURELY_READ:  # else it cannot be as deep, and no number in it is too long
+        if len(whole) > _SURELY_READ:  # a shorter text is never too deep, and no number in it is too long
             from_json(whole)
         return text
     except RecursionError:
@@ -161,21 +161,21 @@ def kept_json(value: object) -> str:
 
 
 def declaration(params: type[BaseModel], result: type[BaseModel] | TypeAdapter[Any]) -> str:
-    """Stands for what params and a result are declared as: another text, where a field or a type is another one."""
+    """A digest of the declared params and result. It changes when a field or a type changes."""
     return f"{_schema_digest(params)}:{_schema_digest(result)}"
 
 
 def declared_alike(kept: str | None, now: str) -> bool:
-    """Whether a declaration is as it was; one that an older version kept stands for the params alone."""
+    """Whether a declaration is unchanged. Older versions stored a digest of the params only."""
     return now in (kept, f"{kept}:{now.partition(':')[2]}")
 
 
 @lru_cache(maxsize=1024)
 def _schema_digest(kind: Any) -> str:
     try:
-        # A result is compared as it is read again.
+        # The validation schema, not the serialisation schema: it decides how a stored result is read.
         schema = kind.json_schema() if isinstance(kind, TypeAdapter) else kind.model_json_schema()
-    except PydanticUserError as error:  # a type that can be read and has no JSON Schema, such as a callable's
+    except PydanticUserError as error:  # a valid type without a JSON Schema, such as a callable
         schema = error.code
     return digest(schema, length=16)
 
@@ -195,22 +195,22 @@ def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error:
 
 
 def _check_kept(value: object, dumped: object) -> None:
-    """Refuse what JSON has no place for: where the type is open, pydantic says nothing of it.
+    """Refuse values that JSON cannot represent, which pydantic does not report for an open type such as `Any`.
 
-    That is a number that became null, and keys that became one, such as 1 and "1".
+    These are numbers that became null, and different keys that became equal, such as 1 and "1".
 
     Args:
-        value: What was dumped, as plain values of Python.
-        dumped: What it became as JSON. Where a type writes itself in another form, its own word counts.
+        value: The dumped value, as plain Python values.
+        dumped: The same value as JSON. A type with its own serialiser is accepted as it writes itself.
 
     Raises:
-        ValueError: There is one.
+        ValueError: The value contains one of these.
     """
     match value, dumped:
         case float(), None if not math.isfinite(value):
-            raise ValueError("a number that JSON has not")
+            raise ValueError("a number that JSON does not have")
         case dict(), dict() if len(value) > len(dumped) and not all(isinstance(key, str) for key in value):
-            raise ValueError("keys that are one in JSON")
+            raise ValueError("keys that are equal in JSON")
         case dict(), dict():
             pairs = zip(value.values(), dumped.values(), strict=False)
         case list() | tuple() | set() | frozenset() | deque(), list():
@@ -222,9 +222,9 @@ def _check_kept(value: object, dumped: object) -> None:
 
 
 def _twice(value: object, steps: tuple[object, ...] = ()) -> str:
-    """Where a model that takes undeclared fields holds one that is called like a declared field; empty if none does.
+    """The place of an undeclared field with the name or alias of a declared field; empty if there is none.
 
-    As JSON the two would be one key, so that what is looked at is not what the model holds.
+    In JSON the two would share one key, so that the JSON would not show what the model contains.
     """
     match value:
         case BaseModel():
@@ -247,27 +247,27 @@ def _twice(value: object, steps: tuple[object, ...] = ()) -> str:
 
 
 def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[WorldAgentError]) -> Any:
-    """Return the JSON value `data`, such as `json_of_value` gave, as the adapter's type."""
+    """Return the JSON value `data`, such as a result of `json_of_value`, as the adapter's type."""
     try:
         return adapter.validate_json(canonical_json(data))
     except ValidationError as failure:
         problems = describe_failure(failure)
-    except (TypeError, ValueError) as failure:  # of `canonical_json`: NaN, or no JSON at all
+    except (TypeError, ValueError) as failure:  # from `canonical_json`: NaN, or not JSON
         problems = f"it is not JSON ({type(failure).__name__})"
     except WorldAgentError:
         raise
-    except Exception as failure:  # as in `read_model`: a validator of the embedder's may raise anything
+    except Exception as failure:  # as in `read_model`: an embedder's validator can raise anything
         problems = f"a validator failed with {type(failure).__name__}"
     raise error(f"{what} does not fit its type: {problems}", remedy="use a type that reads what it writes as JSON")
 
 
 def is_text(value: object) -> bool:
-    """Whether `value` is a text with something in it that UTF-8 can hold."""
+    """Whether `value` is a string that is not blank and that UTF-8 can encode."""
     return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= mark <= "\udfff" for mark in value)
 
 
 def describe_failure(failure: ValidationError) -> str:
-    """Say which fields do not fit and why, without any input value."""
+    """Say which fields are invalid and why, without any input value."""
     parts = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
         why = item["type"].replace("_", " ") if item["type"] in _TELLING else item["msg"]
@@ -276,19 +276,19 @@ def describe_failure(failure: ValidationError) -> str:
 
 
 def _path(steps: Sequence[object]) -> str:
-    """Where something stands. A step can be a key of the input's; one that no field could be called is not shown."""
+    """The path of a field as text. A step can be a key from the input, so it is shown only if it could name a field."""
     return ".".join(str(step) if _FIELD.fullmatch(str(step)) else "..." for step in steps) or "value"
 
 
 def _where_in(model: BaseModel) -> str:
-    """As `_where`; empty, too, where a serialiser of the model's own fails."""
+    """Like `_where`; also empty if a custom serialiser of the model fails."""
     with suppress(PydanticSerializationError, RecursionError, TypeError, ValueError):
         return _where(model.model_dump(by_alias=True, warnings=False))
     return ""
 
 
 def _where(value: object, steps: tuple[object, ...] = ()) -> str:
-    """Where the first value stands that is no JSON, with a colon behind it; empty where none can be told."""
+    """The path of the first value that is not JSON, followed by a colon; empty if it cannot be found."""
     if len(steps) > _DEPTH:
         return ""
     match value:
@@ -306,7 +306,7 @@ def _where(value: object, steps: tuple[object, ...] = ()) -> str:
 
 
 def _misfit(model: type[BaseModel], problems: str, what: str, error: type[WorldAgentError]) -> WorldAgentError:
-    # One that a JSON Schema declares has no fields of its own.
+    # A model that is declared by a JSON Schema has no pydantic fields.
     names = [info.alias or name for name, info in model.model_fields.items()] or model.model_json_schema().get(
         "properties", ()
     )
@@ -315,7 +315,7 @@ def _misfit(model: type[BaseModel], problems: str, what: str, error: type[WorldA
 
 
 def _extra(model: type[BaseModel]) -> Any:
-    """A model that says what to do with undeclared fields is asked; all others refuse them."""
+    """Use the model's own setting for undeclared fields if it has one; other models refuse them."""
     return None if model.model_config.get("extra") else "forbid"
 
 

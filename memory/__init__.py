@@ -1,4 +1,4 @@
-"""What an agent remembers, as data and stores: conversation (D7) and turns. No model and no role in it (R7)."""
+"""The data and stores of conversations (D7) and turns. No model and no role is used here (R7)."""
 
 from .conversation import ConversationStore, Draft, Message, MessageKind, Tail
 from .log import CONVERSATION, ConversationLog

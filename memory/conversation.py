@@ -1,7 +1,7 @@
 """A conversation as a chain of messages, each pointing to its parent: the types, and the protocol of a store.
 
-Not where a thread stands: the turn's state holds the head, the id of the last message. Not the store either; that is
-`log`, and an embedder may bring another.
+The head of a thread, the id of its last message, is in the turn's state. The store is in `log`, and an embedder can
+supply another one.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Draft:
     """A message to append.
 
     Attributes:
-        author: Who says it: an account, the agent, a worker.
-        kind: What it is.
-        body: The content, as JSON. Never role text (R7).
+        author: Who says it: an account, the agent or a worker.
+        kind: The kind of message.
+        body: The content, as JSON. It never has role text (R7).
     """
 
     author: str
@@ -37,12 +37,12 @@ class Message:
     """A message of a conversation, as stored.
 
     Attributes:
-        id: Follows from what it says and where it stands, so that the same append gives the same message.
+        id: A digest of its content and place, so that the same append gives the same message.
         parent: The message before it; None for the first.
-        depth: How many messages stand before it.
+        depth: How many messages are before it.
         turn_id: The turn that appended it.
         author: Who says it.
-        kind: What it is.
+        kind: The kind of message.
         body: The content, as JSON.
         at: When it was first appended, in UTC.
     """
@@ -58,11 +58,11 @@ class Message:
 
     @property
     def name(self) -> str | None:
-        """How the person is called who says it, where that was given; `author` alone says who they are."""
+        """The name of the person who says it, if one was given. Only `author` identifies the person."""
         return self.body.get("name")
 
     def to_json(self) -> dict[str, Any]:
-        """The message as JSON, with the fields that the sidecar gives."""
+        """The message as JSON, with the fields that the sidecar uses."""
         return {
             "id": self.id,
             "parent": self.parent,
@@ -80,7 +80,7 @@ class Tail:
 
     Attributes:
         messages: Its last messages, oldest first.
-        summary: The newest message of kind `summary` in the whole conversation, if there is one.
+        summary: The newest message of kind `summary` in the conversation, if there is one.
     """
 
     messages: tuple[Message, ...]
@@ -88,7 +88,7 @@ class Tail:
 
 
 class ConversationStore(Protocol):
-    """Keeps conversations. An embedder may implement it; the head of a thread is never kept here."""
+    """Stores conversations. An embedder can implement it. It does not store the head of a thread."""
 
     async def append(
         self,
@@ -99,22 +99,22 @@ class ConversationStore(Protocol):
         turn_id: str,
         lease: Lease | None = None,
     ) -> str:
-        """Put `messages` after `parent` and return the new head, the id of the last one.
+        """Append `messages` after `parent` and return the new head, the id of the last one.
 
-        All of them are stored when it returns, or none. The same append again stores nothing and returns the same
-        head, so a turn that crashed may repeat it.
+        All of them are stored when it returns, or none. A repeated append stores nothing and returns the same head, so
+        a turn can repeat it after a crash.
 
         Args:
-            parent: The head so far; None begins a conversation. May be another thread's message: that is a fork.
+            parent: The head so far; None begins a conversation. A message of another thread makes a fork.
             messages: One or more, oldest first.
-            thread: An opaque key; two threads' first messages differ by it.
+            thread: An opaque key, which makes the first messages of two threads different.
             turn_id: The turn that appends.
-            lease: The right to write for the thread; verified with the write. None writes without (T4).
+            lease: The lease of the thread, verified with the write; None writes without one (T4).
 
         Raises:
-            UnknownMessage: There is no message `parent`.
-            LeaseLost: Another owner took the thread over; nothing is stored.
-            InvalidArgument: There are no messages, or one is not as `Draft` says; the text names the field.
+            UnknownMessage: The message `parent` does not exist.
+            LeaseLost: Another owner took over the thread; nothing is stored.
+            InvalidArgument: `messages` is empty, or one does not match `Draft`; the text names the field.
         """
         ...
 
@@ -125,22 +125,22 @@ class ConversationStore(Protocol):
 
         Args:
             head: The last message of the conversation; None is the empty conversation.
-            before: A message of the conversation that ends with `head`.
-            limit: 1 to 1000.
+            before: A message of the conversation ending with `head`.
+            limit: The most messages to return, 1 to 1000.
 
         Raises:
-            UnknownMessage: There is no message `head`, or `before` is not one of its conversation.
+            UnknownMessage: The message `head` does not exist, or `before` is not in its conversation.
             InvalidArgument: `limit` is out of bounds.
         """
         ...
 
     async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
-        """Return the end of the conversation that ends with `head`.
+        """Return the end of the conversation ending with `head`.
 
         Args:
             head: Its last message.
-            limit: How many messages it has at least, 1 to 1000, if there are as many.
-            lease: The ownership of the thread, which may know it.
+            limit: The least messages to return, 1 to 1000, unless the conversation is shorter.
+            lease: The lease of the thread, which may have the messages in memory.
 
         Raises:
             UnknownMessage, InvalidArgument: As for `history`.
@@ -148,5 +148,5 @@ class ConversationStore(Protocol):
         ...
 
     async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
-        """Return those of the messages `ids` that stand in the conversation that ends with `head`, oldest first."""
+        """Return those of the messages `ids` that are in the conversation ending with `head`, oldest first."""
         ...

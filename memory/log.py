@@ -1,7 +1,7 @@
 """The conversation log: `ConversationStore` over the agent's database (D7).
 
-Bytes per message stay flat, because nothing is ever rewritten; a fork shares what stands before it. A message that no
-head reaches any more (left by a crash) is harmless.
+Bytes per message stay constant, because nothing is ever rewritten, and a fork shares the messages before it. A message
+that no head reaches any more, such as after a crash, is harmless.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ CONVERSATION = Schema(
         ("CREATE INDEX wa_message_turn ON wa_message(turn)",),
         BRANCH_TABLES,
         (
-            # Without it each message that is deleted would be looked for among all parents.
+            # Without it the deletion of a message would search the parents of all messages.
             "CREATE INDEX wa_message_parent ON wa_message(parent)",
             "CREATE INDEX wa_message_thread ON wa_message(thread, turn)",
-            "DROP INDEX wa_message_turn",  # that one tells the messages of a turn as well
+            "DROP INDEX wa_message_turn",  # the index above also finds the messages of a turn
         ),
         KEPT_TABLES,
         ATTACHMENT_TABLES,
@@ -61,7 +61,7 @@ _PAGE = """WITH RECURSIVE page(id, parent, depth, turn, author, kind, body, at, 
              SELECT m.id, m.parent, m.depth, m.turn, m.author, m.kind, m.body, m.at, m.thread, page.place + 1
              FROM page JOIN wa_message m ON m.id=page.parent AND m.depth=page.depth - 1 WHERE page.place < ?)
            SELECT id, parent, depth, turn, author, kind, body, at, thread FROM page ORDER BY depth"""
-# From summary to summary, each of which names the one before it, and from the last of them on from parent to parent.
+# Walks from summary to summary, each of which names the one before it, and after the last one from parent to parent.
 _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
                  SELECT id, parent, depth, summary FROM wa_message WHERE id=?
                  UNION ALL
@@ -73,7 +73,7 @@ _READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at", "threa
 _SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 _LONGEST_PAGE = 1000
-_MOST_KNOWN, _LONGEST_KNOWN = 500, 400_000  # messages and characters that are remembered of a thread
+_MOST_KNOWN, _LONGEST_KNOWN = 500, 400_000  # the most messages and characters of a thread that are kept in memory
 
 
 class _Row(NamedTuple):
@@ -87,7 +87,7 @@ class _Row(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What a lease knows of the end of its conversation, and how many characters the bodies there have."""
+    """The end of a conversation as its lease keeps it in memory, and how many characters its bodies have."""
 
     tail: Tail
     characters: int
@@ -116,7 +116,7 @@ class ConversationLog:
         turn_id: str,
         lease: Lease | None = None,
     ) -> str:
-        """See `ConversationStore.append`. Half a surrogate pair, as a model may emit, is kept as it is."""
+        """See `ConversationStore.append`. Half a surrogate pair, which a model can emit, is stored unchanged."""
         rows = rows_of(parent, messages, thread=thread, turn_id=turn_id)
         at = stored_moment(self._clock.now())
 
@@ -143,8 +143,8 @@ class ConversationLog:
         messages = tuple(_message(row, self._database.name) for row in rows)
         if messages and messages[0].parent is not None and len(messages) < limit:
             raise StorageInvalid(
-                f"nothing stands before the message {messages[0].id!r} in {self._database.name!r}",
-                remedy="restore the database from a copy, or go on with another thread",
+                f"the parent of the message {messages[0].id!r} is missing in {self._database.name!r}",
+                remedy="restore the database from a copy, or continue on another thread",
             )
         return messages
 
@@ -162,7 +162,7 @@ class ConversationLog:
         return found.tail
 
     def tail_of(self, transaction: Transaction, head: str | None, limit: int) -> _Known:
-        """The same in a transaction, for `Lease.known`; None is the empty conversation."""
+        """Like `tail`, but in a transaction and for `Lease.known`; a head of None is the empty conversation."""
         if head is None:
             return _Known(Tail((), None), 0)
         rows = _page(transaction, head, None, limit)
@@ -178,7 +178,7 @@ class ConversationLog:
         return tuple(_message(row, self._database.name) for row in reversed(rows))
 
     async def of_turn(self, thread: str, turn_id: str, *, limit: int = 50) -> tuple[Message, ...]:
-        """A page that ends with the last message of a turn, for one who has no checkpoint to read the head from.
+        """A page that ends with the last message of a turn, for a caller that has no checkpoint with the head.
 
         Args:
             thread: The thread.
@@ -194,9 +194,9 @@ class ConversationLog:
 
 
 def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_id: str) -> list[_Row]:
-    """The rows of messages that are appended, with the ids that follow from what they say; see `append`."""
+    """The rows of messages to append, with ids that are digests of their content; see `append`."""
     if not messages:
-        raise InvalidArgument("there are no messages to append", remedy="give messages one draft or more")
+        raise InvalidArgument("`messages` must not be empty", remedy="pass at least one draft")
     thread, turn_id = named("thread", thread), named("turn_id", turn_id)
     rows: list[_Row] = []
     for place, draft in enumerate(messages):
@@ -208,12 +208,12 @@ def rows_of(parent: str | None, messages: Sequence[Draft], *, thread: str, turn_
 
 
 def _id_of(thread: str, parent: str | None, turn_id: str, author: str, kind: str, body: str) -> str:
-    """The id of a message. `body` is the stored text: what reads the same is the same message."""
+    """The id of a message. `body` is the stored text, so messages with equal texts are the same message."""
     return digest([thread if parent is None else None, parent, turn_id, author, kind, body])
 
 
 def _follow(lease: Lease, rows: Sequence[_Row], at: int) -> None:
-    """Keep with a lease that `rows` are appended, if it knows what they follow and that is not too much."""
+    """Add appended `rows` to the lease's data, if it has the messages before them and the result is not too long."""
     known: _Known | None = lease.known.pop(Tail, None)
     if known is None or not known.ends_with(rows[0].parent):
         return
@@ -228,11 +228,11 @@ def _follow(lease: Lease, rows: Sequence[_Row], at: int) -> None:
 
 
 def insert_rows(transaction: Transaction, rows: Sequence[_Row], at: int) -> None:
-    """Write rows behind the parent of the first; see `append`."""
+    """Write rows after the parent of the first one; see `append`."""
     parent, depth = rows[0].parent, 0
     summary: str | None = None
     if parent is not None:
-        # Held, so that whoever removes messages waits, or was before this.
+        # Held, so that a removal of messages either waits for this or has finished before.
         found = transaction.hold(_PARENT, (parent,))
         if not found:
             raise _unknown(parent, "nothing can follow it")
@@ -262,26 +262,26 @@ def _summary(transaction: Transaction, head: str) -> list[tuple[Any, ...]]:
 
 
 def _some(transaction: Transaction, head: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
-    """Those of `ids` that stand in the conversation that ends with `head`, the newest first."""
+    """The rows of those `ids` that are in the conversation ending with `head`, newest first."""
     standing: list[tuple[Any, ...]] = []
     for row in transaction.execute(_SOME.format(", ".join("?" * len(ids))), tuple(ids)):
         found = transaction.execute(_ANCESTOR, (head, row[2], row[2], row[2]))
         if not found:
-            continue  # it stands beside or after the head
-        head = str(found[0][0])  # the next one stands before it, so nothing is walked twice
+            continue  # it is on another branch or after the head
+        head = str(found[0][0])  # the next one is before it, so no message is walked twice
         if head == row[0]:
             standing.append(row)
     return standing
 
 
 def _parent_within(transaction: Transaction, head: str, before: str) -> str | None:
-    """The parent of `before`, which must stand in the conversation that ends with `head`."""
+    """The parent of `before`, which must be in the conversation ending with `head`."""
     depths = transaction.execute(_DEPTH, (before,))
     at_its_depth = transaction.execute(_ANCESTOR, (head, *(depths[0] * 3))) if depths else []
     for message_id, parent in at_its_depth:
         if message_id == before:
             return None if parent is None else str(parent)
-    raise _unknown(before, "it is not one of this conversation's")
+    raise _unknown(before, "it is not in this conversation")
 
 
 def _message(row: tuple[Any, ...], database: str) -> Message:
@@ -306,21 +306,23 @@ def _made(columns: Sequence[Any]) -> Message:
 
 
 def _check_id(columns: Mapping[str, Any], database: str) -> None:
-    """Refuse a message that was edited in the database: its id no longer follows from what it says."""
+    """Refuse a message that was edited in the database: its id does not match its content."""
     parts = (columns[name] for name in ("thread", "parent", "turn", "author", "kind", "body"))
     if columns["id"] != _id_of(*parts):
         raise StorageInvalid(
-            f"the message {columns['id']!r} in {database!r} is not what was written",
+            f"the message {columns['id']!r} in {database!r} has changed since it was written",
             remedy="restore the database from a copy, or continue on another thread",
         )
 
 
 def _check_limit(limit: object) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
-        raise InvalidArgument(f"limit {limit!r} is out of bounds", remedy=f"give limit 1 to {_LONGEST_PAGE}")
+        raise InvalidArgument(
+            f"`limit` must be an integer from 1 to {_LONGEST_PAGE}, got {limit!r}", remedy="page with `before` for more"
+        )
 
 
 def _unknown(message_id: object, why: str) -> UnknownMessage:
-    # An id of ours is 32 characters. What is longer is something else, perhaps text that no error should repeat.
+    # Our ids have 32 characters. A longer value is something else, perhaps text that an error must not repeat.
     shown = repr(message_id) if isinstance(message_id, str) and len(message_id) <= 100 else "of that id"
     return UnknownMessage(f"message {shown} is unknown: {why}", remedy="use an id from this thread's history")

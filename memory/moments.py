@@ -1,4 +1,4 @@
-"""Times as rows of messages and branches hold them: whole microseconds since 1970. Turns have seconds (`storage`)."""
+"""Times in rows of messages and branches: integer microseconds since 1970. Turns store seconds (`storage`)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 StoredMoment = Annotated[int, Field(ge=0, lt=253_402_214_400_000_000)]
-"""Microseconds since 1970, up to a day before the calendar's end, for all time zones."""
+"""Microseconds since 1970, up to a day before the end of the year 9999, so that it fits every time zone."""
 
 
 def stored_moment(moment: datetime) -> int:
-    """A time as a row holds it.
+    """Convert a time to the form in rows.
 
     Args:
         moment: An aware time.
@@ -24,7 +24,7 @@ def stored_moment(moment: datetime) -> int:
 
 
 def moment_of(stored: int) -> datetime:
-    """The time, in UTC, that a row holds as microseconds since 1970."""
+    """Convert microseconds since 1970, as a row has them, to a time in UTC."""
     return _EPOCH + stored * _MICROSECOND
 
 

@@ -1,4 +1,4 @@
-"""What rows of turns and of the conversation must be to be read again."""
+"""The models of the rows of turns and of the conversation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .moments import StoredMoment
 TurnStatus = Literal["running", "paused", "stopped", "done", "failed", "cancelled", "abandoned"]
 
 OPEN: Final[tuple[TurnStatus, ...]] = ("running", "paused", "stopped", "failed")
-"""A turn that stands so is under way or can go on."""
+"""The statuses of a turn that runs or can be resumed."""
 
 
 class _Noted(BaseModel):
-    """What is kept of a turn's role."""
+    """What is stored about a turn's role."""
 
     tiers: list[Tier]
     digest: str | None
@@ -30,7 +30,7 @@ class _Noted(BaseModel):
 
 
 class _Origin(BaseModel):
-    """What is kept of the call that a turn was begun from."""
+    """What is stored about the call that began a turn."""
 
     caller: str
     modelled: bool
@@ -76,7 +76,7 @@ class StoredTurn(Row):
 
 
 def _object(text: object) -> object:
-    """Read a body. Not pydantic's own way of reading JSON, which has no place for half a surrogate pair."""
+    """Parse a body. Not with pydantic's JSON parser, which refuses half a surrogate pair."""
     try:
         return json.loads(text) if isinstance(text, str) else None
     except RecursionError:

@@ -1,8 +1,8 @@
 """The turn log: the events of recorded turns, and the keys that turns were begun with (T10).
 
-A row holds some events that came together, as lines of JSON. Numbers go on over all runs of a turn, in whatever
-process, so a reader that knows the last number it has seen goes on after it. The lease of the turn's thread says which
-process may write. Events are handed out only after they are here; `agent.recording` and `agent.following` see to that.
+A row has a group of events as lines of JSON. Numbers continue over all runs of a turn, in any process, so a reader can
+continue after the last number it has seen. Only the process with the lease of the turn's thread can write. Events are
+delivered only after they are stored here: `agent.recording` writes them and `agent.following` reads them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ EVENTS: Final = Schema(
         ),
     ),
 )
-# `gone` is the last event that is kept no more; `changed` is None where nothing of a turn is there to go.
+# `gone` is the number of the last deleted event; `changed` is None if a turn has no events to delete.
 _TOUCH: Final = """INSERT INTO wa_recorded(turn, thread, key, asked, gone, changed) VALUES(?, ?, ?, ?, 0, ?)
                    ON CONFLICT(turn) DO UPDATE SET changed=excluded.changed"""
 _APPEND: Final = "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, ?, ?, ?)"
@@ -52,7 +52,7 @@ _RECORDED: Final = "SELECT turn FROM wa_recorded WHERE turn IN ({})"
 _LOOK: Final = """SELECT t.thread, t.workspace, t.status, r.gone,
                     (SELECT last FROM wa_event WHERE turn=t.id ORDER BY first DESC LIMIT 1)
                   FROM wa_turn t LEFT JOIN wa_recorded r ON r.turn=t.id WHERE t.id=?"""
-# From the row on that has the event that is next, if it does not begin with it.
+# Starts at the row that contains the next event, which may be in the middle of the row.
 _ROWS: Final = """SELECT first, last, lines FROM wa_event
                   WHERE turn=? AND first >= COALESCE((SELECT MAX(first) FROM wa_event WHERE turn=? AND first <= ?), 0)
                   ORDER BY first LIMIT ?"""
@@ -67,23 +67,23 @@ _GONE: Final = """UPDATE wa_recorded SET gone=CASE WHEN gone > ? THEN gone ELSE 
 _REMOVE: Final = ("DELETE FROM wa_event WHERE turn IN ({})", "DELETE FROM wa_recorded WHERE turn IN ({})")
 
 END: Final = 1 << 62
-"""A number after that of any event."""
+"""A number that is greater than that of any event."""
 
 _TEXTS: Final = ("text_delta", "text_replaced", "step_ended", "turn_ended")
 _ROWS_AT_ONCE: Final = 4
 _LINES_IN_A_ROW: Final = 64
-_CHARACTERS_IN_A_ROW: Final = 16_384  # so that no row is too long to be read at once
+_CHARACTERS_IN_A_ROW: Final = 16_384  # limits how much one read loads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTurn:
-    """A turn whose events are kept.
+    """A turn whose events are recorded.
 
     Attributes:
         turn: Its id.
         thread: The key of its thread.
-        key: The key that it was begun with; None where it has none.
-        asked: A digest of what was asked under the key.
+        key: The idempotency key that it was begun with, or None.
+        asked: A digest of the request with that key.
     """
 
     turn: str
@@ -94,15 +94,15 @@ class RecordedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventPage:
-    """What one look into the log found, all of one moment.
+    """The result of one read of the log, at one moment.
 
     Attributes:
         thread: The key of the turn's thread.
         workspace: The turn's workspace.
-        status: What has become of the turn.
-        gone: The number of the last event that is kept no more; None where the turn is not recorded.
-        last: The number of the turn's last event, kept or gone.
-        events: The numbers and lines of the events that follow; `TurnLog.event` reads a line.
+        status: The status of the turn.
+        gone: The number of the last deleted event; None if the turn is not recorded.
+        last: The number of the turn's last event, even if it was deleted.
+        events: The numbers and lines of the next events; `TurnLog.event` parses a line.
     """
 
     thread: str
@@ -142,19 +142,20 @@ class TurnLog:
     # --- write --------------------------------------------------------------------------------------------------------
 
     def touch(self, transaction: Transaction, turn: RecordedTurn) -> None:
-        """Record a turn from now on, if it is not yet, and count the age of its events from now."""
+        """Start to record a turn, if it is not recorded yet. The age of its events counts from now."""
         now = self._clock.now().timestamp()
         transaction.execute(_TOUCH, (turn.turn, turn.thread, turn.key, turn.asked, now))
 
     @staticmethod
     def append(transaction: Transaction, turn: str, events: Sequence[Event], *, again: bool = False) -> None:
-        """Write down events; the caller has verified the lease of the turn's thread in the same transaction.
+        """Write events. The caller must have verified the lease of the turn's thread in the same transaction.
 
         Args:
             transaction: The transaction to write in.
             turn: The turn's id.
-            events: Events that follow one another.
-            again: Whether some may be there: a server that is lost while it commits does not say whether it has.
+            events: Events with consecutive numbers.
+            again: Whether some of them may be stored already. If the server is lost during a commit, it is not known
+                whether the commit happened.
         """
         if again:
             [(*_, last)] = transaction.execute(_LOOK, (turn,))
@@ -173,21 +174,21 @@ class TurnLog:
 
     @staticmethod
     def remove(transaction: Transaction, marks: str, turns: Sequence[str]) -> None:
-        """Delete what is recorded of turns, and their keys; `marks` is a question mark for each of them."""
+        """Delete the events and keys of turns; `marks` has a question mark for each turn."""
         for statement in _REMOVE:
             transaction.execute(statement.format(marks), turns)
 
     async def prune(self, age: float, *, most: int) -> int:
-        """Delete the events of up to `most` turns that have not changed for `age` seconds; returns how many turns.
+        """Delete the events of up to `most` turns that have not changed for `age` seconds. Returns how many turns.
 
-        The key of such a turn and the number of its next event are kept.
+        The keys of these turns and the numbers of their next events are kept.
         """
         before = (self._clock.now() - timedelta(seconds=age)).timestamp()
 
         def work(transaction: Transaction) -> int:
             found = transaction.execute(_OLD, (before, before, most))
             for turn, last in found:
-                # A turn may be resumed meanwhile: then all of it stays.
+                # If the turn was resumed in the meantime, all its events stay.
                 if transaction.execute(_GONE, (last or 0, last or 0, turn, before)) and last is not None:
                     transaction.execute(_DROP_OLD, (turn, last))
             return len(found)
@@ -197,7 +198,7 @@ class TurnLog:
     # --- find and read ------------------------------------------------------------------------------------------------
 
     async def find(self, thread: str, key: str) -> RecordedTurn | None:
-        """The turn that was begun on a thread with a key."""
+        """The turn that was begun on a thread with a key, or None."""
         rows = await self._database.read(lambda tx: tx.execute(_FIND, (thread, key)))
         if not rows:
             return None
@@ -214,12 +215,12 @@ class TurnLog:
         return frozenset(turn for (turn,) in rows)
 
     async def last(self, turn: str) -> int | None:
-        """The number of a turn's last event, kept or gone; None where the turn is not recorded."""
+        """The number of a turn's last event, even if it was deleted; None if the turn is not recorded."""
         page = self._page(turn, await self._database.read(lambda tx: tx.execute(_LOOK, (turn,))))
         return None if page is None or page.gone is None else page.last
 
     async def has_open_text(self, turn: str) -> bool:
-        """Whether the turn's events end with text that was streamed, and neither completed nor taken back."""
+        """Whether the turn's events end with streamed text that was neither completed nor withdrawn."""
 
         def work(transaction: Transaction) -> bool:
             before = END
@@ -236,15 +237,15 @@ class TurnLog:
             return await self._database.read(work)
         except (ValueError, AttributeError):
             pass
-        raise self._invalid(f"the events of the turn {turn!r} are")
+        raise self._invalid(f"the events of the turn {turn!r} have")
 
     async def page(self, turn: str, after: int) -> EventPage | None:
-        """Look up the events that follow the event `after`, some at a time; None where there is no such turn.
+        """Read a page of the events after the number `after`; None if the turn does not exist.
 
         Raises:
-            StorageInvalid: A row is not what was written.
+            StorageInvalid: A row was changed by another program.
         """
-        after = min(after, END)  # a database has no larger numbers
+        after = min(after, END)  # the database cannot store larger numbers
 
         def work(transaction: Transaction) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
             look = transaction.execute(_LOOK, (turn,))
@@ -256,10 +257,10 @@ class TurnLog:
         return self._page(turn, look, rows, after)
 
     def event(self, turn: str, seq: int, line: str) -> Event | None:
-        """Read a line; None where its event is of a kind that this version does not know.
+        """Parse a line. Returns None for a kind of event that this version does not know.
 
         Raises:
-            StorageInvalid: It is not what was written.
+            StorageInvalid: The line was changed by another program.
         """
         try:
             event = parse_event(line)
@@ -267,7 +268,7 @@ class TurnLog:
                 return event
         except ValidationError:
             pass
-        raise self._invalid(f"the event {seq} of the turn {turn!r} is")
+        raise self._invalid(f"the event {seq} of the turn {turn!r} has")
 
     def _page(
         self, turn: str, look: Sequence[Sequence[Any]], rows: Sequence[Sequence[Any]] = (), after: int = 0
@@ -285,13 +286,13 @@ class TurnLog:
         check_row(_StoredEvents, found, what=f"the events of the turn {turn!r}", database=self._database.name)
         lines = found["lines"].split("\n")
         if len(lines) != found["last"] - found["first"] + 1:
-            raise self._invalid(f"the events of the turn {turn!r} are")
+            raise self._invalid(f"the events of the turn {turn!r} have")
         return list(enumerate(lines, found["first"]))
 
     def _invalid(self, what: str) -> StorageInvalid:
         return StorageInvalid(
-            f"{what} not what was written (in the database {self._database.name!r})",
-            remedy="restore the database from a copy, or go on with another turn",
+            f"{what} changed since the turn ran (in the database {self._database.name!r})",
+            remedy="restore the database from a copy, or continue with another turn",
         )
 
 

@@ -1,6 +1,6 @@
-"""The turns of all threads, one row each: which there are, what became of them, and who asked for their end.
+"""The turns of all threads, one row each: their status, and whether their cancellation was requested.
 
-What a turn said stands in the conversation log, where it stands in the checkpoints, what it called in the journal.
+The conversation log has what a turn said, the checkpoints its state, and the journal its calls.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ TURNS = Schema(
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
 _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
-# One that could go on does not, once somebody asked for its end.
+# A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
                ELSE ? END, code=?, changed=? WHERE id=? RETURNING status"""
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
-# A database that is read without being opened may be of an earlier version.
+# Only the first columns: a database that is read without being migrated can have an earlier version.
 _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
                 WHERE id IN (SELECT MAX(id) FROM wa_turn GROUP BY thread)
                   AND {_IS_OPEN}
                 ORDER BY workspace, name"""
-# Read in order of the primary key: few of them run, and an index would cost every turn more than it saves who asks.
+# Reads in order of the primary key. Few turns run, and an index would cost every turn more than it saves here.
 _RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
 _AGAIN = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
 _CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
 _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
-# Keys of a workspace's threads begin with its own and a slash, so the index over (thread, id) is all that is read; `0`
+# Keys of a workspace's threads begin with the workspace and a slash, so only the index over (thread, id) is read. `0`
 # is the character after the slash.
 _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
                WHERE id IN (SELECT MAX(id) FROM wa_turn WHERE thread >= ? AND thread < ? GROUP BY thread)
@@ -88,25 +88,25 @@ _THREADS = f"""SELECT {_COLUMNS} FROM wa_turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRecord:
-    """One turn as it is kept.
+    """One turn as it is stored.
 
     Attributes:
-        id: Its id; ids sort by the time of their making.
+        id: Its id; ids sort by creation time.
         thread: The key of its thread.
         scope: The ids it runs under.
-        kind: Which surface.
-        author: Who asked.
-        status: What became of it. `running` without an owner was cut off.
+        kind: What it was begun from: a message, a task, a skill or a schedule.
+        author: Who began it.
+        status: Its status. A `running` turn without an owner was interrupted.
         asked: The id of its message.
-        role: What is kept of its role: tiers, a keyed digest, the key's id.
-        prompt: Stands for a skill's prompt.
-        code: The error's, where it failed.
-        graph: Which graph it runs in.
+        role: What is stored about its role: tiers, a keyed digest and the key's id.
+        prompt: A digest of a skill's prompt.
+        code: The code of its error, if it failed.
+        graph: The graph it runs in.
         began: When it began.
         changed: When its status was last written.
-        model: The names of its own model and of those tried after it; empty is the agent's.
-        origin: The call that it was begun or resumed from, as JSON; None where the host's own code did that.
-        unattended: What happens where a person would be asked; None asks them, as turns of earlier versions do.
+        model: The names of its model and of the fallback models; empty means the agent's.
+        origin: The call that began or resumed it, as JSON; None if the host's code did.
+        unattended: What happens when a call requires approval; None asks a person, as turns of earlier versions do.
     """
 
     id: str
@@ -135,12 +135,12 @@ class TurnRegister:
         self._clock = clock or SystemClock()
 
     def begin(self, record: TurnRecord, *, lease: Lease, also: Callable[[Transaction], None] | None = None) -> None:
-        """Add a new turn to what the owner of its thread writes next.
+        """Enqueue a new turn for the next commit of its thread's lease.
 
         Args:
             record: The turn.
-            lease: The ownership of its thread.
-            also: Writes what is to be there with the turn, or not at all.
+            lease: The lease of its thread.
+            also: Writes more in the same transaction.
 
         Raises:
             LeaseLost: The lease was released.
@@ -166,25 +166,25 @@ class TurnRegister:
         each: Callable[[Transaction, bool], None] | None = None,
         final: bool = False,
     ) -> TurnRecord:
-        """Write down the status of a turn, for now or for good; a turn that is to be cancelled does not stay open.
+        """Write the status of a turn. If its cancellation was requested, it becomes `cancelled` instead of open.
 
         Args:
             record: The turn.
-            status: What became of it.
-            code: The error's, where it failed.
-            lease: The ownership of its thread.
-            also: What is done in the same transaction where the turn is over then; it gets the key of the thread.
-            each: What is done there in any case; it gets whether the turn can go on later.
-            final: Whether a cancellation that comes meanwhile has no effect.
+            status: Its new status.
+            code: The code of its error, if it failed.
+            lease: The lease of its thread.
+            also: Called in the same transaction if the turn is over, with the key of the thread.
+            each: Called in the same transaction in every case, with whether the turn can be resumed.
+            final: Whether to ignore a cancellation of the caller during the commit.
 
         Raises:
-            LeaseLost: Another owner took the thread over.
+            LeaseLost: Another owner took over the thread.
         """
         now = self._clock.now()
 
         def work(transaction: Transaction) -> TurnStatus:
             rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
-            if not rows:  # its begin could not be written, so nothing of it is there
+            if not rows:  # the begin of the turn could not be written, so it has no row
                 return status
             written: TurnStatus = rows[0][0]
             if also is not None and written not in OPEN:
@@ -197,7 +197,7 @@ class TurnRegister:
         return self._known(replace(record, status=written, code=code, changed=now), lease)
 
     def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
-        """Add the call that a turn is resumed from to what the owner of its thread writes next.
+        """Enqueue the call that a turn is resumed from for the next commit of its thread's lease.
 
         Raises:
             LeaseLost: The lease was released.
@@ -214,19 +214,19 @@ class TurnRegister:
     def _known(record: TurnRecord, lease: Lease) -> TurnRecord:
         if TurnRecord in lease.known:
             newest: TurnRecord | None = lease.known[TurnRecord]
-            if newest is None or newest.id <= record.id:  # one that waited long may have begun after a newer one
+            if newest is None or newest.id <= record.id:  # a turn that waited in line can begin after a newer one
                 lease.known[TurnRecord] = record
         return record
 
     async def latest(self, thread: str, *, lease: Lease | None = None) -> TurnRecord | None:
-        """The newest turn of a thread; `lease` is its ownership, which may know."""
+        """The newest turn of a thread; the thread's `lease` may have it in memory."""
         if lease is not None and TurnRecord in lease.known:
             known: TurnRecord | None = lease.known[TurnRecord]
             return known
         return await self._database.read(lambda tx: self._latest(tx, thread))
 
     def read(self, transaction: Transaction, thread: str) -> Known:
-        """What `Lease.known` has of a thread's newest turn; one that cannot be read is left to who needs it."""
+        """A thread's newest turn for `Lease.known`. An unreadable one is left out, so that only its readers fail."""
         with suppress(StorageInvalid):
             return {TurnRecord: self._latest(transaction, thread)}
         return {}
@@ -236,7 +236,7 @@ class TurnRegister:
         return _record(rows[0], self._database.name) if rows else None
 
     async def get(self, turn_id: str) -> TurnRecord | None:
-        """The turn of an id."""
+        """The turn with an id, or None."""
         rows = await self._database.read(lambda tx: tx.execute(_AGAIN.format("?"), (turn_id,)))
         return _record(rows[0], self._database.name) if rows else None
 
@@ -254,11 +254,11 @@ class TurnRegister:
 
         Args:
             workspace: The workspace.
-            limit: How many.
-            status: Only turns that stand so.
+            limit: The most turns to return.
+            status: Only turns with this status.
             channel: Only turns of this channel.
-            account: Only of threads on which some turn ran for this account.
-            before: Only turns that began before this time, or then and have a lower id than this.
+            account: Only turns of threads on which a turn ran for this account.
+            before: Only turns that began before this time, or at this time with a lower id.
         """
         began, turn = (None, "") if before is None else (before[0].timestamp(), before[1])
         kept = (status, status, channel, channel, account, account)
@@ -267,7 +267,7 @@ class TurnRegister:
         return tuple(_record(row, self._database.name) for row in rows)
 
     async def running(self, *, limit: int = 1000) -> tuple[TurnRecord, ...]:
-        """The turns of all workspaces that run, or were cut off, newest first. It reads all turns: for people."""
+        """The running and interrupted turns of all workspaces, newest first. It reads all turns, so it is slow."""
         rows = await self._database.read(lambda tx: tx.execute(_RUNNING, (limit,)))
         return tuple(_record(row, self._database.name) for row in rows)
 
@@ -282,30 +282,30 @@ class TurnRegister:
 
     @staticmethod
     def ongoing(transaction: Transaction, database: str) -> tuple[TurnRecord, ...]:
-        """The turns of all workspaces that are under way or can go on, for one who reads a database and opens none.
+        """The turns of all workspaces that run or can be resumed. For a database that was not migrated.
 
         Args:
             transaction: Reads the database.
-            database: Its name, for an error.
+            database: Its name, for errors.
         """
         return tuple(_record(row, database) for row in transaction.execute(_ONGOING))
 
     async def ask_to_cancel(self, turn_id: str) -> bool:
-        """Ask a turn's owner, whatever process it is, to cancel it; False if it is over."""
+        """Ask a turn's owner, in any process, to cancel it; False if the turn is over."""
         return bool(await self._database.transact(lambda tx: tx.execute(_CANCEL, (turn_id,))))
 
     async def to_cancel(self) -> tuple[str, ...]:
-        """The turns whose end somebody asked for."""
+        """The ids of running turns whose cancellation was requested."""
         return tuple(turn_id for (turn_id,) in await self._database.read(lambda tx: tx.execute(_TO_CANCEL)))
 
 
 def thread_key(scope: Scope) -> str:
-    """The id of the checkpointed thread: workspace and thread, so that no two workspaces ever share one."""
+    """The key of a thread: workspace and thread, so that two workspaces never share one."""
     return f"{_quoted(scope.workspace)}/{_quoted(scope.thread or '')}"
 
 
 def keys_of(workspace: str) -> tuple[str, str]:
-    """What the `thread_key` of each thread of a workspace is at least, and what it is below."""
+    """The bounds of the keys of a workspace's threads: the lowest possible key, and one above all of them."""
     prefix = _quoted(workspace)
     return f"{prefix}/", f"{prefix}0"  # the character after the slash
 

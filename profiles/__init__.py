@@ -1,4 +1,4 @@
-"""What an agent starts up with, in YAML: persona, tools, memory (004). Who runs it is `agent`'s matter."""
+"""Profiles: the persona, tools and memory settings that an agent starts with, in YAML (004). `agent` applies them."""
 
 from .catalogue import ProfileEntry, Profiles
 from .folder import find_project

@@ -1,4 +1,4 @@
-"""All profiles by name: built-in, the user's, a project's, the later over the earlier. Who runs one: `agent`."""
+"""All profiles by name. The user's override built-in ones, and a project's override both. `agent` applies a profile."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _SHOWN: Final = 80
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileEntry:
-    """A profile that there is.
+    """An existing profile.
 
     Attributes:
-        name: What it is called.
-        level: Where it is from; `file` is none of the places that are searched.
+        name: Its name.
+        level: Where it is from; `file` means a file outside the searched folders.
         file: Its file.
-        used: Whether its name means this one: no other goes over it.
-        trusted: Whether it may be used, as far as trust goes.
-        profile: What it says, also where it is not trusted; None where it cannot be read.
-        problems: Why it cannot be.
+        used: Whether its name refers to this profile, and no other profile overrides it.
+        trusted: Whether it is trusted; only a project's profile can be untrusted.
+        profile: The profile, even if it is not trusted; None if it cannot be read.
+        problems: Why it cannot be read.
     """
 
     name: str
@@ -44,15 +44,15 @@ class ProfileEntry:
     problems: tuple[UsageError, ...] = ()
 
     def unknown_tools(self, known: Iterable[str], prefixes: Iterable[str] = ()) -> Sequence[ProfileInvalid]:
-        """All that `check_tools` would refuse, of which it tells the first."""
+        """The errors for all unknown tools; `check_tools` raises only the first."""
         return () if self.profile is None else unknown_tools(self.profile, known, prefixes)
 
 
 class Profiles:
-    """Profiles by name. Files are read once, when they are first asked for.
+    """Profiles by name. Each file is read once, on first use.
 
     Args:
-        levels: Where they come from, the later over the earlier.
+        levels: The sources of profiles. A later one overrides an earlier one.
     """
 
     def __init__(self, levels: Sequence[Level]) -> None:
@@ -60,11 +60,11 @@ class Profiles:
 
     @classmethod
     def open(cls, user: Path | None = None, project: Path | None = None, trust: Path | None = None) -> Self:
-        """All profiles that there are.
+        """Open all sources of profiles.
 
         Args:
             user: The user's folder of profiles; None is `profiles` in the user's configuration folder.
-            project: A project, whose folder `.worldagent/profiles` counts where it is trusted; None is none.
+            project: A project; the profiles in its folder `.worldagent/profiles` are used if it is trusted.
             trust: The file of trusted projects; None is `trusted.json` in the user's configuration folder.
         """
         levels = [
@@ -80,38 +80,41 @@ class Profiles:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all profiles, also of those that cannot be used."""
+        """The names of all profiles, including those that cannot be used."""
         return tuple(sorted({file.name for level in self._levels for file in level.all()} | {GENERAL}))
 
     @property
     def _yours(self) -> str:
-        """What a remedy ends with: where a file goes."""
+        """The end of a remedy: where the user's profiles are."""
         own = (level.folder.path for level in self._levels if level.name == "user")
-        return "".join(f"; yours are the files NAME.yaml in the folder {str(path)!r}" for path in own)
+        return "".join(f"; add your own as NAME.yaml in the folder {str(path)!r}" for path in own)
 
     def __contains__(self, name: object) -> bool:
         return name == GENERAL or (isinstance(name, str) and any(level.named(name) for level in self._levels))
 
     @property
     def unreadable(self) -> tuple[ProfileInvalid, ...]:
-        """Why folders cannot be read, of those that are there."""
+        """The errors of folders that exist and cannot be read."""
         return tuple(level.folder.problem for level in self._levels if level.folder.problem is not None)
 
     @property
     def project_digest(self) -> str | None:
-        """Stands for what has been read of the project, for `ProjectTrust.trust`; None without a project."""
+        """The digest of the project's profiles as they were read, for `ProjectTrust.trust`; None without a project."""
         return next((level.folder.digest for level in self._levels if level.name == "project"), None)
 
     def get(self, name: str) -> Profile:
-        """The profile of this name.
+        """The profile with this name.
 
         Raises:
-            ProfileInvalid: There is none, its file cannot be used, or what it extends; the text says where.
-            ProfileUntrusted: It is a project's, and the project is not trusted, or has changed since.
-            MissingExtra: The extra `yaml` is not installed. `general` needs none where nobody overrides it.
+            ProfileInvalid: It does not exist, or its file or the profile that it extends is invalid; the text says
+                where.
+            ProfileUntrusted: It belongs to a project that is not trusted, or that has changed since it was trusted.
+            MissingExtra: The extra `yaml` is not installed. `general` does not need it unless a profile overrides it.
         """
         if not isinstance(name, str):
-            raise InvalidArgument(f"a profile's name is no {type(name).__name__}", remedy="give a text")
+            raise InvalidArgument(
+                f"a profile's name must be a string, got {type(name).__name__}", remedy="pass the name as text"
+            )
         above = [self._levels[depth] for depth in self._depths(name, len(self._levels))][:-1]
         if name == GENERAL and not any(level.named(name) for level in above):
             return GENERAL_PROFILE
@@ -124,11 +127,11 @@ class Profiles:
         return effective(self._chain(*found, trusting=False))
 
     def load(self, file: Path) -> Profile:
-        """The profile of a file, wherever it is. What it extends is one of these.
+        """Load the profile in any file. It can extend the profiles of this catalogue.
 
         Raises:
-            ProfileInvalid: It cannot be used, or what it extends; the text says where.
-            ProfileUntrusted: It, or what it extends, is one of a project that is not trusted.
+            ProfileInvalid: It or the profile that it extends is invalid; the text says where.
+            ProfileUntrusted: It or the profile that it extends belongs to a project that is not trusted.
             MissingExtra: The extra `yaml` is not installed.
         """
         depth, found = self._locate(file)
@@ -137,7 +140,7 @@ class Profiles:
         return effective(self._chain(depth, found, trusting=False))
 
     def entry(self, file: Path) -> ProfileEntry:
-        """What `load` would say of a file, with all that is wrong.
+        """The entry for any file, with all its problems; `load` raises only the first.
 
         Raises:
             MissingExtra: The extra `yaml` is not installed.
@@ -145,7 +148,7 @@ class Profiles:
         return self._entry(*self._locate(file))
 
     def entries(self) -> tuple[ProfileEntry, ...]:
-        """Every profile there is by name, also what another one goes over, and what cannot be used.
+        """Every profile by name, including overridden profiles and those that cannot be used.
 
         Raises:
             MissingExtra: The extra `yaml` is not installed.
@@ -153,7 +156,7 @@ class Profiles:
         return self._entries
 
     def problems(self) -> tuple[UsageError, ...]:
-        """All that is wrong in files and folders; whether a project is trusted is none of it.
+        """All problems in files and folders. That a project is not trusted does not count as one.
 
         Raises:
             MissingExtra: The extra `yaml` is not installed.
@@ -161,16 +164,16 @@ class Profiles:
         return (*self.unreadable, *(problem for entry in self._entries for problem in entry.problems))
 
     def check(self) -> None:
-        """Refuse all that is wrong in files and folders at once.
+        """Raise one error for all problems in files and folders.
 
         Raises:
-            ProfileInvalid: There is something; the text says all of it.
+            ProfileInvalid: There is a problem; the text lists all of them.
             MissingExtra: The extra `yaml` is not installed.
         """
         problems = self.problems()
         if len(problems) > 1:
             raise ProfileInvalid(
-                f"{len(problems)} things are wrong: {'; '.join(each.problem for each in problems)}",
+                f"{len(problems)} problems were found: {'; '.join(each.problem for each in problems)}",
                 remedy="; ".join(dict.fromkeys(each.remedy for each in problems)),
             )
         for problem in problems:
@@ -207,7 +210,7 @@ class Profiles:
     def _own_problems(self, level: Level | None, file: ProfileFile) -> Iterator[UsageError]:
         if level is not None and level.name == "project" and file.name == GENERAL:
             yield ProfileInvalid(
-                f"{file.where}: a project may not define the profile {GENERAL!r}", remedy="call it something else"
+                f"{file.where}: a project must not define the profile {GENERAL!r}", remedy="give it another name"
             )
         named = [file] if level is None else level.named(file.name)
         if len(named) > 1:
@@ -216,16 +219,16 @@ class Profiles:
             yield from each.problems
 
     def _top(self, name: str) -> int | None:
-        """The level that a name is taken from."""
+        """The level whose profile the name refers to."""
         return next((depth for depth in self._depths(name, len(self._levels)) if self._levels[depth].named(name)), None)
 
     def _depths(self, name: str, below: int) -> Iterator[int]:
         for depth in reversed(range(min(below, len(self._levels)))):
-            if name != GENERAL or self._levels[depth].name != "project":  # no project may define it (P3)
+            if name != GENERAL or self._levels[depth].name != "project":  # a project must not define it (P3)
                 yield depth
 
     def _find(self, name: str, below: int, *, trusting: bool) -> tuple[int, ProfileFile] | None:
-        """The file of a name, from the levels below one."""
+        """The file of the profile with a name, from the levels below a given one."""
         for depth in self._depths(name, below):
             level = self._levels[depth]
             if level.folder.problem is not None and name != GENERAL:
@@ -240,7 +243,7 @@ class Profiles:
         return None
 
     def _locate(self, path: Path) -> tuple[int, ProfileFile]:
-        """A file, and the level it is of, or would be over all others."""
+        """A file and its level. A file of no level ranks above all levels."""
         for depth, level in enumerate(self._levels):
             found = level.at(path)
             if found is not None:
@@ -248,13 +251,13 @@ class Profiles:
         return len(self._levels), parsed(path, read_one(path))
 
     def _chain(self, depth: int, file: ProfileFile, *, trusting: bool) -> list[ProfileFile]:
-        """A file, what it extends, and so on, if nothing is wrong with any of them."""
+        """A file, the file that it extends, and so on; raises the first problem of any of them."""
         for problem in file.problems:
             raise problem
         return self._extended(depth, file, trusting=trusting)
 
     def _extended(self, depth: int, file: ProfileFile, *, trusting: bool) -> list[ProfileFile]:
-        """A file, what it extends, and so on. It sees its own level and those below: it means the same everywhere."""
+        """A file, the file that it extends, and so on. It can extend only its own level and those below."""
         chain = [file]
         while file.extends is not None:
             depth, file = self._parent(depth, file, trusting=trusting)
@@ -262,7 +265,7 @@ class Profiles:
                 told = " -> ".join(f"{each.name!r} ({each.extends_at})" for each in [*chain, file])
                 raise ProfileInvalid(
                     f"{chain[0].extends_at}: the profile {chain[0].name!r} extends others in a circle: {told}",
-                    remedy="take one 'extends' away",
+                    remedy="remove one 'extends'",
                 )
             chain.append(file)
         return chain
@@ -282,7 +285,7 @@ class Profiles:
         if found is None:
             which = "no other profile of this name below it" if name == file.name else f"no profile {name!r} for it"
             raise ProfileInvalid(
-                f"{file.extends_at}: {file.name!r} extends {name!r}, and there is {which}",
+                f"{file.extends_at}: {file.name!r} extends {name!r}, but there is {which}",
                 remedy=f"{near(name, set(self.names) - {name})}the profiles are: {', '.join(self.names)}{self._yours}",
             )
         return found
@@ -290,7 +293,7 @@ class Profiles:
 
 def _twice(files: Sequence[ProfileFile]) -> ProfileInvalid:
     told = " and ".join(file.where or str(file.path) for file in files)
-    return ProfileInvalid(f"{told} are both called {files[0].name!r}", remedy="rename one of them, or take it away")
+    return ProfileInvalid(f"{told} are both called {files[0].name!r}", remedy="rename or remove one of them")
 
 
 def _user_folder() -> Path:

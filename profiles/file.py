@@ -1,4 +1,4 @@
-"""What one file says, and what files come to of which one extends the next (P6). Nothing here reads one."""
+"""The settings of one file, and the profile that results from files that extend each other (P6). It reads no file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..core.generation import GenerationOptions
 from .profile import MemoryOverrides, Profile, Skills, Verification
 
 DEFAULT: Final = "default"
-"""Where a setting is from that no file gives."""
+"""The source of a setting that no file sets."""
 
 _PARTS: Final[Mapping[str, type]] = {"memory": MemoryOverrides, "skills": Skills, "verification": Verification}
 _PLAIN: Final = ("description", "system_prompt", "tools", "sections", "agents_md")
@@ -22,12 +22,12 @@ Key = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What a file says about one thing.
+    """One setting in a file.
 
     Attributes:
-        value: What it says.
+        value: The value.
         where: File and line.
-        items: File and line of each item, where it is a list.
+        items: File and line of each item, if the value is a list.
     """
 
     value: Any = field(repr=False)
@@ -37,16 +37,16 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFile:
-    """What one file says.
+    """The content of one file.
 
     Attributes:
         path: The file.
-        name: What the profile is called; where the file does not say it, the file's own name.
+        name: The profile's name. If the file does not set one, it is the file's name.
         where: File and line of the name.
-        extends: The name of the profile that it takes the rest from.
-        extends_at: File and line of that.
-        settings: What it gives.
-        problems: What is wrong in it, by line; where there is something, no setting counts.
+        extends: The name of the profile that it extends.
+        extends_at: File and line of `extends`.
+        settings: The settings that it sets.
+        problems: The problems in the file, by line. If there are any, no setting is used.
     """
 
     path: Path
@@ -62,8 +62,8 @@ def effective(chain: Sequence[ProfileFile]) -> Profile:
     """Make the profile.
 
     Args:
-        chain: Its file, the one that this extends, and so on. What one does not give is the next one's matter, key by
-            key: `tools` count as a whole, settings of tools and servers one by one.
+        chain: Its file, the file that this one extends, and so on. A key that a file does not set comes from the next
+            file. `tools` is one key; each setting of a tool and each server is a separate key.
     """
     given: dict[Key, Setting] = {}
     for file in reversed(chain):

@@ -1,4 +1,4 @@
-"""A folder of profiles as bytes, read once: what is trusted is what is parsed. What they mean is for `files`."""
+"""Reads a folder of profiles as bytes, once, so that the trusted bytes are the parsed ones. `files` parses them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..core.errors import InvalidArgument, ProfileInvalid
 from ..core.files import read_regular
 
 PROJECT_FOLDER: Final = Path(".worldagent", "profiles")
-"""Where the profiles of a project are, below its folder."""
+"""The folder of a project's profiles, relative to the project."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
-_LARGEST: Final = 1 << 16  # bytes of a file: reading YAML takes seconds for a megabyte of keys
-_MOST: Final = 500  # files of a folder
+_LARGEST: Final = 1 << 16  # bytes in a file: parsing a megabyte of YAML keys takes seconds
+_MOST: Final = 500  # files in a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFolder:
-    """What a folder holds.
+    """The content of a folder.
 
     Attributes:
-        path: The folder; it need not be there.
-        files: The content of each file of a profile, by its path, or why it cannot be read.
-        problem: Why none of it can be.
+        path: The folder; it need not exist.
+        files: The content of each profile's file by its path, or the error if it cannot be read.
+        problem: The error if the folder cannot be read.
     """
 
     path: Path
@@ -37,7 +37,7 @@ class ProfileFolder:
 
     @property
     def digest(self) -> str:
-        """Stands for the names and contents of all files."""
+        """A digest of the names and contents of all files."""
         parts = [
             [path.name, hashlib.sha256(held).hexdigest() if isinstance(held, bytes) else "unreadable"]
             for path, held in sorted(self.files.items())
@@ -46,13 +46,13 @@ class ProfileFolder:
 
 
 def find_project(start: Path | None = None) -> Path | None:
-    """The project that a folder is in: the nearest one at or above it that has a folder `.worldagent/profiles`.
+    """The project that a folder is in: the nearest folder at or above it that has a `.worldagent/profiles`.
 
     Args:
-        start: The folder; None is the current one, and where that is gone there is no project.
+        start: The folder; None is the current one. If the current one was removed, the result is None.
 
     Raises:
-        InvalidArgument: There is no such folder.
+        InvalidArgument: The folder does not exist or cannot be read.
     """
     try:
         folder = (start if start is not None else Path()).expanduser().resolve(strict=True)
@@ -60,15 +60,15 @@ def find_project(start: Path | None = None) -> Path | None:
     except (OSError, RuntimeError, ValueError):
         if start is None:
             return None
-    raise InvalidArgument(f"{str(start)[:200]!r} is no folder that can be read", remedy="give one that is there")
+    raise InvalidArgument(f"the folder {str(start)[:200]!r} cannot be read", remedy="pass an existing folder")
 
 
 def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
-    """Read all files `*.yaml` and `*.yml` of a folder, but for hidden ones.
+    """Read all files `*.yaml` and `*.yml` of a folder, except hidden ones.
 
     Args:
-        path: The folder; where there is none, there are no files.
-        within: The folder that no link may lead out of; None lets links lead anywhere.
+        path: The folder. A missing folder has no files.
+        within: The folder that links must not lead out of; None allows all links.
     """
     problem = _outside(path, within)
     if problem is not None:
@@ -78,15 +78,15 @@ def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
     except FileNotFoundError:
         if not os.path.islink(path):
             return ProfileFolder(path=path)
-        told = "it is a link that leads nowhere"
+        told = "it is a broken link"
     except (OSError, ValueError) as error:
         told = getattr(error, "strerror", None) or type(error).__name__
     else:
         if len(names) <= _MOST:
             return ProfileFolder(path=path, files={path / name: _held(path / name, within) for name in names})
-        told = f"it holds {len(names)} files, more than {_MOST}"
+        told = f"it has {len(names)} files, more than {_MOST}"
     problem = ProfileInvalid(
-        f"the profiles in {str(path)!r} cannot be read: {told}", remedy="make it a folder that can be"
+        f"the profiles in {str(path)!r} cannot be read: {told}", remedy="make it a readable folder"
     )
     return ProfileFolder(path=path, problem=problem)
 
@@ -104,12 +104,12 @@ def read_one(path: Path) -> bytes | ProfileInvalid:
     else:
         if data is not None and len(data) <= _LARGEST:
             return data
-        told = "it is no regular file" if data is None else f"it has more than {_LARGEST} bytes"
-    return ProfileInvalid(f"{path}:1 cannot be read: {told}", remedy="put a file there that can be, or take it away")
+        told = "it is not a regular file" if data is None else f"it has more than {_LARGEST} bytes"
+    return ProfileInvalid(f"{path}:1 cannot be read: {told}", remedy="replace it with a readable file, or remove it")
 
 
 def _outside(path: Path, within: Path | None) -> ProfileInvalid | None:
-    """Why something is not read that a link leads out of a project for."""
+    """The error if a link in the path leads out of the project, else None."""
     if within is None:
         return None
     try:
@@ -119,7 +119,7 @@ def _outside(path: Path, within: Path | None) -> ProfileInvalid | None:
         pass
     return ProfileInvalid(
         f"{path}:1 cannot be read: a link leads out of the project {str(within)!r}",
-        remedy="put the file itself there",
+        remedy="replace the link with the file itself",
     )
 
 

@@ -1,4 +1,4 @@
-"""The built-in `general` in code, so that an agent begins with no YAML read; `builtin/general.yaml` says the same."""
+"""The built-in profile `general` in code, so that an agent need not read YAML. It equals `builtin/general.yaml`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""One place that profiles come from: built-in, the user's, a project's. What goes over what is for `catalogue`.
+"""One source of profiles: built-in, the user's, or a project's. `catalogue` decides which one overrides which.
 
-A file is parsed when a name asks for it. A profile may be called otherwise than its file, so bytes are searched first.
+A file is parsed when a profile is looked up. Its name can differ from the file's, so the bytes are searched first.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _IN_NAMES: Final = rb"[A-Za-z0-9_-]"
 
 
 class Level:
-    """The profiles of one place.
+    """The profiles of one source.
 
     Args:
-        name: Which place.
-        folder: Reads it.
-        refused: Says why none of its profiles may be used, though they can be read; None where they may.
+        name: The name of the source.
+        folder: Reads its folder.
+        refused: Returns the error if its profiles must not be used, although they can be read; otherwise None.
     """
 
     def __init__(
@@ -43,17 +43,17 @@ class Level:
 
     @cached_property
     def folder(self) -> ProfileFolder:
-        """What is there, as it was when it was first asked for."""
+        """The content of the folder, read on first use."""
         return self._read()
 
     @cached_property
     def refused(self) -> UsageError | None:
-        """Why nothing of it may be used."""
+        """The error if its profiles must not be used."""
         return self._refuses(self.folder) if self.folder.files else None
 
     def named(self, name: str) -> Sequence[ProfileFile]:
-        """The files whose profile has this name: one, or none; several are a mistake."""
-        # However YAML writes a name down, its letters stand together, unless one of them is escaped.
+        """The files whose profile has this name: one or none, or several by mistake."""
+        # In every notation of YAML the letters of a name are adjacent, unless one of them is escaped.
         spelt = re.compile(rb"(?<!%b)%b(?!%b)" % (_IN_NAMES, re.escape(name.encode(errors="replace")), _IN_NAMES))
         likely = [
             path
@@ -64,11 +64,11 @@ class Level:
         return [file for file in map(self._file, likely) if file.name == name]
 
     def all(self) -> Iterator[ProfileFile]:
-        """Every file, those that are broken too."""
+        """Every file, including broken ones."""
         return map(self._file, self.folder.files)
 
     def at(self, path: Path) -> ProfileFile | None:
-        """The file that is at a path, if it is one of these."""
+        """The file at a path, if it belongs to this source."""
         found = [each for each in self.folder.files if each.name == path.name]
         return self._file(found[0]) if found and os.path.realpath(found[0]) == os.path.realpath(path) else None
 
@@ -79,7 +79,7 @@ class Level:
 
 
 def parsed(path: Path, held: bytes | ProfileInvalid) -> ProfileFile:
-    """What a file says, or why it cannot be read.
+    """The content of a file, or why it cannot be read.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.

@@ -1,4 +1,4 @@
-"""Names that somebody may have meant."""
+"""Suggestions for a misspelt name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 
 def near(name: object, known: Iterable[str]) -> str:
-    """What a remedy begins with where one of the known names is like this one; else nothing."""
+    """The begin of a remedy, "did you mean ...", if a known name is similar; otherwise an empty text."""
     wanted, names = str(name), list(known)
-    # A name that the other one begins with is nearer than one that shares letters: explore for explore_context.
+    # A name that is a prefix of the other is closer than one with similar letters: explore for explore_context.
     shared = [each for each in names if wanted.startswith(each) or each.startswith(wanted)]
     close = sorted(shared, key=lambda each: abs(len(each) - len(wanted))) or difflib.get_close_matches(wanted, names, 1)
     return f"did you mean {close[0]!r}? " if close else ""

@@ -1,4 +1,4 @@
-"""A profile as data: what an agent starts up with (004). Where one is read from is `catalogue`'s matter."""
+"""A profile as data: what an agent starts with (004). `catalogue` finds and reads profiles."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ GENERAL: Final = "general"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryOverrides:
-    """What a profile says about how much of a thread the model sees; None leaves it to the settings.
+    """A profile's settings for how much of a thread the model sees; None means the value of the agent's settings.
 
     Attributes:
-        short_term_size: Messages of the log that the model sees, 1 to 1000.
-        compression_threshold: Tokens of them from which on older ones are compressed; a token counts as 4 characters.
-        compression_ratio: How long a summary may be, as a part of what it stands for, above 0 and at most 1.
-        strategy: What becomes of older messages: `sliding_window` leaves them out, `summary` has one summary stand for
-            them, `selective` has one too, beside which results of tasks stay word for word. None chooses by the model.
+        short_term_size: How many messages of the log the model sees, 1 to 1000.
+        compression_threshold: Tokens of messages above which older ones are compressed. A token counts as 4 characters.
+        compression_ratio: The longest summary, as a fraction of the text that it replaces, above 0 and at most 1.
+        strategy: What happens to older messages. `sliding_window` leaves them out. `summary` replaces them with one
+            summary. `selective` does too, but keeps results of tasks word for word. None chooses by the model.
         long_term_memory: Whether messages that a person marked as kept stay word for word, however old.
     """
 
@@ -37,10 +37,10 @@ class MemoryOverrides:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skills:
-    """Whether skills may run.
+    """Whether skills can run.
 
     Attributes:
-        enabled: Whether they may.
+        enabled: Whether skills can run.
     """
 
     enabled: bool = True
@@ -48,11 +48,11 @@ class Skills:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verification:
-    """Whether an answer is checked before it counts.
+    """Whether an answer is checked before it is final.
 
     Attributes:
-        enabled: Whether it is.
-        max_iterations: How often it may be found wanting, and given anew, 1 to 10.
+        enabled: Whether answers are checked.
+        max_iterations: How often an answer can be rejected and written again, 1 to 10.
     """
 
     enabled: bool = True
@@ -61,24 +61,24 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What an agent starts up with.
+    """What an agent starts with.
 
     Attributes:
         name: 1 to 64 letters, digits, `_` and `-`.
-        description: What it is for, for whoever chooses one.
-        system_prompt: What stands after the identity in the conversation's instructions; None changes nothing there.
-        tools: Names and globs of what the agent can call; a glob brings in no tool that ships. None is all that the
-            agent has, and the tools that ship which have something to work on.
-        sections: Which sections its instructions have: `auto` is those that belong to every profile with a
-            `system_prompt`, `all` also those for demanding work. A section about a tool is there only with that tool.
+        description: What it is for, shown in lists.
+        system_prompt: The text after the identity in the conversation's instructions; None adds nothing.
+        tools: Names and globs of the tools that the agent can call. A glob does not match built-in tools. None means
+            all tools that the agent has, and the built-in tools that have something to work on.
+        sections: Which sections the instructions have. `auto` adds those of every profile with a `system_prompt`, and
+            `all` also those for demanding work. A section about a tool is added only if the agent has that tool.
         agents_md: Whether the instructions mention AGENTS.md files.
         memory: How much of a thread the model sees.
-        skills: Whether skills may run.
+        skills: Whether skills can run.
         verification: Whether answers are checked.
-        options: How models generate their answers; they go over the setting `model_options`.
-        tool_settings: Settings of single tools by their names, within what the agent allows.
-        mcp_servers: MCP servers by name, as the setting `mcp_servers` has them.
-        sources: Where each effective setting is from, by its dotted key: a file and line, or `default`.
+        options: How models generate their answers. These options override the setting `model_options`.
+        tool_settings: Settings of single tools by name, within the limits of the agent.
+        mcp_servers: MCP servers by name, in the form of the setting `mcp_servers`.
+        sources: The source of each effective setting, by its dotted key: a file and line, or `default`.
     """
 
     name: str

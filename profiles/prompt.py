@@ -1,6 +1,6 @@
-"""What stands after an agent's identity: the profile's prompt, then sections (P2). It is built once, at the start.
+"""The instructions after an agent's identity: the profile's prompt, then sections (P2). They are built once, at start.
 
-Nothing of it changes in a turn, so that a service that caches prompts by their beginning goes on doing so.
+They do not change during a turn, so that a service that caches prompts by their prefix can keep using its cache.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final
 
 from .profile import Profile
 
-_MOST: Final = 20  # AGENTS.md files that are named
-_LOOKED: Final = 2_000  # folders that are looked through for them
+_MOST: Final = 20  # the most AGENTS.md files that are listed
+_LOOKED: Final = 2_000  # the most folders that are searched for them
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "build", "dist"})
 AGENTS_FILE: Final = "AGENTS.md"
 _PLAIN: Final = re.compile(r"[\w ./\\:~+@()\[\],-]{1,300}")
-"""Paths that are told. A project gives its folders their names, and one may be made to read as an instruction."""
+"""The paths that are listed. A project chooses its folder names, so a name could be made to read as an instruction."""
 
 _RULES: Final = """\
 <critical_rules>
@@ -56,16 +56,16 @@ _PARALLEL: Final = "Use parallel_execution for calls that do not depend on each 
 
 
 def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path] = ()) -> str | None:
-    """Put a profile's prompt and the sections that belong to it together (004).
+    """Join a profile's prompt and the sections that belong to it (004).
 
     Args:
         profile: The profile.
-        tools: The names of what the agent can call.
-        roots: Folders that are looked through for AGENTS.md files.
+        tools: The names of the tools that the agent can call.
+        roots: Folders that are searched for AGENTS.md files.
 
     Returns:
-        What stands after the identity in the conversation's instructions; None where the profile has no prompt and no
-        `sections: all`.
+        The text after the identity in the conversation's instructions. None if the profile has no prompt and does not
+        set `sections: all`.
     """
     whole = profile.sections == "all"
     if profile.system_prompt is None and not whole:
@@ -84,14 +84,14 @@ def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path]
 
 
 def _complex_strategy(tools: Collection[str]) -> str:
-    """How to go about demanding work; each sentence about a tool is there only with that tool."""
+    """The section on demanding work. It mentions a tool only if the agent has that tool."""
     about = {"explore": _EXPLORE, "parallel_execution": _PARALLEL}
     lines = [_STRATEGY, *(line for tool, line in about.items() if tool in tools)]
     return "\n".join(["<complex_task_strategy>", *lines, "</complex_task_strategy>"])
 
 
 def _agents_md(roots: Iterable[Path]) -> str:
-    """What an agent is told of the files in which a project says how to work on it; their text stays in them."""
+    """The section on AGENTS.md files. It lists their paths, not their texts."""
     found = [path for path in map(str, _found(roots)) if _PLAIN.fullmatch(path)]
     named = "\n".join(["At the start there are:", *(f"- {path}" for path in found)])
     there = named if found else "At the start there is none."
@@ -106,7 +106,7 @@ def _found(roots: Iterable[Path]) -> list[Path]:
     found: list[Path] = []
     looked = 0
     for root in roots:
-        for folder, names, files in os.walk(root):  # it follows no links
+        for folder, names, files in os.walk(root):  # does not follow links
             names[:] = sorted(name for name in names if not name.startswith(".") and name not in _SKIPPED)
             looked += 1
             if AGENTS_FILE in files and (path := Path(folder, AGENTS_FILE)) not in found:

@@ -1,4 +1,4 @@
-"""Whether a profile names tools that there are (P1). What there is, the caller knows."""
+"""Checks that the tools of a profile exist (P1). The caller passes the names of the existing tools."""
 
 from __future__ import annotations
 
@@ -12,27 +12,26 @@ from .profile import Profile
 
 _GLOB: Final = frozenset("*?[")
 _SHOWN: Final = 80
-_MOST: Final = 20  # that are told
+_MOST: Final = 20  # the most problems that are reported
 
 
 def check_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] = ()) -> None:
-    """Refuse a tool that there is not. A glob may match nothing: what it is for may come later.
+    """Refuse a tool that does not exist. A glob can match nothing, because its tools may be added later.
 
     Args:
         profile: The profile.
-        known: The names of all tools that there are.
-        prefixes: What the names of the tools of MCP servers begin with; those of the profile's own servers need not be
-            among them.
+        known: The names of all existing tools.
+        prefixes: The prefixes of the names of MCP servers' tools. The prefixes of the profile's own servers are added.
 
     Raises:
-        ProfileInvalid: The profile names another one; the text says in which line, and what may have been meant.
+        ProfileInvalid: The profile names an unknown tool; the text has the line and a similar name.
     """
     for problem in unknown_tools(profile, known, prefixes):
         raise problem
 
 
 def unknown_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] = ()) -> Sequence[ProfileInvalid]:
-    """What `check_tools` says of each tool that there is not."""
+    """The errors of `check_tools` for all unknown tools."""
     names = tuple(known)
     beginnings = (*prefixes, *(entry.server().prefix_as(name) for name, entry in profile.mcp_servers.items()))
     found = (

@@ -1,6 +1,6 @@
-"""Which projects' profiles a user trusts, by content: what has changed since is trusted no more (P6), as with direnv.
+"""Which projects' profiles a user trusts. A change of a file ends the trust (P6), as with direnv.
 
-A profile of a project names programs to start and tools to use, so none of it counts before its user has said so.
+A project's profile names programs to start and tools to use, so it has no effect before the user trusts it.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ class ProjectTrust:
 
     @property
     def file(self) -> Path:
-        """Where it stands."""
+        """The path of the file."""
         return self._given if self._given is not None else _user_folder() / "trusted.json"
 
     def is_trusted(self, project: Path) -> bool:
         """Whether a project's profiles are trusted as they are now.
 
         Raises:
-            ProfileUntrusted: What is trusted cannot be read.
+            ProfileUntrusted: The file of trusted projects cannot be read.
         """
         return self.standing(project) == "trusted"
 
     def standing(self, project: Path, folder: ProfileFolder | None = None) -> Standing:
-        """How a project stands.
+        """The trust status of a project.
 
         Args:
-            project: Its folder.
-            folder: Its profiles, where they have been read.
+            project: The project's folder.
+            folder: Its profiles, if the caller has read them.
 
         Raises:
-            ProfileUntrusted: What is trusted cannot be read.
+            ProfileUntrusted: The file of trusted projects cannot be read.
         """
         known = self._read().get(_key(project))
         if known is None:
@@ -68,16 +68,17 @@ class ProjectTrust:
         """Trust a project's profiles as they are now.
 
         Args:
-            project: Its folder.
-            digest: That of what the user has seen; None is what is there.
+            project: The project's folder.
+            digest: The digest of the profiles that the user has seen; None trusts the current ones.
 
         Returns:
-            The digest of what is trusted.
+            The digest of the trusted profiles.
 
         Raises:
-            InvalidArgument: It has no profiles.
-            ProfileInvalid: Its folder of profiles cannot be read, or a link leads out of the project there.
-            ProfileUntrusted: It has changed since it was seen, or what is trusted cannot be read or written.
+            InvalidArgument: The project has no profiles.
+            ProfileInvalid: The folder of profiles cannot be read, or a link in it leads out of the project.
+            ProfileUntrusted: The profiles have changed since the user saw them, or the file of trusted projects cannot
+                be read or written.
         """
         folder = project_folder(project)
         if folder.problem is not None:
@@ -88,25 +89,25 @@ class ProjectTrust:
             )
         if digest is not None and digest != folder.digest:
             raise ProfileUntrusted(
-                f"the profiles of the project {str(project)!r} have changed while they were looked at",
-                remedy="look at them again",
+                f"the profiles of the project {str(project)!r} have changed since they were shown",
+                remedy="review them again",
             )
         self._change(_key(project), folder.digest)
         return folder.digest
 
     def untrust(self, project: Path) -> bool:
-        """Trust a project no more.
+        """Stop trusting a project.
 
         Returns:
-            Whether it was trusted, if only as it once was.
+            Whether it was trusted, even if its profiles have changed since.
 
         Raises:
-            ProfileUntrusted: What is trusted cannot be read or written.
+            ProfileUntrusted: The file of trusted projects cannot be read or written.
         """
         return self._change(_key(project), None)
 
     def _change(self, key: str, digest: str | None) -> bool:
-        """Write one entry, or remove it; what others write meanwhile stays."""
+        """Write or remove one entry. Entries that other processes write at the same time are kept."""
         from filelock import FileLock, Timeout
 
         file, told = self.file, ""
@@ -125,7 +126,7 @@ class ProjectTrust:
         except OSError as error:
             told = error.strerror or type(error).__name__
         raise ProfileUntrusted(
-            f"{str(file)!r} cannot be written: {told}", remedy="make its folder writable, and try again"
+            f"{str(file)!r} cannot be written: {told}", remedy="make its folder writable and try again"
         )
 
     def _read(self) -> Mapping[str, str]:
@@ -134,26 +135,26 @@ class ProjectTrust:
         try:
             said = os.stat(file)
             if hasattr(os, "getuid") and (said.st_uid != os.getuid() or said.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-                told = "others can write it"
+                told = "other users can write it"
             else:
                 projects = _projects(read_regular(file, _LARGEST))
                 if projects is not None:
                     return projects
-                told = "it does not hold what this version writes"
+                told = "this version of worldagent did not write it"
         except FileNotFoundError:
             return {}
         except OSError as error:
             told = error.strerror or type(error).__name__
         except (ValueError, RecursionError):
-            told = "it is no JSON"
+            told = "it is not JSON"
         raise ProfileUntrusted(
-            f"which projects are trusted cannot be read from {str(file)!r}: {told}",
-            remedy="remove the file, and run `worldagent profiles trust` in each project anew",
+            f"the trusted projects cannot be read from {str(file)!r}: {told}",
+            remedy="remove the file, and run `worldagent profiles trust` in each project again",
         )
 
 
 def distrust(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> ProfileUntrusted | None:
-    """Why a project's profiles may not be used."""
+    """The error if a project's profiles are not trusted, else None."""
     try:
         standing = trust.standing(project, folder)
     except ProfileUntrusted as error:
@@ -163,12 +164,12 @@ def distrust(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> Profi
     told = "are not trusted" if standing == "unknown" else "have changed since they were trusted"
     return ProfileUntrusted(
         f"the profiles of the project {str(project)!r} {told}",
-        remedy=f"look at them, then run `worldagent profiles trust {shlex.quote(str(project))}`",
+        remedy=f"review them, then run `worldagent profiles trust {shlex.quote(str(project))}`",
     )
 
 
 def project_folder(project: Path) -> ProfileFolder:
-    """The profiles of a project. Links in it may not lead out of it."""
+    """The profiles of a project. Links in its folder must not lead out of the project."""
     return read_folder(project / PROJECT_FOLDER, within=project)
 
 
@@ -194,7 +195,7 @@ def _forget(name: str) -> None:
 
 
 def _write(file: Path, known: Mapping[str, str]) -> None:
-    """Put a new file in the place of the old one, whole and for its owner alone."""
+    """Replace the file atomically. Only its owner can read it."""
     handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
     with contextlib.ExitStack() as undo:
         undo.callback(_forget, name)

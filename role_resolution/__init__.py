@@ -1,4 +1,4 @@
-"""Roles: what shapes one call, from which tiers it comes and how they become one value. No model is called here."""
+"""Roles: texts that shape one call. Resolves the roles of all tiers and composes them. No model is called here."""
 
 from .compose import NO_ROLE, ResolvedRole
 from .resolver import (

@@ -1,4 +1,4 @@
-"""Stored roles kept in memory for a few seconds (R9). Only values that the store gave; never a call or thread role."""
+"""A cache that keeps stored roles in memory for a few seconds (R9). It never has the role of a call or thread."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ _Key = tuple[Tier, str]
 
 
 class CachedRoleStore:
-    """A `RoleStore` that remembers what another one answered.
+    """A `RoleStore` that caches the answers of another one.
 
     Args:
         store: The store to ask.
-        ttl: Seconds an answer may be used; 0 asks every time.
-        clock: Where time comes from.
-        limit: Bytes of UTF-8 that the content of a role to be stored may have.
-        bound: How many answers are kept at most; the longest unused goes first, and what is over with the next answer.
+        ttl: Seconds for which an answer is used; 0 asks the store every time.
+        clock: The source of time.
+        limit: The most bytes of UTF-8 in the content of a role to be stored.
+        bound: How many answers are kept at most. The least recently used one is dropped first, and expired ones are
+            dropped with the next answer.
     """
 
     def __init__(
@@ -42,16 +43,16 @@ class CachedRoleStore:
         return self._store.tiers
 
     async def connect(self) -> None:
-        """Make sure that `tiers` is what the store offers.
+        """Connect a remote store, so that `tiers` is what it offers.
 
         Raises:
-            HostError: It is behind a wire and cannot be reached or used.
+            HostError: The store is remote and cannot be reached or used.
         """
         if isinstance(self._store, RemoteStore):
             await self._store.connect()
 
     def peek(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role] | None:
-        """The answer to `list` if all of it is in memory and fresh, else None."""
+        """The answer to `list` if all of it is in memory and has not expired, else None."""
         now = self._clock.monotonic()
         found: dict[Tier, Role] = {}
         for key in scope_ids.items():
@@ -66,7 +67,7 @@ class CachedRoleStore:
     async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
         found = self.peek(scope_ids)
         if found is None:
-            # The time counts from the question, and an answer that a put overtook is not kept.
+            # The ttl counts from the request. An answer is not kept if a role changed while the store was asked.
             asked, changes = self._clock.monotonic(), self._changes
             found = await self._store.list(scope_ids)
             if changes == self._changes:
@@ -90,7 +91,7 @@ class CachedRoleStore:
             self._forget((tier, scope_id))
 
     def _keep(self, scope_ids: Mapping[Tier, str], found: Mapping[Tier, Role], asked: float) -> None:
-        # What is no mapping is for the resolver to refuse.
+        # The resolver refuses an answer that is not a mapping.
         if self._ttl <= 0 or not isinstance(found, Mapping):
             return
         for key in scope_ids.items():

@@ -1,6 +1,6 @@
-"""How the roles of several tiers become one text per Signature, once, before anything runs (R3, R4, R6).
+"""Composes the roles of several tiers into one text per Signature, once, before anything runs (R3, R4, R6).
 
-Nothing here asks a source or calls a model: `resolver` gathers the roles, `signatures` reveals the text.
+Nothing here asks a source or calls a model: `resolver` collects the roles, and `signatures` reads the text.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from .role import Role, Sealed
 Policy = Literal["stack", "block"]
 
 STACK_HEADER = "Several sets of instructions follow, the most general first. Where they conflict, the later one wins."
-"""The one sentence that stands before a stack of two roles or more (R4)."""
+"""The text before a stack of two or more roles (R4)."""
 
 _LABEL = re.compile(rf"^(\[\\*)(?=(?:{'|'.join(tier.value for tier in Tier)})\]\s*$)", re.MULTILINE)
 
 
 class ResolvedRole(Sealed):
-    """The one composed value of a turn for each of its Signatures, or none (R3). Only `reveal` shows a text.
+    """The composed role text of a turn for each of its Signatures, or none (R3). Only `reveal` shows a text.
 
     Attributes:
         tiers: The tiers that are active for at least one Signature, lowest precedence first.
@@ -38,11 +38,11 @@ class ResolvedRole(Sealed):
         object.__setattr__(self, "tiers", tiers)
 
     def reveal(self, signature: str) -> str | None:
-        """The composed text for `signature`, or None. Call it only where the text is handed to the model."""
+        """The composed text for `signature`, or None. Call it only to pass the text to the model."""
         return self._texts.get(signature)
 
     def reveal_all(self) -> dict[str, str]:
-        """The composed texts by Signature. For the keyed digest alone."""
+        """The composed texts by Signature. Use it only for the keyed digest."""
         return dict(self._texts)
 
     def __repr__(self) -> str:
@@ -55,17 +55,17 @@ NO_ROLE = ResolvedRole({}, ())
 def active_tiers(
     roles: Mapping[Tier, Role], signature: str, *, entry: str | tuple[str, ...], policy: Policy
 ) -> tuple[tuple[Tier, ...], dict[Tier, str]]:
-    """Which tiers act on one Signature, in R4's order of rules.
+    """The tiers that are active for one Signature, by the order of rules in R4.
 
     Args:
         roles: The roles of the turn by tier.
         signature: The Signature's name.
-        entry: The name of the turn's entry Signature; several where a task dispatches others under its own role, and
-            none where no model is called.
-        policy: What happens where several are left.
+        entry: The name of the turn's entry Signature. There are several if a task dispatches others under its own role,
+            and none if no model is called.
+        policy: `stack` or `block`, for more than one applicable tier.
 
     Returns:
-        The active tiers, lowest precedence first, and why every other tier is not: `not_applicable` or `blocked`.
+        The active tiers, lowest precedence first, and the reason for every other tier: `not_applicable` or `blocked`.
     """
     entries = (entry,) if isinstance(entry, str) else entry
     left: list[Tier] = []
@@ -88,7 +88,7 @@ def active_tiers(
 def compose(
     roles: Mapping[Tier, Role], *, entry: str | tuple[str, ...], signatures: Iterable[str], policy: Policy
 ) -> ResolvedRole:
-    """Work out the composed value of every Signature of a turn.
+    """Compose the role text of every Signature of a turn.
 
     Args:
         roles: The roles of the turn by tier.
@@ -124,6 +124,6 @@ def _applies(role: Role, signature: str, entries: tuple[str, ...]) -> bool:
 def _render(roles: Mapping[Tier, Role], tiers: tuple[Tier, ...]) -> str:
     if len(tiers) == 1:
         return roles[tiers[0]].content
-    # A line of a role that looks like a label gets a backslash, so that no tier can pass for a higher one.
+    # A line of a role that looks like a label gets a backslash, so that no tier can pose as a higher one.
     parts = [f"[{tier.value}]\n" + _LABEL.sub(r"\1\\", roles[tier].content) for tier in tiers]
     return "\n\n".join((STACK_HEADER, *parts))

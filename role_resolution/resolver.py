@@ -1,6 +1,6 @@
-"""Asks every tier at once and hands on one `ResolvedRole` (R3, R14). Knows sources and time limits, no model.
+"""Asks all tiers at once and returns one `ResolvedRole` (R3, R14). It handles sources and time limits, not models.
 
-`compose` holds the rules of precedence; `signatures` is the only reader of the result's texts.
+`compose` has the rules of precedence. Only `signatures` reads the texts of the result.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .threads import ThreadRoles
 OnUnavailable = Literal["fail", "skip"]
 TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
 
-_GRACE = 1.0  # seconds that a source gets to notice that it was cancelled
+_GRACE = 1.0  # seconds that a cancelled source has to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class ResolverOptions:
     Attributes:
         policy: `stack` or `block` (R4).
         on_unavailable: Whether a tier whose source is down fails the turn or is left out (R14).
-        limit: Bytes of UTF-8 in one role's content (R15).
-        timeout: Seconds each source may take.
-        cache_ttl: Seconds a stored value may be kept in memory; 0 is off (R9).
-        key: The key of role digests, or the file that holds it (R13); None is one for this process alone.
+        limit: The most bytes of UTF-8 in one role's content (R15).
+        timeout: The most seconds that each source can take.
+        cache_ttl: Seconds for which a stored role is kept in memory; 0 turns the cache off (R9).
+        key: The key of role digests, or the file that has it (R13); None makes a key for this process only.
     """
 
     policy: Policy = "stack"
@@ -51,14 +51,14 @@ class ResolverOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierExplanation:
-    """One tier in an explanation; it shows a name and a length, never a content.
+    """One tier in an explanation. It shows a name and a length, never the content.
 
     Attributes:
-        tier: Which tier.
-        state: What becomes of it in this turn.
-        name: The role's label, where one is set.
-        length: Characters of its content.
-        signatures: The names of the Signatures that it attaches to.
+        tier: The tier.
+        state: Whether the role is active, and if not, why.
+        name: The role's name; None if the tier has no role.
+        length: How many characters its content has.
+        signatures: The names of the Signatures that it is active for.
     """
 
     tier: Tier
@@ -70,10 +70,10 @@ class TierExplanation:
 
 @dataclass(frozen=True, slots=True)
 class RoleExplanation:
-    """What would be active now, in what order and how long, for people; live only, never kept.
+    """Which roles are active now, in what order and how long they are. It is for people and is never stored.
 
     Attributes:
-        tiers: All five, lowest precedence first, which is the order in a stack.
+        tiers: All five tiers, lowest precedence first, which is the order in a stack.
         policy: `stack` or `block`.
     """
 
@@ -83,7 +83,7 @@ class RoleExplanation:
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """A resolved role, and the tiers that were left out because their source was down, with the error's code."""
+    """A resolved role, and the tiers that were left out because their source was down, each with the error's code."""
 
     role: ResolvedRole
     skipped: Mapping[Tier, str] = field(default_factory=dict)
@@ -98,10 +98,10 @@ class RoleResolver:
     """Resolves the five tiers of a scope.
 
     Args:
-        store: Where workspace, account and perhaps channel roles are kept.
-        sources: What gives the tiers that the store does not offer.
+        store: The store of workspace and account roles, and of channel roles if it offers them.
+        sources: The sources of the tiers that the store does not offer.
         options: Policy, limits and times.
-        clock: Where time comes from.
+        clock: The source of time.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class RoleResolver:
 
     @property
     def key(self) -> RoleKey:
-        """The key of role digests; the first use reads it, or makes it.
+        """The key of role digests. The first use reads its file, or makes it.
 
         Raises:
             StorageUnavailable, StorageInvalid: Its file cannot be used.
@@ -132,9 +132,9 @@ class RoleResolver:
         return self._key
 
     async def load_key(self) -> None:
-        """Read the key on a thread, since one that a person chose takes a while; a file that is not there is not made.
+        """Read the key on a thread, because stretching a chosen key takes time. A missing file is not made.
 
-        A file that cannot be used is reported at the first use of the key, as a turn without a role needs none.
+        An unusable file is reported when the key is first used, because a turn without a role does not need the key.
         """
         given = self.options.key
         with contextlib.suppress(HostError):
@@ -152,19 +152,19 @@ class RoleResolver:
         signatures: Iterable[str] = (),
         turn: str | None = None,
     ) -> Resolution:
-        """Ask all tiers at once and compose what they give (R3).
+        """Ask all tiers at once and compose their roles (R3).
 
         Args:
-            scope: Whose roles.
+            scope: The scope whose roles are resolved.
             call: The call's own role, if any.
-            entry: The name of the entry Signature, or several; none where roles are checked alone.
+            entry: The name of the entry Signature, or several; empty if the roles are only checked.
             signatures: The names of the turn's other Signatures.
-            turn: The turn that goes on; None is for a new one.
+            turn: The turn that is resumed; None for a new one.
 
         Raises:
             RoleSourceUnavailable: A source failed or was late, and `on_unavailable` is `fail`.
-            RoleSourceInvalid: A source answered something that is not a role, and `on_unavailable` is `fail`.
-            HostForbidden: A role host refuses the token or a scope, whatever `on_unavailable` is.
+            RoleSourceInvalid: A source returned something that is not a role, and `on_unavailable` is `fail`.
+            HostForbidden: A role host refuses the token or a scope. It is raised whatever `on_unavailable` is.
             RoleTooLong: A role is over the limit.
         """
         roles, skipped = await self._gather(scope, call, turn=turn)
@@ -175,7 +175,7 @@ class RoleResolver:
     def resolve_call(
         self, call: Role | None, *, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
     ) -> ResolvedRole:
-        """Resolve the call tier alone, for a dispatch made inside a turn (T8).
+        """Resolve only the call tier, for a dispatch inside a turn (T8).
 
         Raises:
             RoleTooLong: The role is over the limit.
@@ -188,7 +188,7 @@ class RoleResolver:
     async def explain(
         self, scope: Scope, *, call: Role | None, entry: str | tuple[str, ...], signatures: Iterable[str] = ()
     ) -> RoleExplanation:
-        """Tell what `resolve` would make of this scope now; a source that is down is shown, not raised."""
+        """Explain what `resolve` would return for this scope now. A source that is down is shown, not raised."""
         roles, skipped = await self._gather(scope, call, on_unavailable="skip")
         entries = (entry,) if isinstance(entry, str) else entry
         names = tuple(dict.fromkeys((*entries, *signatures)))
@@ -218,21 +218,21 @@ class RoleResolver:
         tiers = self.store.tiers
         found, failed = await self._ask_all(scope, turn)
         if self.store.tiers != tiers:
-            # A host says what it offers once it is connected, and this turn may have connected it.
+            # A role host says which tiers it offers once it is connected, and this turn may have connected it.
             found, failed = await self._ask_all(scope, turn)
         for tier, role in found.items():
             check_length(role, tier, self.options.limit)
             roles[tier] = role
         refused = next((error for error in failed.values() if isinstance(error, HostForbidden)), None)
         if refused is not None and on_unavailable is None:
-            # It is no outage: somebody decided it, and going on without the role would go round that.
+            # A refusal is a decision, not an outage. Continuing without the role would bypass that decision.
             raise refused
         if failed and (on_unavailable or self.options.on_unavailable) == "fail":
             raise next(iter(failed.values()))
         return roles, {tier: error.code for tier, error in failed.items()}
 
     async def _ask_all(self, scope: Scope, turn: str | None) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
-        """Ask the store for the tiers that it offers, in one question, and the sources for the others."""
+        """Ask the store for the tiers that it offers, in one request, and the sources for the other tiers."""
         offered = self.store.tiers
         wanted = {tier: scope_id for tier in offered if (scope_id := scope.id_of(tier)) is not None}
         asked: dict[tuple[Tier, ...], Awaitable[Any]] = {}
@@ -252,7 +252,7 @@ class RoleResolver:
     async def _settle(
         self, asked: Mapping[tuple[Tier, ...], Awaitable[Any]]
     ) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
-        """Wait for all sources together, each no longer than the limit; late ones are cancelled, not waited for."""
+        """Wait for all sources up to the time limit, and cancel those that are late."""
         tasks = {asyncio.ensure_future(question): tiers for question, tiers in _swap(asked)}
         try:
             _, late = await asyncio.wait(tasks, timeout=self.options.timeout)
@@ -286,8 +286,8 @@ class RoleResolver:
             tier in tiers and isinstance(role, Role) for tier, role in answer.items()
         ):
             return RoleSourceInvalid(
-                f"the {_names(tiers)} role could not be read: its source answered something that is not a role",
-                remedy="let the source return a Role or None",
+                f"the {_names(tiers)} role could not be read: its source returned something that is not a role",
+                remedy="return a Role or None from the source",
             )
         return dict(answer)
 
@@ -306,13 +306,13 @@ def _swap(
 def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:
     return RoleSourceUnavailable(
         f"the {_names(tiers)} role could not be read: {why}",
-        remedy="bring the source back; in Python, Roles(on_unavailable='skip') goes on without this tier",
+        remedy="bring the source back; in Python, Roles(on_unavailable='skip') continues without this tier",
     )
 
 
 def _of_host(tiers: tuple[Tier, ...], error: HostError) -> HostError:
-    """What a store of ours says is wrong, with the tiers; fresh, because the original's frames may hold a role."""
-    kept = (RoleSourceInvalid, HostForbidden)  # trying again changes neither
+    """A new error with the store's text and the tiers. The original error is dropped: its frames may contain a role."""
+    kept = (RoleSourceInvalid, HostForbidden)  # a retry helps with neither
     kind = next((kind for kind in kept if isinstance(error, kind)), RoleSourceUnavailable)
     return kind(f"the {_names(tiers)} role could not be read: {error.problem}", remedy=error.remedy)
 

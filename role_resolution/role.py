@@ -1,8 +1,8 @@
-"""The role: an immutable value that shapes one call and that nothing can store by accident.
+"""The role: an immutable value that shapes one call and cannot be stored by accident.
 
 It is a plain class with slots on purpose. Checkpoint serialisers store dataclasses, named tuples and pydantic models
-field by field; a value they do not know makes them fail, which is what a role in the wrong place should do (D1).
-How roles of several tiers become one text is in `compose`.
+field by field, but they fail for a class that they do not know. A role in the wrong place must fail (D1).
+`compose` makes one text from the roles of several tiers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from typing import Any, NoReturn
 from ..core.errors import RoleInvalid, RoleTooLong
 
 ROLE_LIMIT = 32 * 1024
-"""Default limit of one role's content, in bytes of UTF-8 (R15)."""
+"""The default limit of one role's content, in bytes of UTF-8 (R15)."""
 
 NAME_LIMIT = 200
-"""Most characters of a role's name (R15)."""
+"""The most characters in a role's name (R15)."""
 
 _UNNAMED = "unnamed"
 
 
 class Sealed:
-    """A value that shows nothing and refuses to be written out: by pickle, jsonpickle, pydantic, msgpack."""
+    """A value that does not show its content and cannot be serialised by pickle, jsonpickle, pydantic or msgpack."""
 
     __slots__ = ()
 
@@ -45,7 +45,7 @@ class Sealed:
         self.__reduce_ex__(0)
 
     def __getstate__(self) -> NoReturn:
-        # Serialisers that do not go by `__reduce_ex__`, such as jsonpickle, ask for the state.
+        # Serialisers that do not use `__reduce_ex__`, such as jsonpickle, call this.
         self.__reduce_ex__(0)
 
     def __copy__(self) -> Sealed:
@@ -67,17 +67,17 @@ class Sealed:
 
 
 class Role(Sealed):
-    """How one call should be gone about (R1).
+    """A text that says how to handle one call (R1).
 
     Args:
         name: A label for people: 1 to 200 printable characters, not only blanks. It is never sent to a model.
         content: The text that reaches the model, as the last input field of the entry Signature.
-        applies_to: Glob patterns over Signature names. Empty (the default) means the entry Signature alone.
-        exclusive: Drop every tier below this role's own (R4).
+        applies_to: Glob patterns over Signature names. Empty (the default) means only the entry Signature.
+        exclusive: Whether to drop every tier below this role's own (R4).
 
     Raises:
-        RoleInvalid: The content is blank, is not text or cannot be encoded, or another argument does not fit. Of a name
-            that does not fit only the length is shown.
+        RoleInvalid: The content is blank, is not text or cannot be encoded, or another argument is invalid. For an
+            invalid name, the error shows only its length.
     """
 
     __slots__ = ("applies_to", "content", "exclusive", "name")
@@ -90,33 +90,35 @@ class Role(Sealed):
     def __init__(self, name: str, content: str, *, applies_to: Iterable[str] = (), exclusive: bool = False) -> None:
         patterns = _patterns(applies_to)
         if not isinstance(name, str) or not name.strip():
-            raise RoleInvalid("a role has no name", remedy="give it a short label for people, such as 'critic'")
+            raise RoleInvalid("a role must have a name", remedy="give it a short label for people, such as 'critic'")
         if not is_name(name):
             raise RoleInvalid(
-                f"a role has a name of {len(name)} characters that is too long or cannot be printed",
-                remedy=f"give it 1 to {NAME_LIMIT} printable characters, not only blanks, such as 'critic'",
+                f"the name of a role must be 1 to {NAME_LIMIT} printable characters, not only blanks, "
+                f"got one of {len(name)} characters",
+                remedy="give it a short label for people, such as 'critic'",
             )
         if not isinstance(content, str):
             raise RoleInvalid(
-                f"the role {name!r} has content of type {type(content).__name__}", remedy="give its content as text"
+                f"the content of the role {name!r} must be a string, got {type(content).__name__}",
+                remedy="pass its content as text",
             )
         if not content.strip():
-            raise RoleInvalid(f"the role {name!r} has no content", remedy="give it some, or leave the role out")
+            raise RoleInvalid(f"the role {name!r} has no content", remedy="pass a text, or leave the role out")
         if not _encodable(content):
             raise RoleInvalid(
-                f"the role {name!r} cannot be encoded as UTF-8", remedy="take lone surrogates out of its content"
+                f"the content of the role {name!r} cannot be encoded as UTF-8", remedy="remove lone surrogates from it"
             )
         if not all(isinstance(pattern, str) and pattern for pattern in patterns):
             raise RoleInvalid(
-                f"the role {name!r} has something else than patterns in applies_to",
-                remedy="give glob patterns over Signature names, such as 'critic*'",
+                f"`applies_to` of the role {name!r} must contain only non-empty strings",
+                remedy="pass glob patterns over Signature names, such as 'critic*'",
             )
         for field, value in (("name", name), ("content", content), ("applies_to", patterns), ("exclusive", exclusive)):
             object.__setattr__(self, field, bool(value) if field == "exclusive" else value)
 
     @classmethod
     def of_record(cls, name: str, content: str) -> Role:
-        """A role as somebody stored it. A name that is too long or cannot be printed is changed: it must fail no turn.
+        """Make a role from a stored record. A name that is too long or not printable is changed, so that no turn fails.
 
         Raises:
             RoleInvalid: As for `Role`.
@@ -140,12 +142,12 @@ class Role(Sealed):
 
 
 def check_length(role: Role, tier: str, limit: int) -> None:
-    """Hold a role to the limit of its content (R15).
+    """Refuse a role whose content is over the limit (R15).
 
     Args:
-        role: The role to look at.
+        role: The role to check.
         tier: The tier it comes from, for the error's text.
-        limit: Bytes of UTF-8.
+        limit: The most bytes of UTF-8.
 
     Raises:
         RoleTooLong: The content is longer; the text names the tier and both lengths.
@@ -161,7 +163,7 @@ def check_length(role: Role, tier: str, limit: int) -> None:
 
 
 def is_name(value: object) -> bool:
-    """Whether a role can be called this."""
+    """Whether `value` can be the name of a role."""
     return isinstance(value, str) and 0 < len(value) <= NAME_LIMIT and value.isprintable() and bool(value.strip())
 
 

@@ -1,4 +1,4 @@
-"""Where roles come from: the protocols an embedder may implement. No implementation is imported here."""
+"""Sources of roles: the protocols that an embedder can implement. This module imports no implementation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .role import Role
 
 @runtime_checkable
 class RoleSource(Protocol):
-    """Gives the role of one tier: `Roles(sources={Tier.CHANNEL: my_source})`."""
+    """Returns the role of one tier: `Roles(sources={Tier.CHANNEL: my_source})`."""
 
     async def __call__(self, scope: Scope, /) -> Role | None:
-        """Return the tier's role in `scope`, or None where none is set. Raising means that the source is down (R14)."""
+        """Return the tier's role in `scope`, or None. An exception means that the source is down (R14)."""
         ...
 
 
 @runtime_checkable
 class RoleStore(Protocol):
-    """Keeps one role per tier and scope: content, tier and name, nothing else (R9).
+    """Stores one role per tier and scope: its content, tier and name, nothing else (R9).
 
     Attributes:
-        tiers: The tiers it offers: workspace and account, and channel where it has them.
+        tiers: The tiers it offers: workspace, account, and channel if the store has channels.
     """
 
     @property
@@ -38,7 +38,7 @@ class RoleStore(Protocol):
         ...
 
     async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
-        """Set or replace it.
+        """Set or replace the role.
 
         Raises:
             RoleNotStorable: The role has `applies_to` or `exclusive`.
@@ -47,13 +47,13 @@ class RoleStore(Protocol):
         ...
 
     async def delete(self, tier: Tier, scope_id: str) -> bool:
-        """Clear it; True if there was one."""
+        """Clear the role; True if there was one."""
         ...
 
 
 @runtime_checkable
 class RemoteStore(RoleStore, Protocol):
-    """A `RoleStore` behind a wire, whose `tiers` are known for sure once it is connected."""
+    """A remote `RoleStore`. Its `tiers` are final only once it is connected."""
 
     async def connect(self) -> None:
         """Connect, if it is not connected.
@@ -64,5 +64,5 @@ class RemoteStore(RoleStore, Protocol):
         ...
 
     def on_change(self, told: Callable[[Tier, str], None], /) -> None:
-        """Have `told` called with tier and scope where a role was changed elsewhere; never, where that is not known."""
+        """Register a callback. It gets tier and scope when another client changes a role, if the store knows that."""
         ...

@@ -1,4 +1,4 @@
-"""The embedded role store: a SQLite file of its own, never a table of the agent's database (R9)."""
+"""The embedded role store: a separate SQLite file, never a table of the agent's database (R9)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class SqliteRoleStore:
 
     Args:
         database: The opened file; `open` makes one from a path.
-        limit: Bytes of UTF-8 that a role's content may have.
-        tiers: What it offers.
+        limit: The most bytes of UTF-8 in a role's content.
+        tiers: The tiers that it offers.
     """
 
     def __init__(self, database: Database, *, limit: int = ROLE_LIMIT, tiers: frozenset[Tier] = _ALL) -> None:
@@ -41,7 +41,7 @@ class SqliteRoleStore:
 
     @classmethod
     async def open(cls, path: Path, *, limit: int = ROLE_LIMIT, tiers: frozenset[Tier] = _ALL) -> Self:
-        """Open the store at `path`, making and migrating the file as needed.
+        """Open the store at `path`. The file is made and migrated as needed.
 
         Raises:
             StorageUnavailable, StorageInvalid, SchemaTooNew: The file cannot be used; nothing was changed.
@@ -101,15 +101,17 @@ def check_storable_tier(tier: Tier) -> None:
     if tier not in STORED_TIERS:
         known = ", ".join(sorted(STORED_TIERS))
         raise UnknownTier(
-            f"the {tier} role cannot be stored", remedy=f"use one of {known}, or pass the role to the call"
+            f"the {tier} role cannot be stored", remedy=f"use one of {known}, or pass the role with the call"
         )
 
 
 def check_storable(tier: Tier, role: Role, limit: int) -> None:
-    """Refuse what the record of a stored role has no place for (R9).
+    """Refuse a role that the stored record cannot represent (R9).
 
     Raises:
-        UnknownTier, RoleNotStorable, RoleTooLong: See their texts.
+        UnknownTier: The tier is `call` or `thread`.
+        RoleNotStorable: The role has `applies_to` or `exclusive`.
+        RoleTooLong: Its content is over the limit.
     """
     check_storable_tier(tier)
     if role.applies_to or role.exclusive:
@@ -121,5 +123,5 @@ def check_storable(tier: Tier, role: Role, limit: int) -> None:
 
 
 def _read(name: str | bytes, content: str) -> Role:
-    """A stored role; older versions took any name, and bytes that are no text too."""
+    """A stored role. Older versions stored any name, even bytes that are not text."""
     return Role.of_record(name if isinstance(name, str) and name.strip() else "unnamed", content)

@@ -1,4 +1,4 @@
-"""Roles of threads: set in mid-conversation, held in memory alone, with an end and a bound on how many (R10)."""
+"""Roles of threads. They are set during a conversation, kept only in memory, expire and are limited in number (R10)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MOST: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class ThreadRoleChange:
-    """That the role of a thread changed; never to what.
+    """A record that the role of a thread changed. It never has the role.
 
     Attributes:
-        id: Tells changes apart.
-        at: When.
+        id: The id of the change.
+        at: The time of the change.
     """
 
     id: str
@@ -29,14 +29,14 @@ class ThreadRoleChange:
 
 @dataclass(slots=True)
 class _Held:
-    """What is held for one thread.
+    """The role of one thread, and its changes.
 
     Attributes:
         role: The role; None once it is cleared.
-        end: When it ends.
-        changes: What no turn has written down yet.
+        end: When it expires.
+        changes: Changes that no turn has recorded yet.
         turn: The turn in which it was set.
-        before: What counts in that turn to its end, and when that ends.
+        before: The role that is in effect until the end of that turn, and when it expires.
     """
 
     role: Role | None
@@ -50,8 +50,8 @@ class ThreadRoles:
     """The roles that were set for threads of one workspace.
 
     Args:
-        limit: Bytes of UTF-8 in one role's content.
-        clock: Tells the time.
+        limit: The most bytes of UTF-8 in one role's content.
+        clock: The source of time.
     """
 
     def __init__(self, limit: int, clock: Clock) -> None:
@@ -60,58 +60,60 @@ class ThreadRoles:
         self._held: OrderedDict[str, _Held] = OrderedDict()
 
     def set(self, thread: str, role: Role, ttl: float, *, turn: str | None = None) -> None:
-        """Set or replace the role of a thread for `ttl` seconds. Of too many threads, the oldest loses its own.
+        """Set or replace the role of a thread for `ttl` seconds. With too many threads, the oldest role is dropped.
 
         Args:
-            thread: Whose role.
+            thread: The thread.
             role: The role.
-            ttl: Seconds after which it ends.
-            turn: The turn in which it is set: that one goes on under the role it began with, however often it waits.
+            ttl: Seconds after which it expires.
+            turn: The turn in which it is set. That turn keeps the role it began with, however often it pauses.
 
         Raises:
             RoleTooLong: The role is over the limit.
-            InvalidArgument: `ttl` is no time.
+            InvalidArgument: `ttl` is not a positive, finite number.
         """
         if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not 0 < ttl < float("inf"):
-            raise InvalidArgument(f"ttl {ttl!r} is no time", remedy="give ttl in seconds, above 0")
+            raise InvalidArgument(
+                f"`ttl` must be a number of seconds above 0, got {ttl!r}", remedy="call clear() to end a role now"
+            )
         self.check(role)
         self._change(thread, role, self._clock.monotonic() + ttl, turn)
 
     def check(self, role: Role) -> None:
-        """Hold a role to the limit.
+        """Refuse a role that is over the limit.
 
         Raises:
-            RoleTooLong: It is over it.
+            RoleTooLong: The role is over the limit.
         """
         check_length(role, Tier.THREAD, self._limit)
 
     def clear(self, thread: str) -> bool:
-        """Take the role of a thread away; True if there was one."""
+        """Clear the role of a thread; True if there was one."""
         if self._of(thread) is None:
             return False
         self._change(thread, None, self._clock.monotonic())
         return True
 
     def forget(self, thread: str) -> None:
-        """Let go of all that is held of a thread that is no more; no turn writes it down."""
+        """Drop everything about a removed thread, including changes that no turn has recorded."""
         self._held.pop(thread, None)
 
     def get(self, scope: Scope, turn: str | None = None) -> Role | None:
         """The role of a thread, or None.
 
         Args:
-            scope: Whose.
-            turn: The turn that goes on; None is for a new one.
+            scope: The scope of the thread.
+            turn: The turn that is resumed; None for a new one.
         """
         return None if scope.thread is None else self._of(scope.thread, turn)
 
     def changes(self, thread: str) -> tuple[ThreadRoleChange, ...]:
-        """The changes that no turn has written down yet."""
+        """The changes that no turn has recorded yet."""
         held = self._held.get(thread)
         return () if held is None else tuple(held.changes)
 
     def written(self, thread: str, changes: tuple[ThreadRoleChange, ...]) -> None:
-        """Forget changes that a new turn has written down, and what counted in the turn before it alone."""
+        """Forget changes that a new turn has recorded, and the role that only the previous turn used."""
         held = self._held.get(thread)
         if held is not None:
             held.turn, held.before = None, (None, 0.0)

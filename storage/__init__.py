@@ -1,6 +1,6 @@
 """One database, SQLite or Postgres, and one owner per thread: connect, migrate, transaction, lease (T4).
 
-What is stored belongs to the folders that declare a `Schema`; this one knows no table but its own two.
+Each folder that stores data declares a `Schema` for its tables. This folder owns only two tables.
 """
 
 from .address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress

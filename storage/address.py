@@ -1,4 +1,4 @@
-"""Where a Postgres database is. The address is checked when it is made, and never shows its password."""
+"""The address of a Postgres database. It is validated when it is made, and never shows its password."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class PostgresAddress:
 
     Attributes:
         url: `postgresql://...`, as libpq takes it.
-        connections: How many transactions of one agent are under way at once, 1 to 100, each on a connection.
+        connections: How many transactions of one agent can run at once, 1 to 100, each on its own connection.
 
     Raises:
-        InvalidArgument: One does not fit; the text shows nothing of the url, for it may hold a password.
+        InvalidArgument: An argument is invalid. The text does not show the url, which can contain a password.
     """
 
     url: str = field(repr=False)
@@ -33,9 +33,10 @@ class PostgresAddress:
         number = self.connections
         if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_CONNECTIONS:
             raise InvalidArgument(
-                f"{number!r} connections to a database were asked for", remedy=f"give 1 to {MOST_CONNECTIONS}"
+                f"`connections` must be an integer from 1 to {MOST_CONNECTIONS}, got {number!r}",
+                remedy=f"the default is {CONNECTIONS}",
             )
-        problem = "" if isinstance(self.url, str) else f"is a {type(self.url).__name__}"
+        problem = "" if isinstance(self.url, str) else f"must be a string, got {type(self.url).__name__}"
         if not problem:
             try:
                 parts = urlsplit(self.url)
@@ -46,7 +47,7 @@ class PostgresAddress:
                 if parts.scheme not in _SCHEMES:
                     problem = "does not begin with postgresql://"
                 elif any(ord(character) < 32 for character in self.url):
-                    problem = "holds control characters"
+                    problem = "contains control characters"
         if problem:
             raise InvalidArgument(f"the database's url {problem}", remedy=URL_REMEDY)
 

@@ -1,7 +1,7 @@
-"""Whole databases, read on one engine and written on either: an export of all rows, and the import that writes them.
+"""Export of all rows of a database, and their import into a database of the same or the other engine.
 
-An import fills an empty database in many transactions. Until the last of them the database carries a mark, a row of
-`wa_schema`, and is refused to everything that opens it. Which parts an agent has is said by `agent.copying`.
+An import fills an empty database in many transactions. Until the last of them the database has a mark, a row of
+`wa_schema`, and cannot be opened for other use. `agent.copying` says which parts an agent has.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from .transaction import Transaction
 
 BATCH: Final = 200  # rows; one of them may be a long message
 BLOCK: Final = 50_000  # keys of rows
-_VALUES: Final = 900  # of one statement; some builds of SQLite take 999
-_LOCK: Final = "storage copy"  # no thread's key: those have a slash
+_VALUES: Final = 900  # in one statement; some builds of SQLite accept at most 999
+_LOCK: Final = "storage copy"  # never the key of a thread, which contains a slash
 _MADE: Final = """SELECT name FROM sqlite_master WHERE type='table' AND name NOT LIKE 'sqlite_%' AND name<>'wa_schema'
                   ORDER BY name"""
 _DEPTH: Final = "depth"
-"""The column that sorts rows behind those of their own table that they refer to."""
+"""The column that sorts rows after those rows of the same table that they refer to."""
 
 _MARKED: Final = "SELECT version FROM wa_schema WHERE name=?"
 _RUN: Final = "SELECT done FROM wa_copy WHERE part=''"
@@ -43,33 +43,33 @@ Statements = Iterable[tuple[str, Sequence[object]]]
 
 
 class Part(Protocol):
-    """One kind of thing that two databases hold: a table, or the checkpoints, which each engine keeps differently."""
+    """A part of a database to copy: a table, or the checkpoints, which each engine stores differently."""
 
     @property
     def name(self) -> str:
-        """Its name, which is that of a table with a row for each item."""
+        """Its name: the name of the table that has a row for each item."""
         ...
 
     def batches(self, database: Database) -> AsyncGenerator[Sequence[Any]]:
-        """Export it: all items, those that others refer to first."""
+        """Export all items in batches. An item comes after the items that it refers to."""
         ...
 
     def statements(self, batch: Sequence[Any]) -> Statements:
-        """Import a batch: what writes it into a database where it is not."""
+        """Import a batch: the statements that write it into a database that does not have it."""
         ...
 
     def text(self, item: Any) -> str:
-        """All of an item as text, the same on either engine."""
+        """All data of an item as text, the same for both engines."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a database holds of a part.
+    """How much of a part a database has.
 
     Attributes:
         rows: How many items.
-        digest: Of all of them, in whatever order they were read.
+        digest: A digest of all items. It does not depend on their order.
     """
 
     rows: int
@@ -77,7 +77,7 @@ class Held:
 
     @staticmethod
     async def of(part: Part, database: Database) -> Held:
-        """Read a part of a database once more."""
+        """Read a part of a database and count it."""
         rows = total = 0
         async for batch in part.batches(database):
             rows += len(batch)
@@ -87,13 +87,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that the migrations of a schema make; a `Part` as it is.
+    """A table that the migrations of a schema make. It is a `Part`.
 
     Attributes:
         name: Its name.
-        columns: Its columns, in their order.
-        key: Its primary key.
-        order: The columns by which no row comes before one that it refers to.
+        columns: Its columns, in the order of the table.
+        key: The columns of its primary key.
+        order: Columns to sort by, so that each row comes after the rows that it refers to.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Table:
                 yield rows
                 last = self._place(rows[-1])
             return
-        # No index has this order, so it is worked out once for many batches.
+        # No index has this order, so one query sorts the keys of many batches.
         while block := await self._page(database, self.order, last, BLOCK):
             for begin in range(0, len(block), BATCH):
                 yield await self._chosen(database, [place[-1] for place in block[begin : begin + BATCH]])
@@ -122,7 +122,7 @@ class Table:
         for begin in range(0, len(batch), most):
             some = batch[begin : begin + most]
             places = ", ".join([f"({', '.join('?' * width)})"] * len(some))
-            # A row that an agent wrote here meanwhile is for the comparison to find.
+            # If an agent wrote the row here in the meantime, the comparison after the copy finds it.
             statement = f"INSERT INTO {self.name}({columns}) VALUES{places} ON CONFLICT DO NOTHING"
             yield statement, [value for row in some for value in row]
 
@@ -147,7 +147,7 @@ class Table:
 
 
 def tables_of(schemas: Sequence[Schema]) -> tuple[Table, ...]:
-    """The tables of `schemas`, each after those that it refers to."""
+    """The tables of `schemas`, each after the tables that it refers to."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
         migrate(fresh, Path("memory"), schemas)
         names = [name for (name,) in fresh.execute(_MADE)]
@@ -161,13 +161,13 @@ def schemas_at(versions: Mapping[str, int], schemas: Sequence[Schema], *, databa
     """The schemas of a database as they were at its versions.
 
     Args:
-        versions: The version that it has of each.
-        schemas: All that it can have.
-        database: Names it in errors.
+        versions: The database's version of each schema.
+        schemas: All schemas that it can have.
+        database: The database's name, for errors.
 
     Raises:
         SchemaTooNew: It has a version or a part that this package does not know.
-        StorageHalfCopied: A copy into it has not come to its end.
+        StorageHalfCopied: A copy into it is not finished.
     """
     older(versions, database, schemas)
     return tuple(Schema(each.name, each.migrations[: versions[each.name]]) for each in schemas if each.name in versions)
@@ -180,15 +180,15 @@ def _referred(connection: sqlite3.Connection, table: str) -> set[str]:
 def _table(connection: sqlite3.Connection, name: str, refers: set[str]) -> Table:
     rows = connection.execute("SELECT name, pk FROM pragma_table_info(?) ORDER BY cid", (name,)).fetchall()
     key = tuple(column for column, place in sorted(rows, key=lambda row: row[1]) if place)
-    assert key, f"the table {name!r} has no primary key, so its rows cannot be told apart"
+    assert key, f"the table {name!r} must have a primary key"
     columns = tuple(column for column, _ in rows)
     order = (_DEPTH, *key) if name in refers else key
-    assert order == key or (len(key) == 1 and _DEPTH in columns), f"the rows of {name!r} refer to others without order"
+    assert order == key or (len(key) == 1 and _DEPTH in columns), f"the table {name!r} must have a column {_DEPTH!r}"
     return Table(name, columns, key, order)
 
 
 class Import:
-    """One run that fills a database, which was opened with the schema `COPYING` and so carries the mark.
+    """One run that fills a database. Open the database with the schema `COPYING`, which sets the mark.
 
     Args:
         database: The database.
@@ -199,11 +199,11 @@ class Import:
         self._run = secrets.randbits(62)
 
     async def begin(self, source: str, *, clear: Sequence[str]) -> None:
-        """Begin, so that a run from before writes nothing more.
+        """Begin, so that an earlier run can write nothing more.
 
         Args:
-            source: Names what is copied.
-            clear: The tables that such a run has filled, none before those that refer to it.
+            source: The name of the database that is copied.
+            clear: The tables that an earlier run may have filled. A table comes after those that refer to it.
         """
 
         def work(transaction: Transaction) -> None:
@@ -217,16 +217,16 @@ class Import:
         """Write a batch.
 
         Raises:
-            StorageHalfCopied: Another run has begun since, or has finished, or the copy was removed.
+            StorageHalfCopied: Another run has begun or finished since, or the copy was removed.
         """
-        made = list(statements)  # the transaction may run again from the start
+        made = list(statements)  # the transaction can run more than once
 
         def work(transaction: Transaction) -> None:
             marked = transaction.hold(_MARKED, (COPYING.name,))
             if not marked or transaction.hold(_RUN) != [(self._run,)]:
                 raise StorageHalfCopied(
-                    f"another run took the copy into {self._database.name!r} over, so this one writes nothing more",
-                    remedy="leave it to the other run",
+                    f"another run has taken over the copy into {self._database.name!r}",
+                    remedy="wait for the other run; this one has stopped",
                 )
             for sql, params in made:
                 transaction.execute(sql, params)
@@ -234,22 +234,22 @@ class Import:
         await self._database.transact(work)
 
     async def finish(self) -> None:
-        """Take the mark away, so that others can open the database.
+        """Remove the mark, so that the database can be opened for other use.
 
         Raises:
-            StorageHalfCopied: As `write`.
+            StorageHalfCopied: As for `write`.
         """
         await self.write([("DELETE FROM wa_schema WHERE name=?", (COPYING.name,)), ("DROP TABLE wa_copy", ())])
 
 
 @contextlib.asynccontextmanager
 async def copying_alone(target: Storage) -> AsyncGenerator[None]:
-    """Keep every other run out of the target for the block; a home is made where there is none.
+    """Lock the target against every other run for the block; a missing home is made.
 
-    The lock is free again when the process dies.
+    The lock is released when the process dies.
 
     Raises:
-        StorageHalfCopied: Another run copies into it.
+        StorageHalfCopied: Another run is copying into it.
         StorageUnavailable: It cannot be locked.
     """
     async with contextlib.AsyncExitStack() as stack:
@@ -262,7 +262,7 @@ async def copying_alone(target: Storage) -> AsyncGenerator[None]:
         held = await locks.acquire(_LOCK)
         if held is None:
             raise StorageHalfCopied(
-                f"another copy into {str(place)!r} runs", remedy="wait until it has ended, or stop it, and try again"
+                f"another copy into {str(place)!r} is running", remedy="wait until it ends or stop it, then try again"
             )
         stack.push_async_callback(held.release)
         stack.callback(held.forget)

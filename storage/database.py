@@ -1,6 +1,6 @@
-"""The one database of an agent: open, transact, read, close. It knows no table; schemas are handed in.
+"""The database of an agent: open, transact, read, close. Callers pass the schemas of its tables.
 
-Not the lock that keeps a thread to one owner (`leases`). `sqlite` and `postgres` are the two engines.
+The two engines are in `sqlite` and `postgres`. The locks that give a thread one owner are in `leases`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Database(ABC):
-    """A database that is open. Made by `open`; the same on both engines, but for the errors of a programmer.
+    """An open database; `open` makes one. Both engines behave the same, except for errors in SQL statements.
 
     Attributes:
-        name: Names it in errors; no password is in it.
-        engine: What it is.
+        name: Its name in errors, without a password.
+        engine: Which engine it is.
     """
 
     name: str
@@ -38,28 +38,27 @@ class Database(ABC):
     async def open(place: Path | PostgresAddress, *, schemas: Sequence[Schema], expendable: bool = False) -> Database:
         """Open the database at `place` and bring all `schemas` up to date.
 
-        All migrations are one transaction: they are all there, or nothing is written.
+        All migrations run in one transaction: all of them are applied, or none.
 
         Args:
-            place: A SQLite file, made with its folder (0700) where missing; or an address of Postgres.
-            schemas: The tables it should have.
-            expendable: Whether an empty file is taken as a new one even in a home that was used, since what it held can
-                be done without.
+            place: A SQLite file, which is made with its folder (0700) if it is missing, or the address of a Postgres
+                database.
+            schemas: The tables it must have.
+            expendable: Whether an empty file in a used home is treated as new. Set it if the data can be lost.
 
         Raises:
-            InvalidArgument: Two schemas have one name.
-            MissingExtra: Postgres is asked for and its extra is not installed.
-            StorageInvalid: The file is something else than a SQLite database, was cut to nothing, or there are other
-                tables of those names.
-            SchemaTooNew: It was written by a newer version; nothing is written (D15).
-            StorageUnavailable: Folder or file cannot be made, read or written, or another process kept it: for 5 s so
-                that nobody else could read, or for 30 s so that it could not be brought up to date; or the server is
-                out of reach.
+            InvalidArgument: Two schemas have the same name.
+            MissingExtra: The place is a Postgres database and the extra `postgres` is not installed.
+            StorageInvalid: The file is not a SQLite database or was truncated to nothing, or it has other tables with
+                the names of the schemas' tables.
+            SchemaTooNew: A newer version wrote the database; nothing is written (D15).
+            StorageUnavailable: Folder or file cannot be made, read or written; or another process blocked reads for 5 s
+                or the migration for 30 s; or the server cannot be reached.
         """
         check_names(schemas)
         if isinstance(place, PostgresAddress):
             return await _postgres().at(place, schemas=schemas)
-        from .sqlite import SqliteDatabase  # each engine imports this module
+        from .sqlite import SqliteDatabase  # imported here because each engine imports this module
 
         return await SqliteDatabase.at(place, schemas=schemas, expendable=expendable)
 
@@ -67,51 +66,52 @@ class Database(ABC):
     async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
         """Run `work` in one write transaction and return what it returns.
 
-        If `work` raises, nothing is written and the error comes out. If the awaiting task is cancelled, the transaction
-        still ends as it would have, and only then does the cancellation go on. `work` runs on another thread, and may
-        run again from the start where the server asks for that, so it changes nothing but the database. On SQLite one
-        runs at a time; on Postgres several do (READ COMMITTED), and what `Transaction.hold` read stays as it is.
+        If `work` raises, nothing is written and the error is raised here. If the awaiting task is cancelled, the
+        transaction still ends as it would have, and the cancellation is raised after that. `work` runs on another
+        thread. It can run again from the start if the server asks for that, so it must change nothing but the database.
+        SQLite runs one transaction at a time. Postgres runs several (READ COMMITTED), and rows that `Transaction.hold`
+        read do not change.
 
         Args:
-            work: What it does.
-            synced: Whether it outlives the machine from when this returns; else a loss of power may take it, with this
-                process and never without. It is on the disk before any later one that is synced.
+            work: Reads and writes in the transaction.
+            synced: Whether the data survives a power failure once this returns. A transaction that is not synced can be
+                lost in a power failure, but not when only the process dies. It is on disk before any later synced one.
 
         Raises:
             AgentClosed: The database is closed.
-            StorageUnavailable: It is out of reach, full, failing or read-only, or somebody kept it locked for 30 s.
-            StorageInvalid: It is damaged, or its tables are no longer those of the schemas.
+            StorageUnavailable: It cannot be reached, is full, failing or read-only, or was locked for 30 s.
+            StorageInvalid: It is damaged, or its tables no longer match the schemas.
         """
 
     @abstractmethod
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on one snapshot: all that was committed before, and never half a transaction. It cannot write.
+        """Run `work` on one snapshot: all that was committed before, and no part of a transaction. It cannot write.
 
         Raises:
             AgentClosed: The database is closed.
-            StorageUnavailable: It is out of reach or fails.
-            StorageInvalid: It is damaged, or its tables are no longer those of the schemas.
+            StorageUnavailable: It cannot be reached, or it fails.
+            StorageInvalid: It is damaged, or its tables no longer match the schemas.
         """
 
     @abstractmethod
     async def scrub(self) -> None:
-        """See that what was deleted is in no file of the database any more, and give its space back.
+        """Remove deleted data from all files of the database, and free its space.
 
-        A SQLite file is written anew as a whole, which takes time with its size; others read meanwhile, and those who
-        write wait. On a server this is the server's own matter, and nothing is done.
+        SQLite rewrites the complete file, which takes longer for a larger file. Reads continue and writes wait. On
+        Postgres this does nothing, because the server does it.
 
         Raises:
             AgentClosed: The database is closed.
-            StorageUnavailable: Another process kept the file for 30 s, or the disk fails.
+            StorageUnavailable: Another process blocked the file for 30 s, or the disk fails.
         """
 
     @abstractmethod
     def locks(self, folder: Path | None) -> Locks:
-        """Locks between the processes that use this database; files of them stand in `folder`."""
+        """Locks between the processes that use this database. Lock files, if any, are in `folder`."""
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Finish what is under way, then let go of the database. Closing again does nothing."""
+        """Finish running transactions, then close the database. Closing again does nothing."""
 
 
 def _postgres() -> type[PostgresDatabase]:
@@ -120,6 +120,6 @@ def _postgres() -> type[PostgresDatabase]:
 
         return PostgresDatabase
     raise MissingExtra(
-        "the database's url is Postgres's, and the extra 'postgres' is not installed",
-        remedy="pip install 'worldagent[postgres]', or leave the url out",
+        "a Postgres url needs the extra 'postgres', which is not installed",
+        remedy="run pip install 'worldagent[postgres]', or leave the url out",
     )

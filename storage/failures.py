@@ -1,4 +1,4 @@
-"""Which failures of SQLite and of the file system are the host's to mend, and what they are told."""
+"""Translates failures of SQLite and of the file system that the host must fix into errors of this package."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INVALID = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
-    """The typed error that stands for `error`; None where a programmer is to blame and `error` itself says more."""
+    """The error of this package for `error`; None if `error` is a programming mistake, which it describes better."""
     if str(error).startswith("Could not decode to UTF-8"):  # it has no code
         return not_text(path)
     code = getattr(error, "sqlite_errorcode", None)
@@ -33,7 +33,7 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
     primary = code & 0xFF
     if primary in _INVALID:
         return StorageInvalid(
-            f"file {str(path)!r} is not a sound SQLite database ({error})",
+            f"file {str(path)!r} is not a valid SQLite database ({error})",
             remedy=_ANOTHER,
         )
     if primary in _REMEDIES:
@@ -42,22 +42,22 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Whether another process held the file for longer than the timeout."""
-    code: int = getattr(error, "sqlite_errorcode", 0)  # one that Python itself raised has none
+    """Whether another process locked the file for longer than the timeout."""
+    code: int = getattr(error, "sqlite_errorcode", 0)  # errors that Python itself raises have no code
     return code & 0xFF == sqlite3.SQLITE_BUSY
 
 
 def not_as_made(error: sqlite3.Error, path: Path) -> StorageInvalid:
-    """The typed error for tables that have our names and are somebody else's, or were changed."""
-    return StorageInvalid(f"the tables in {str(path)!r} are not as this package makes them ({error})", remedy=_ANOTHER)
+    """The error for tables that have our names but another definition."""
+    return StorageInvalid(f"the tables in {str(path)!r} differ from those of this package ({error})", remedy=_ANOTHER)
 
 
 def not_text(path: Path) -> StorageInvalid:
-    """The typed error for a text that is not UTF-8. SQLite's own shows it."""
+    """The error for a text that is not UTF-8. SQLite's own error would show the text."""
     return StorageInvalid(f"a text in {str(path)!r} is not UTF-8", remedy=_ANOTHER)
 
 
 def from_system(error: OSError, path: Path) -> StorageUnavailable:
-    """The typed error for a folder or file that the system refuses."""
+    """The error for a folder or file that the system cannot open or write."""
     reason = error.strerror or type(error).__name__
     return StorageUnavailable(f"{str(path)!r} cannot be used ({reason})", remedy=_WRITABLE)

@@ -1,4 +1,4 @@
-"""Where an agent keeps its files. Says where, makes nothing."""
+"""Paths of an agent's files. Nothing here creates a file."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .address import PostgresAddress
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """Where an agent keeps what must outlast the process (D10).
+    """Where an agent keeps data that must outlive the process (D10).
 
     Attributes:
-        home: The folder; `~` is the user's. None is the user's data directory, which depends on the system.
-        url: The Postgres database of turns, messages and checkpoints, `postgresql://...`; several processes on several
-            machines may share it. None is a SQLite file in the home. The embedded role store is in the home either way.
-        connections: How many connections to it an agent has for transactions, 1 to 100; None is 4.
+        home: The folder; `~` is the user's home. None is the user's data directory, which depends on the system.
+        url: The Postgres database of turns, messages and checkpoints, `postgresql://...`. Processes on several machines
+            can share it. None is a SQLite file in the home. The embedded role store is always in the home.
+        connections: How many connections an agent uses for transactions, 1 to 100; None means 4.
 
     Raises:
-        InvalidArgument: `home`, `url` or `connections` does not fit; the text shows nothing of a url.
+        InvalidArgument: `home`, `url` or `connections` is invalid. The text does not show the url.
     """
 
     home: Path | None = None
@@ -33,29 +33,32 @@ class Storage:
 
     def __post_init__(self) -> None:
         if self.home is not None and not isinstance(self.home, (str, os.PathLike)):
-            raise InvalidArgument(f"home is a {type(self.home).__name__}", remedy="give home a pathlib.Path or None")
+            raise InvalidArgument(
+                f"`home` must be a pathlib.Path or None, got {type(self.home).__name__}",
+                remedy="pass the path of a folder",
+            )
         if self.home is not None and "\0" in os.fspath(self.home):
-            raise InvalidArgument("home holds a NUL character", remedy="give home the path of a folder")
+            raise InvalidArgument("`home` contains a NUL character", remedy="pass the path of a folder")
         if self.url is not None:
-            self._address(self.url)  # refused here and not at the first use
+            self._address(self.url)  # so that an invalid url fails here and not at the first use
 
     def resolve(self) -> Path:
-        """The home as an absolute path, from today's working directory and user.
+        """The home as an absolute path, for the current working directory and user.
 
         Raises:
-            InvalidArgument: It begins with `~` and a user who is not known here.
+            InvalidArgument: It begins with `~` and a user name that this system does not know.
         """
         if self.home is None:
             return platformdirs.user_data_path("worldagent", appauthor=False)
         with contextlib.suppress(RuntimeError):
             return Path(self.home).expanduser().absolute()
         raise InvalidArgument(
-            f"home {str(self.home)!r} names a user who is not known here", remedy="give home an absolute path"
+            f"`home` {str(self.home)!r} names a user that this system does not know", remedy="pass an absolute path"
         )
 
     @property
     def place(self) -> Path | PostgresAddress:
-        """Where turns, messages and checkpoints are: the file `database`, or the address that `url` is."""
+        """Where turns, messages and checkpoints are stored: the file `database`, or the address in `url`."""
         return self.database if self.url is None else self._address(self.url)
 
     def _address(self, url: str) -> PostgresAddress:
@@ -63,48 +66,48 @@ class Storage:
 
     @property
     def database(self) -> Path:
-        """The file of turns, messages and checkpoints, where no `url` is given."""
+        """The file of turns, messages and checkpoints. It is used if `url` is None."""
         return self.resolve() / "agent.db"
 
     def begun(self) -> bool:
-        """Whether there is a database already; one on a server is there or is made when it is opened.
+        """Whether a database exists already. With a `url` it is True, since the database is made when it is opened.
 
         Raises:
             InvalidArgument: The home is a file.
         """
         home = self.resolve()
         if home.exists() and not home.is_dir():
-            raise InvalidArgument(f"home {str(home)!r} is a file", remedy="give home the path of a folder")
+            raise InvalidArgument(f"`home` {str(home)!r} is a file", remedy="pass the path of a folder")
         return self.url is not None or self.database.exists()
 
     @property
     def roles(self) -> Path:
-        """The file of the embedded role store, apart from everything else (R7)."""
+        """The file of the embedded role store, separate from all other data (R7)."""
         return self.resolve() / "roles.db"
 
     @property
     def role_key(self) -> Path:
-        """The file of the key of role digests, never in a database (R13)."""
+        """The file of the key for role digests. The key is never in a database (R13)."""
         return self.resolve() / "role.key"
 
     @property
     def attachments(self) -> Path:
-        """The folder of the images and files that messages refer to, with a `url` as well."""
+        """The folder of the images and files that messages refer to, also if there is a `url`."""
         return self.resolve() / "attachments"
 
     @property
     def traces(self) -> Path:
-        """The file of what turns and calls did, with a `url` as well."""
+        """The file of the traces of turns and calls, also if there is a `url`."""
         return self.resolve() / "traces.db"
 
     @property
     def typed(self) -> Path:
-        """The file of what was typed in chats, of all threads."""
+        """The file of the input history of chats, for all threads."""
         return self.resolve() / "chat-history.jsonl"
 
     @property
     def sidecars(self) -> Path:
-        """The folder in which sidecars that run say so."""
+        """The folder in which running sidecars register."""
         return self.resolve() / "sidecars"
 
     @property

@@ -1,7 +1,7 @@
-"""One SQLite connection on a thread of its own: jobs run there whole, one at a time, in the order they came.
+"""One SQLite connection on its own thread. Jobs run there one at a time, in the order they came.
 
 A job never spans an await, so no transaction stays open while the event loop does something else.
-This is not the public face; `database` is.
+Other folders use `database` instead of this module.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .transaction import Transaction
 
 T = TypeVar("T")
 Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
-_TOGETHER: Final = 256  # transactions that are committed as one at most
+_TOGETHER: Final = 256  # the most transactions that are committed as one
 
 
 class Lane:
-    """A connection to `path` and its thread, named `name`. On a `read_only` one a write is the caller's mistake.
+    """A connection to `path` and its thread, named `name`. A write on a `read_only` one raises SQLite's own error.
 
-    `schemas` are the tables that the file should have: where it has others, it is to blame for errors.
+    `schemas` are the tables that the file should have. If its tables differ, an SQL error is the file's fault.
     """
 
     def __init__(self, path: Path, *, name: str, schemas: Sequence[Schema], read_only: bool = False) -> None:
@@ -44,7 +44,7 @@ class Lane:
         self._closing: Future[None] | None = None
 
     async def open(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        """Take the connection that `connect` makes on the lane's thread."""
+        """Call `connect` on the thread, and use the connection that it returns."""
 
         def job() -> None:
             with self._translated():
@@ -54,16 +54,16 @@ class Lane:
         await self._submit(job)
 
     async def run(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
-        """Run `work` in a transaction; commit what it did if it returns, roll back if it raises.
+        """Run `work` in a transaction: commit if it returns, roll back if it raises.
 
-        One that is not `synced` is on the disk with the next that is, or when the system writes it.
+        A transaction that is not `synced` reaches the disk with the next synced one, or when the system writes it.
 
-        What waits while another transaction is under way is committed together. Where anything of that fails, each runs
-        again alone, so one that fails takes nothing along.
+        Transactions that wait while another one runs are committed as one. If one of them fails, each runs again on its
+        own, so that a failure affects only its own transaction.
         """
         future: Future[T] = Future()
         self._waiting.append((work, future, synced))
-        await self._submit(self._drain)  # it finds nothing to do where an earlier one took this along
+        await self._submit(self._drain)  # does nothing if an earlier drain ran this transaction
         return future.result()
 
     def _drain(self) -> None:
@@ -74,7 +74,7 @@ class Lane:
                 try:
                     results = self._transacted([work for work, *_ in group], any(synced for *_, synced in group))
                 except StorageUnavailable as error:
-                    if is_busy(error.__cause__):  # each would wait for the same process again, one after the other
+                    if is_busy(error.__cause__):  # a retry of each would wait for the same process again, one by one
                         for _, future, _ in group:
                             future.set_exception(copy(error))
                         return
@@ -82,16 +82,16 @@ class Lane:
         for place, (work, future, synced) in enumerate(group):
             try:
                 future.set_result(results[place] if results else self._transacted([work], synced)[0])
-            except BaseException as error:  # not by name: it goes to who waits
+            except BaseException as error:  # of any type, since it is raised in the waiting caller
                 future.set_exception(error)
 
     def _transacted(self, works: Sequence[Callable[[Transaction], Any]], synced: bool) -> list[Any]:
         connection = self._connection
-        assert connection is not None, "run() comes after open()"
+        assert connection is not None, "call open() before run()"
         if self._found() != self._file:
-            # SQLite would go on with the file that nobody can find any more, and all would be lost at its end.
+            # SQLite would keep writing to the removed file, and all that data would be lost when it is closed.
             raise StorageUnavailable(
-                f"database {str(self._path)!r} is not the file that was opened",
+                f"database {str(self._path)!r} is no longer the file that was opened",
                 remedy="put it back and start the agent again",
             )
         if self._read_only:
@@ -105,21 +105,21 @@ class Lane:
             return work(_SqliteTransaction(connection, self._path))
         except StopIteration as error:
             cause = error
-        # A future cannot carry StopIteration: whoever awaits it would wait for ever.
+        # A future cannot hold StopIteration: the awaiting task would wait forever.
         raise RuntimeError("the work of a transaction raised StopIteration") from cause
 
     async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` outside any transaction."""
+        """Run `work` without a transaction."""
 
         def job() -> T:
-            assert self._connection is not None, "alone() comes after open()"
+            assert self._connection is not None, "call open() before alone()"
             with self._translated():
                 return work(self._connection)
 
         return await self._submit(job)
 
     async def aclose(self) -> None:
-        """Finish what is queued, close the connection, end the thread. Again and at once: waits for the same end."""
+        """Finish queued jobs, close the connection and end the thread. A second call waits for the same end."""
         if self._closing is None:
             self._closing = self._executor.submit(self._close)
             self._executor.shutdown(wait=False)
@@ -132,7 +132,7 @@ class Lane:
         return await outcome(self._executor.submit(job))
 
     def _found(self) -> tuple[int, int] | None:
-        """Which file stands at the path now."""
+        """Device and inode of the file that is at the path now."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -156,7 +156,7 @@ class Lane:
             if failure is None:
                 raise
             raise failure from error
-        except UnicodeDecodeError as error:  # SQLite quotes a name from a damaged schema in its message
+        except UnicodeDecodeError as error:  # SQLite's message quotes a name from a damaged schema
             raise not_text(self._path) from error
 
 
@@ -171,22 +171,22 @@ class _SqliteTransaction:
             return self._connection.execute(sql, tuple(params)).fetchall()
         except UnicodeEncodeError:
             failure = InvalidArgument(
-                "a value for the database holds half a surrogate pair", remedy="replace what is not valid Unicode text"
+                "a value for the database contains half a surrogate pair", remedy="pass valid Unicode text"
             )
         except sqlite3.OperationalError as error:
             if not str(error).startswith("Could not decode to UTF-8"):  # it has no code
                 raise
             failure = not_text(self._path)
-        raise failure  # outside the handlers: both errors carry the whole text
+        raise failure  # after the handlers, so that it has no context: both errors contain the text
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
-        return self.execute(sql, params)  # nobody else writes while this transaction does
+        return self.execute(sql, params)  # SQLite allows no other write during this transaction
 
 
 def blame(
     error: sqlite3.Error, connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]
 ) -> StorageInvalid | None:
-    """The typed error where `error` comes from the file and not from whoever wrote the statement."""
+    """The error of this package if the file's tables are the cause of `error`; None if the statement is."""
     return not_as_made(error, path) if differs(connection, path, schemas) else None
 
 
@@ -198,7 +198,7 @@ def transaction(connection: sqlite3.Connection, begin: Begin = "BEGIN IMMEDIATE"
         yield
         connection.execute("COMMIT")
     except BaseException:
-        if connection.in_transaction:  # a full disk has rolled back already
+        if connection.in_transaction:  # SQLite has already rolled back after some errors, such as a full disk
             connection.execute("ROLLBACK")
         raise
 
@@ -216,12 +216,12 @@ def _synced(connection: sqlite3.Connection, synced: bool) -> Generator[None]:
 
 
 def closed(name: object) -> AgentClosed:
-    """The error for a use after the end."""
+    """The error for using a closed database."""
     return AgentClosed(f"database {str(name)!r} is closed", remedy="use it before it is closed, or open it again")
 
 
 async def outcome(future: Future[T]) -> T:
-    """Await what the thread does. A cancelled caller waits for its end too: nothing is written behind its back."""
+    """Await a job of the thread. A cancelled caller also waits for its end, so that no write happens after that."""
     inner = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(inner)
@@ -230,5 +230,5 @@ async def outcome(future: Future[T]) -> T:
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.wait({inner})
         if not inner.cancelled():
-            inner.exception()  # marks it as retrieved: the cancelled caller does not look
+            inner.exception()  # marks it as retrieved, since the cancelled caller does not read it
         raise

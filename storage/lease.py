@@ -1,6 +1,6 @@
-"""The right of a thread's one owner to write, and the one way in which a turn writes: in batches (D21).
+"""The lease: the right of a thread's one owner to write. A turn writes through it, in batches (D21).
 
-How a thread comes to have one owner is `leases`' matter.
+`leases` makes sure that a thread has one owner.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from .transaction import Transaction
 
 T = TypeVar("T")
 Part = Callable[[Transaction], T]
-"""One thing that is written in a transaction. It may run more than once, so it changes nothing but the database."""
+"""One write in a transaction. It can run more than once, so it must change nothing but the database."""
 
 Known = dict[Hashable, Any]
-"""What an owner knows of what it owns, by what it is."""
+"""Data of the thread that its owner has in memory, by kind."""
 
 Batch = list[tuple[Part[Any], asyncio.Future[Any] | None]]
-"""Parts in the order they came, each with who waits for it."""
+"""Parts in the order they came, each with the future of the task that waits for it."""
 
 RETIRED: Final = ""
-"""The key of the row that has the highest epoch of all keys that were retired. No lease has it."""
+"""The key of the row with the highest epoch of all retired keys. No lease has this key."""
 
 HIGHEST: Final = f"COALESCE((SELECT epoch FROM wa_epoch WHERE key='{RETIRED}'), 0)"
 _RAISE = f"""INSERT INTO wa_epoch(key, epoch) VALUES('{RETIRED}', ?) ON CONFLICT(key) DO UPDATE
              SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
 _EPOCH = "SELECT epoch FROM wa_epoch WHERE key=?"
 _DELETE = "DELETE FROM wa_epoch WHERE key=?"
-_LATEST: Final = 1.0  # seconds after which a part is written that nothing has taken along
+_LATEST: Final = 1.0  # seconds after which a part is written if no commit has written it
 
 
 @dataclass(slots=True)
 class Lease:
     """The right to write for `key`, which lasts until it is released or taken over.
 
-    `enqueue` keeps a part, `commit` writes all that is kept and one part more in one transaction, in the order they
-    came, so what is on the disk is always a prefix of what the owner did (D21). One transaction is under way at a
-    time; what is committed meanwhile goes into the next. A transaction that fails takes all its parts with it, and
-    whatever is written afterwards fails as it did, until `recover`.
+    `enqueue` keeps a part for later. `commit` writes all kept parts and one more in one transaction, in the order they
+    came, so the disk always has a prefix of what the owner did (D21). One transaction runs at a time, and commits that
+    come during it go into the next one. If a transaction fails, all its parts are lost, and later writes raise the same
+    error until `recover` is called.
 
     Attributes:
-        key: What is owned.
+        key: The key that is owned.
         epoch: How often `key` has been taken so far; grows with each lease.
-        database: Where it is owned.
-        known: What the owner has read or written of what it owns, by what it is, as it is once all that is kept is on
-            the disk. Reads of the owner are answered from it, and nobody else's.
+        database: The database in which it is owned.
+        known: Data of the key in memory, by kind, as it will be once all kept parts are on disk. Only the owner reads
+            from it.
     """
 
     key: str
@@ -68,17 +68,17 @@ class Lease:
     # --- writing ----------------------------------------------------------------------------------------------------
 
     def enqueue(self, part: Part[object]) -> None:
-        """Keep `part` until the next `commit`, or for a second at most.
+        """Keep `part` until the next `commit`, for one second at most.
 
         Raises:
             LeaseLost: The lease was released.
-            HostError: An earlier transaction of this lease failed; the error is that one.
+            HostError: An earlier transaction of this lease failed with this error.
         """
         self.check()
         self._keep(part, None)
 
     def after(self, then: Callable[[], object]) -> None:
-        """Call `then` once all parts kept so far are on the disk, never if they are lost; raises as `enqueue`."""
+        """Call `then` once all parts kept so far are on disk, or never if they are lost; raises as `enqueue` does."""
         self.check()
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         done.add_done_callback(lambda done: None if done.cancelled() or done.exception() else then())
@@ -87,18 +87,18 @@ class Lease:
     def _keep(self, part: Part[object], done: asyncio.Future[Any] | None) -> None:
         self._waiting.append((part, done))
         if self._timer is None:
-            # Not in the turn's context: a loop keeps cancelled timers for a while, and the context would keep the turn.
+            # In an empty context: a loop keeps cancelled timers for a while, and their context would keep the turn.
             self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late, context=Context())
 
     async def commit(self, part: Part[T], *, final: bool = False) -> T:
-        """Write what waits and `part` in one transaction; returns what `part` returns.
+        """Write the kept parts and `part` in one transaction, and return what `part` returns.
 
         If the awaiting task is cancelled, the transaction still ends as it would have. Then the cancellation is raised,
-        or has no effect if the transaction is `final`.
+        or is ignored if the transaction is `final`.
 
         Raises:
-            LeaseLost: Another owner took `key` over, or the lease was released.
-            HostError: This transaction failed, or an earlier one of this lease; nothing of it is written.
+            LeaseLost: Another owner took over `key`, or the lease was released.
+            HostError: This transaction or an earlier one of this lease failed; nothing of it is written.
         """
         self.check()
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -114,20 +114,20 @@ class Lease:
                     continue
             if final:
                 return done.result()
-            done.exception()  # marks it as retrieved: the cancelled caller does not look
+            done.exception()  # marks it as retrieved, since the cancelled caller does not read it
             raise
 
     async def flush(self) -> None:
-        """Write what waits, if anything does; raises what `commit` raises."""
+        """Write the kept parts, if there are any; raises what `commit` raises."""
         if self._waiting or self._writer is not None or self._failure is not None:
             await self.commit(_nothing)
 
     def check(self) -> None:
-        """Make sure that nothing of what was kept is lost.
+        """Make sure that no kept part was lost.
 
         Raises:
             LeaseLost: The lease was released.
-            HostError: A transaction failed; the error is that one.
+            HostError: A transaction failed with this error.
         """
         if self._closed:
             raise self._over()
@@ -136,16 +136,16 @@ class Lease:
 
     def _over(self) -> LeaseLost:
         return LeaseLost(
-            f"the turn that owned {self.key!r} is over, and something of it still writes",
-            remedy="await what a tool or a handler begins before it returns",
+            f"the turn that owned {self.key!r} has ended, but its code still writes",
+            remedy="await everything that a tool or a handler starts before it returns",
         )
 
     def recover(self) -> None:
-        """Write again after a transaction that failed: what failed is lost, and how the run ended is to be said."""
+        """Allow writes again after a failed transaction, to record how the run ended. The failed parts stay lost."""
         self._failure = None
 
     async def close(self, *, write: bool = True) -> None:
-        """Write what waits, unless it is to be dropped; whatever is written from now on raises `LeaseLost`."""
+        """Write the kept parts, or drop them if not `write`. Every later write raises `LeaseLost`."""
         try:
             if write:
                 await self.flush()
@@ -167,12 +167,12 @@ class Lease:
     def _write(self) -> None:
         self._wanted = True
         if self._writer is None:
-            # Not in the context of what the turn is doing, nor with its role.
+            # In an empty context, so that the writer has neither the turn's context variables nor its role.
             self._writer = asyncio.get_running_loop().create_task(self._written(), context=Context())
             self._writer.add_done_callback(self._unbegun)
 
     def _unbegun(self, writer: asyncio.Task[None]) -> None:
-        """Fail the commits of a writer that was cancelled before its first step, as by the end of a loop."""
+        """Fail the commits of a writer that was cancelled before its first step, such as by the end of the loop."""
         if self._writer is writer:
             self._writer = None
             self._fail(self._waiting, asyncio.CancelledError())
@@ -195,7 +195,7 @@ class Lease:
 
         try:
             results = await self.database.transact(work)
-        except BaseException as error:  # not by name: each that waits gets it
+        except BaseException as error:  # of any type, since it is raised in every waiting caller
             self._fail([*batch, *self._waiting], error)
             if not isinstance(error, Exception):
                 raise
@@ -205,45 +205,45 @@ class Lease:
                 done.set_result(result)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
-        """Fail each commit in `batch`, and what is written afterwards."""
+        """Fail each commit in `batch`, and all later writes."""
         self._failure, self._waiting, self._wanted = error, [], False
         self.known.clear()
         for _, done in batch:
             if done is not None and not done.done():
                 done.set_exception(error)
-                done.exception()  # marks it as retrieved: its caller may be gone
+                done.exception()  # marks it as retrieved, since its caller may be gone
 
     # --- being the owner --------------------------------------------------------------------------------------------
 
     def verify(self, transaction: Transaction) -> None:
-        """Call first in a transaction of one's own that writes under this lease; `commit` does it.
+        """Check that this lease still owns the key. Call it first in any transaction that `commit` does not make.
 
         Raises:
-            LeaseLost: Somebody took `key` over since.
+            LeaseLost: Another owner took over `key`.
         """
         if [tuple(row) for row in transaction.hold(_EPOCH, (self.key,))] != [(self.epoch,)]:
             raise LeaseLost(
-                f"another owner took {self.key!r} over after epoch {self.epoch}",
-                remedy="drop this work and ask again; the thread goes on from its last message",
+                f"another owner took over {self.key!r} after epoch {self.epoch}",
+                remedy="drop this work and try again; the thread continues from its last message",
             )
 
     def forget(self, transaction: Transaction) -> None:
-        """Verify, and leave no trace of a key that nobody owned before; the last that is written under this lease.
+        """Verify the lease, then delete the epoch of a key that had no earlier owner. This is the lease's last write.
 
         Raises:
-            LeaseLost: Somebody took `key` over since.
+            LeaseLost: Another owner took over `key`.
         """
         self.verify(transaction)
-        # A later epoch stays: an owner from before, who does not know of its end, must not meet its own one again.
+        # A later epoch stays. Otherwise the count would restart, and an old owner that still runs could match it again.
         transaction.execute(f"{_DELETE} AND epoch=1 + {HIGHEST}", (self.key,))
 
     def retire(self, transaction: Transaction) -> None:
-        """Forget the key, in the transaction that removes what it owns.
+        """Forget the key, in the transaction that removes the data it owns.
 
-        Whoever asks for it later gets a higher epoch all the same, so late writers of before stay refused.
+        A later owner of the key still gets a higher epoch, so writes of earlier owners stay refused.
 
         Raises:
-            LeaseLost: Somebody took `key` over since.
+            LeaseLost: Another owner took over `key`.
         """
         self.verify(transaction)
         transaction.execute(_RAISE, (self.epoch,))
@@ -251,8 +251,8 @@ class Lease:
 
 
 def _mark(transaction: Transaction) -> None:
-    """Write nothing: marks where `after` was called among the parts."""
+    """A part that writes nothing; it marks where `after` was called."""
 
 
 def _nothing(transaction: Transaction) -> None:
-    """A part that takes along what waits."""
+    """A part that writes nothing, to commit the kept parts."""

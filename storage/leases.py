@@ -1,9 +1,9 @@
 """One owner per thread: a queue in this process, a lock between processes, an epoch against late writers (T4).
 
-The lock of a process that dies is freed, kill -9 included (`_locks`), so no lease has a time to live. Where a lock is
-lost while its holder lives (a file system that forgets locks, a connection that breaks), the epoch fences:
-`Lease.verify` inside the transaction that writes. Between processes whoever asks first after a release wins; one in
-which many wait lets others in after a while.
+The lock of a process that dies is released, also after kill -9 (`locks`), so a lease has no time to live. A lock can be
+lost while its holder lives, if a file system drops locks or a connection breaks. Then the epoch protects the data:
+`Lease.verify` runs inside the transaction that writes. Between processes, the first to ask after a release gets the
+lock. A process in which many tasks wait lets other processes in from time to time.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from .schema import Schema
 from .transaction import Transaction
 
 EPOCHS = Schema("epochs", (("CREATE TABLE wa_epoch(key TEXT PRIMARY KEY, epoch BIGINT NOT NULL)",),))
-# A key that was retired begins above its old epochs; one row for all such keys has the highest.
+# A retired key starts again above its old epochs. One row has the highest epoch of all retired keys.
 _BUMP = f"""INSERT INTO wa_epoch(key, epoch)
             VALUES(?, 1 + {HIGHEST})
             ON CONFLICT(key) DO UPDATE SET epoch=wa_epoch.epoch+1 RETURNING epoch"""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
-_LONGEST_RUN = 1.0  # seconds that those who wait in one process take a key one after the other
+_LONGEST_RUN = 1.0  # seconds for which one process passes a key between its own waiting tasks
 _BREAK = 3 * _LONGEST_PAUSE
-_KNOWN = 256  # keys of which it is remembered what their last owner knew
+_KNOWN = 256  # keys for which the data of the last owner is kept in memory
 
 
 class _Queue(asyncio.Lock):
-    """Who in this process asks for one key.
+    """The tasks of this process that wait for one key.
 
-    The next one in the queue is there before any other process looks again, so without a break those would never come
-    to it while the queue is not empty.
+    The next task takes the key before another process looks again. Without a break, other processes would not get the
+    key while the queue has tasks.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _Queue(asyncio.Lock):
 
     @contextlib.contextmanager
     def asking(self) -> Generator[None]:
-        """Stand in the queue for the block."""
+        """Count as waiting for the block."""
         if self._askers == 0:
             self._since = time.monotonic()
         self._askers += 1
@@ -59,7 +59,7 @@ class _Queue(asyncio.Lock):
             self._askers -= 1
 
     async def let_others_in(self) -> None:
-        """Wait until other processes have looked, where the queue has not been empty for long."""
+        """Pause so that other processes can take the key, if the queue has had tasks for long."""
         if time.monotonic() - self._since > _LONGEST_RUN:
             await asyncio.sleep(_BREAK)
             self._since = time.monotonic()
@@ -69,8 +69,8 @@ class Leases:
     """Hands out leases, for keys of any kind.
 
     Args:
-        database: Where epochs are kept; it needs the schema `EPOCHS`.
-        folder: Where lock files stand; only a database in a file needs it.
+        database: The database of the epochs; it needs the schema `EPOCHS`.
+        folder: The folder of the lock files; only a SQLite database needs it.
     """
 
     def __init__(self, database: Database, folder: Path | None) -> None:
@@ -83,22 +83,21 @@ class Leases:
     async def hold(
         self, key: str, *, wait: float, last: bool = False, read: Callable[[Transaction], Known] | None = None
     ) -> AsyncGenerator[Lease]:
-        """Own `key` inside the `async with`; whoever asks meanwhile waits, in this process first come first served.
+        """Own `key` inside the `async with`. Other tasks wait; in this process the first to ask is the next owner.
 
-        Do not ask for the key again inside: that waits for itself.
+        Do not ask for the same key again inside: that would wait for itself.
 
         Args:
-            key: What to own, not empty.
-            wait: How long to wait for another owner, in seconds; 0 asks once.
-            last: Whether no file of the lock is left once the block has come to its end; the lease is to be retired in
-                it.
-            read: Loads what the lease knows at first. It is not called where the last owner was in this process and
-                passed `read` too, and no other owner came since: what that one knew is known already.
+            key: The key to own, not empty.
+            wait: How many seconds to wait for another owner to end; 0 tries once.
+            last: Whether to delete the lock's file at the end of the block. Retire the lease in the block.
+            read: Loads the first value of `Lease.known`. It is not called if the last owner was in this process and
+                passed `read` too, because its data is still in memory.
 
         Raises:
-            ThreadBusy: Another owner kept it for `wait` seconds.
-            InvalidArgument: `key` is empty or no text, or `wait` is negative or no number.
-            StorageUnavailable: The lock cannot be had, or the epoch not be written.
+            ThreadBusy: Another owner still has it after `wait` seconds.
+            InvalidArgument: `key` is not a non-empty string, or `wait` is not a number of 0 or more.
+            StorageUnavailable: The lock cannot be taken, or the epoch cannot be written.
             AgentClosed: The database is closed.
         """
         _check(key, wait)
@@ -107,7 +106,7 @@ class Leases:
             held, task, dropped = await self._locked(key, deadline, wait), asyncio.current_task(), False
             lease: Lease | None = None
             try:
-                # Epochs order processes that live: what loses one ends them all, and what is written under it syncs it.
+                # Not synced: a power failure that loses the epoch also ends all owners, and any commit syncs it.
                 before = self._ended.pop(key, None)
                 epoch, known = await self._database.transact(lambda tx: _taken(tx, key, before, read), synced=False)
                 lease = Lease(key, epoch, self._database, known)
@@ -119,8 +118,8 @@ class Leases:
                         self._ended.popitem(last=False)
                 if last:
                     held.forget()
-            except BaseException:  # not by name: whatever it is goes on
-                dropped = abandoned(task)  # then the lock goes with the file or the connection that it is on
+            except BaseException:  # of any type; it is raised again
+                dropped = abandoned(task)  # then the lock is released with its file or connection
                 if lease is not None and not dropped:
                     await lease.close(write=False)
                 raise
@@ -129,13 +128,13 @@ class Leases:
                     await held.release()
 
     async def owned(self, keys: Iterable[str]) -> frozenset[str]:
-        """Which of `keys` somebody owns now, in this process or another.
+        """Which of `keys` have an owner now, in this process or another.
 
-        The answer may be out of date at once. In a file, the lock of a key that nobody owns is taken for the moment of
-        the look, and whoever asks with no `wait` in that moment finds it busy.
+        The answer can be out of date at once. With lock files, the check takes the lock of a free key for a moment. A
+        task that asks for the key with `wait=0` in that moment finds it busy.
 
         Raises:
-            StorageUnavailable: The locks cannot be looked at.
+            StorageUnavailable: The locks cannot be checked.
         """
         asked = frozenset(keys)
         here = frozenset(key for key in asked if (queue := self._queues.get(key)) is not None and queue.locked())
@@ -171,11 +170,11 @@ class Leases:
 def _taken(
     transaction: Transaction, key: str, before: Lease | None, read: Callable[[Transaction], Known] | None
 ) -> tuple[int, Known]:
-    """The next epoch of a key, and what its owner knows to begin with."""
+    """The next epoch of a key, and the first data of its owner."""
     [(epoch,)] = transaction.execute(_BUMP, (key,))
     if read is None:
         return int(epoch), {}
-    # Whoever else has owned it since has taken an epoch, in whatever process.
+    # Each owner takes one epoch, in any process. So if the last epoch is ours, no other owner came in between.
     return int(epoch), before.known if before is not None and before.epoch == epoch - 1 else read(transaction)
 
 
@@ -187,6 +186,8 @@ def _busy(key: str, wait: float) -> ThreadBusy:
 
 def _check(key: object, wait: object) -> None:
     if not isinstance(key, str) or not key or any("\ud800" <= character <= "\udfff" for character in key):
-        raise InvalidArgument("key is not a text that UTF-8 can hold", remedy="give a key of one character or more")
+        raise InvalidArgument("`key` must be a non-empty string that UTF-8 can encode", remedy="pass another key")
     if isinstance(wait, bool) or not isinstance(wait, (int, float)) or not wait >= 0:
-        raise InvalidArgument(f"wait {wait!r} is not a time", remedy="give wait 0 or more seconds")
+        raise InvalidArgument(
+            f"`wait` must be a number of seconds, 0 or more, got {wait!r}", remedy="pass 0 to try once"
+        )

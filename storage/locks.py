@@ -1,4 +1,4 @@
-"""Locks between processes that the death of their holder frees: what `leases` stands on."""
+"""Locks between processes, which are released when their holder dies. `leases` uses them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class Held(Protocol):
     """A lock that is held."""
 
     async def release(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         ...
 
     def forget(self) -> None:
-        """Leave nothing behind that names its key; it is held until its release all the same."""
+        """Delete everything that names its key. The lock is still held until `release`."""
         ...
 
 
@@ -28,27 +28,27 @@ class Locks(Protocol):
     """Locks by key."""
 
     async def acquire(self, key: str) -> Held | None:
-        """Take the lock of `key`; None while somebody else has it. One process asks for a key once at a time.
+        """Take the lock of `key`; None if another process has it. A process must ask for a key only once at a time.
 
         Raises:
-            StorageUnavailable: Locks cannot be had.
+            StorageUnavailable: The lock cannot be taken.
         """
         ...
 
     async def owned(self, keys: frozenset[str]) -> frozenset[str]:
-        """Which of `keys` somebody has locked.
+        """Which of `keys` are locked.
 
         Raises:
-            StorageUnavailable: Locks cannot be looked at.
+            StorageUnavailable: The locks cannot be checked.
         """
         ...
 
 
 class FileLocks:
-    """A locked file for each key; the kernel frees it with its process.
+    """One lock file for each key. The kernel releases the lock when the process ends.
 
     Args:
-        folder: Where the files stand; made where missing.
+        folder: The folder of the files; made if it is missing.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,7 +60,7 @@ class FileLocks:
         return _HeldFile(lock) if self._acquired(lock) else None
 
     async def owned(self, keys: frozenset[str]) -> frozenset[str]:
-        """See `Locks.owned`. A lock that nobody has is taken for the moment of the look."""
+        """See `Locks.owned`. The check takes a free lock for a moment."""
         return frozenset(filter(self._owned, keys))
 
     def _owned(self, key: str) -> bool:
@@ -74,7 +74,7 @@ class FileLocks:
 
     def _lock(self, key: str) -> FileLock:
         name = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-        # Without the fallback, which is a mere file: it would outlive a killed process.
+        # Without the fallback to a plain file, which would outlive a killed process.
         return FileLock(self._folder / f"{name}.lock", mode=0o600, thread_local=False, fallback_to_soft=False)
 
     def _acquired(self, lock: FileLock) -> bool:
@@ -96,7 +96,7 @@ class _HeldFile:
         self._lock.release()
 
     def forget(self) -> None:
-        # Who has opened the file already finds, once the lock is theirs, that it has no name, and asks for a new one.
-        # Where a file in use cannot be deleted it stays; its name is a digest.
+        # A process that opened the file before finds, once it has the lock, that the file has no name, and opens a new
+        # one. On a system that cannot delete an open file, the file stays. Its name is only a digest.
         with contextlib.suppress(OSError):
             Path(self._lock.lock_file).unlink(missing_ok=True)

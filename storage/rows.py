@@ -1,6 +1,6 @@
-"""Rows that are read again, checked against what was written: a file may have been changed by others meanwhile.
+"""Validates rows when they are read, since another program can change a database file.
 
-Which columns a row has, and what stands in them, is said by whoever keeps it; `schema` is about the tables themselves.
+Each folder declares the columns of its rows and their values. `schema` describes the tables.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from ..core.errors import StorageInvalid
 from ..core.validation import describe_failure
 
 Moment = Annotated[float, Field(ge=0, lt=253_402_300_800, allow_inf_nan=False)]
-"""Seconds since 1970, up to the last that a calendar has."""
+"""Seconds since 1970, up to the end of the year 9999."""
 
 
 class Row(BaseModel):
-    """Base of what a row should be. A text column that holds JSON is declared as `Json[...]`."""
+    """Base class of row models. Declare a text column with JSON as `Json[...]`."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
 def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, database: str) -> None:
-    """Compare a row with what it should be.
+    """Validate a row against its model.
 
     Args:
-        model: What it should be.
+        model: The model of the row.
         row: Its columns by name.
-        what: What it is, for the error: it names the row.
-        database: The name of the database that it is in.
+        what: The name of the row, for the error.
+        database: The name of its database, for the error.
 
     Raises:
-        StorageInvalid: It is something else; the text says which columns are, and never what is in them.
+        StorageInvalid: The row is invalid. The text says which columns are, and never shows their values.
     """
     try:
         model.model_validate(row)
@@ -43,5 +43,5 @@ def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, database: 
         return
     raise StorageInvalid(
         f"{what[:300]} in {database!r} cannot be read: {problems[:1000]}",
-        remedy="restore the database from a copy, or go on with another thread",
+        remedy="restore the database from a copy, or continue on another thread",
     )

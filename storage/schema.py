@@ -1,4 +1,4 @@
-"""Schemas and their versions: what brings a file up to date, and refuses one from the future (D15)."""
+"""Schemas and their versions: migrates older databases and refuses newer ones (D15)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ RECORD = "INSERT INTO wa_schema(name, version) VALUES(?, ?) ON CONFLICT(name) DO
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """The tables of one part, as the steps that lead to them.
+    """The tables of one part, as the migrations that make them.
 
     Attributes:
-        name: The part's name; its version is kept under it in the file.
-        migrations: Item `i` holds the statements that lead from version `i` to `i + 1`. Released items never change.
+        name: The part's name. The database stores the version under it.
+        migrations: Item `i` has the statements that migrate from version `i` to `i + 1`. Released items never change.
     """
 
     name: str
@@ -31,19 +31,19 @@ COPYING = Schema(
     "copying",
     (("CREATE TABLE wa_copy(part TEXT PRIMARY KEY, last TEXT, done BIGINT NOT NULL, whole BIGINT NOT NULL)",),),
 )
-"""The mark of a database that is being copied into: who opens it with schemas, and not with this one, is refused."""
+"""The mark of a database with an unfinished copy. Opening it with other schemas, and without this one, fails."""
 
 
 def check_names(schemas: Sequence[Schema]) -> None:
-    """Refuse two schemas of one name.
+    """Refuse two schemas with the same name.
 
     Raises:
-        InvalidArgument: There are two.
+        InvalidArgument: Two schemas have the same name.
     """
     names = [schema.name for schema in schemas]
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"schema {name!r} is given twice", remedy="give each schema a name of its own")
+            raise InvalidArgument(f"schema {name!r} is given twice", remedy="give each schema a different name")
 
 
 def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> None:
@@ -60,7 +60,7 @@ def migrate(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
 
 
 def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
-    """The schemas that the file has in an older version, or not at all, each with that version; only read.
+    """The schemas that need a migration, each with its version in the file, 0 if it is missing. It only reads.
 
     Raises:
         SchemaTooNew: The file has a version that this package does not know.
@@ -71,11 +71,11 @@ def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
 
 
 def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
-    """The schemas of which a database has an older version than there is, or none, each with that version.
+    """The schemas that a database has in an older version, or not at all, each with its version there.
 
     Raises:
         SchemaTooNew: It has a version or a part that this package does not know.
-        StorageHalfCopied: A copy into it has not come to its end.
+        StorageHalfCopied: A copy into it is not finished.
     """
     if COPYING.name in stored and schemas and COPYING not in schemas:
         raise StorageHalfCopied(
@@ -92,7 +92,7 @@ def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -
         found, known = stored.get(schema.name, 0), len(schema.migrations)
         if found > known:
             raise SchemaTooNew(
-                f"database {database!r} has version {found} of {schema.name!r}, and this package knows {known}",
+                f"database {database!r} has version {found} of {schema.name!r}, but this package knows only {known}",
                 remedy="install the newer version of this package, or use another home",
             )
     versions = [(schema, stored.get(schema.name, 0)) for schema in schemas]
@@ -100,19 +100,19 @@ def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -
 
 
 def differs(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> bool:
-    """Whether the file has the tables of `schemas` otherwise than their migrations make them.
+    """Whether the file's tables differ from what the migrations of `schemas` make.
 
-    This tells a file that is to blame for an error from a statement that is.
+    If they do, the file is the cause of an SQL error; otherwise the statement is.
     """
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         try:
             migrate(fresh, path, schemas)
             made = _made(fresh)
-        except sqlite3.Error:  # the migrations are wrong
+        except sqlite3.Error:  # the migrations themselves are wrong
             return False
     try:
         return not made <= _made(connection)
-    except sqlite3.Error:  # not even the names of its tables can be read
+    except sqlite3.Error:  # the names of its tables cannot be read
         return True
 
 

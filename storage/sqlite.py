@@ -1,4 +1,4 @@
-"""`Database` over a SQLite file. `lane` has the connection and its thread, `failures` what goes wrong."""
+"""`Database` over a SQLite file. `lane` has the connection and its thread, `failures` the errors."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .transaction import Transaction
 
 T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
-_OPEN_TIMEOUT = 5.0  # seconds that opening waits for one that does not even let others read
-_MAKING = 1.0  # seconds that another process may take from making the file to writing into it
+_OPEN_TIMEOUT = 5.0  # seconds that opening waits for a process that blocks even reads
+_MAKING = 1.0  # seconds that another process can take between making the file and writing to it
 _WAL_PAUSE = 0.01
-_PAGE_BYTES, _WAL_PAGES = 2048, 2000  # half of SQLite's default a page, and as many bytes before the log is folded in
-_OVERWRITE = "PRAGMA secure_delete=ON"  # of what is deleted; not each build of SQLite does it by itself
+_PAGE_BYTES, _WAL_PAGES = 2048, 2000  # half of SQLite's default page size, and twice the pages before a checkpoint
+_OVERWRITE = "PRAGMA secure_delete=ON"  # overwrites deleted data, which not every build of SQLite does by default
 
 
 class SqliteDatabase(Database):
@@ -47,24 +47,24 @@ class SqliteDatabase(Database):
 
     @classmethod
     async def at(cls, path: Path, *, schemas: Sequence[Schema], expendable: bool = False) -> Self:
-        """Open the file at `path`, made with its folder (0700) where missing, and bring all `schemas` up to date.
+        """Open the file at `path` and bring all `schemas` up to date. A missing file is made with its folder (0700).
 
-        All migrations are one transaction: they are all there, or nothing is written.
+        All migrations run in one transaction: all of them are applied, or none.
 
         Raises:
-            InvalidArgument: Two schemas have one name.
-            StorageInvalid: The file is something else than a SQLite database, was cut to nothing, or has other tables
-                of those names.
-            SchemaTooNew: The file was written by a newer version; nothing is written (D15).
-            StorageUnavailable: Folder or file cannot be made, read or written, or another process kept it: for 5 s so
-                that nobody else could read, or for 30 s so that it could not be brought up to date.
+            InvalidArgument: Two schemas have the same name.
+            StorageInvalid: The file is not a SQLite database, was truncated to nothing, or has other tables with the
+                names of the schemas' tables.
+            SchemaTooNew: A newer version wrote the file; nothing is written (D15).
+            StorageUnavailable: Folder or file cannot be made, read or written, or another process blocked reads for 5 s
+                or the migration for 30 s.
         """
         database = cls(path, schemas=schemas)
 
         try:
             await database._writer.open(lambda: _connect_writer(path, schemas, expendable=expendable))
             await database._reader.open(lambda: _connect_reader(path))
-        except GeneratorExit:  # nobody awaits it: the collector may be in a thread pool that holds its locks
+        except GeneratorExit:  # the garbage collector closes it, perhaps while a thread pool holds its locks
             raise
         except BaseException:
             await database.aclose()
@@ -74,24 +74,24 @@ class SqliteDatabase(Database):
     async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
         """Run `work` in one write transaction on the writer's thread and return what it returns.
 
-        If `work` raises, nothing is written and the error comes out. If the awaiting task is cancelled, the
-        transaction still ends as it would have, and only then does the cancellation go on.
+        If `work` raises, nothing is written and the error is raised here. If the awaiting task is cancelled, the
+        transaction still ends as it would have, and the cancellation is raised after that.
 
         Raises:
             AgentClosed: The database is closed.
-            StorageUnavailable: The disk is full, failing or read-only, or another process kept the file for 30 s.
-            StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
+            StorageUnavailable: The disk is full, failing or read-only, or another process blocked the file for 30 s.
+            StorageInvalid: The file is damaged, or its tables no longer match the schemas.
         """
         self._check_open()
         return await self._writer.run(work, synced=synced)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
-        """Run `work` on one snapshot: all that was committed before, and never half a transaction. It cannot write.
+        """Run `work` on one snapshot: all that was committed before, and no part of a transaction. It cannot write.
 
         Raises:
             AgentClosed: The database is closed.
             StorageUnavailable: The disk fails.
-            StorageInvalid: The file is damaged, or its tables are no longer those of the schemas.
+            StorageInvalid: The file is damaged, or its tables no longer match the schemas.
         """
         self._check_open()
         return await self._reader.run(work)
@@ -106,13 +106,13 @@ class SqliteDatabase(Database):
         return FileLocks(self.path.parent / "locks" if folder is None else folder)
 
     async def aclose(self) -> None:
-        """Finish what is under way, then let go of the file and end both threads. Closing again does nothing."""
+        """Finish running transactions, then close the file and end both threads. Closing again does nothing."""
         self._closed = True
         try:
             await self._reader.aclose()
-        except GeneratorExit:  # as where it is opened
+        except GeneratorExit:  # as in `at`
             raise
-        except BaseException:  # cancelled, too: both have a thread
+        except BaseException:  # cancellation too, since the writer also has a thread to end
             await self._writer.aclose()
             raise
         await self._writer.aclose()
@@ -133,9 +133,10 @@ def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) 
     connection = sqlite3.connect(path, isolation_level=None, timeout=_OPEN_TIMEOUT)
     try:
         if fresh:
-            # By name, not through a descriptor of our own: closing one drops every lock SQLite holds on the file.
+            # By name, not through a new descriptor: closing one drops every lock that SQLite has on the file.
             os.chmod(path, 0o600)
-        # A turn changes a row here and there, and each change writes a whole page. A file that exists keeps its size.
+        # Small pages, because a turn changes single rows and each change writes a full page. An existing file keeps its
+        # page size.
         connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")
         _enter_wal(connection, path)
         connection.execute(f"PRAGMA wal_autocheckpoint={_WAL_PAGES}")
@@ -151,10 +152,10 @@ def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) 
 
 
 def _check_not_cut(path: Path) -> None:
-    """Refuse an empty file in a home where turns ran: SQLite takes it as new, and what was in it would be gone.
+    """Refuse an empty file in a home where turns ran. SQLite would treat it as new, and the loss would go unnoticed.
 
-    A first start that was interrupted leaves an empty file too, but no turn has run then. Another process that makes
-    the file at this moment is waited for.
+    An interrupted first start leaves an empty file too, but then no turn has run. If another process is making the file
+    at this moment, this waits for it.
 
     Raises:
         StorageInvalid: The file is empty and was in use before.
@@ -164,7 +165,7 @@ def _check_not_cut(path: Path) -> None:
         if time.monotonic() > deadline:
             raise StorageInvalid(
                 f"file {str(path)!r} is empty, and this home was used before",
-                remedy="restore it from a copy, or delete it to start without what was in it",
+                remedy="restore it from a copy, or delete it to start with an empty database",
             )
         time.sleep(_WAL_PAUSE)
 
@@ -174,7 +175,7 @@ def _is_empty(path: Path) -> bool:
 
 
 def _was_used(path: Path) -> bool:
-    """Whether a turn has run in the home: each makes a lock file and, without the setting `role_key`, `role.key`."""
+    """Whether a turn has run in the home. Each makes a lock file and, without the setting `role_key`, `role.key`."""
     log = path.with_name(f"{path.name}-wal")
     marks = (path.with_name("role.key"), path.with_name("locks"))
     return any(mark.exists() for mark in marks) or (log.exists() and log.stat().st_size > 0)
@@ -194,7 +195,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Seque
 
 
 def _migrated_at_once(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]) -> bool:
-    """Migrate, unless another process writes: who has nothing to migrate need not wait for it."""
+    """Migrate, unless another process writes. If nothing has to be migrated, the caller need not wait for it."""
     _wait_up_to(0, connection)
     try:
         with transaction(connection):
@@ -212,10 +213,10 @@ def _wait_up_to(seconds: float, connection: sqlite3.Connection) -> None:
 
 
 def _scrub(connection: sqlite3.Connection, path: Path) -> None:
-    # The new file's pages are made in buffers of old ones, and hold what is in them unless they are overwritten.
+    # VACUUM reuses the buffers of old pages, so deleted data would stay in the new pages unless it is overwritten.
     connection.execute(_OVERWRITE).fetchall()
-    connection.execute("VACUUM")  # no page is left that a deleted row was on
-    # While another connection does the same, SQLite gives up straight away: its own busy timeout does not cover that.
+    connection.execute("VACUUM")  # rewrites all pages, so no page with a deleted row is left
+    # While another connection checkpoints, SQLite gives up at once: its busy timeout does not cover this case.
     deadline = time.monotonic() + _BUSY_TIMEOUT
     while connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]:
         if time.monotonic() > deadline:
@@ -233,8 +234,8 @@ def _connect_reader(path: Path) -> sqlite3.Connection:
 
 
 def _enter_wal(connection: sqlite3.Connection, path: Path) -> None:
-    # While another connection writes to a file that is not in WAL mode yet, as two that make it at once do, the switch
-    # fails straight away: SQLite's own busy timeout does not cover it.
+    # The switch fails at once while another connection writes to a file that is not in WAL mode yet, for example when
+    # two processes make the file at the same time. SQLite's busy timeout does not cover this case.
     deadline = time.monotonic() + _OPEN_TIMEOUT
     while True:
         try:

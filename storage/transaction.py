@@ -1,4 +1,4 @@
-"""What work inside a transaction sees. No implementation here: `lane` has the one over SQLite, `_postgres` its own."""
+"""The protocol of a transaction. The implementations are in `lane` (SQLite) and `postgres`."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, Protocol
 
 
 class Transaction(Protocol):
-    """A transaction under way. It ends with the function it was given to and is of no use afterwards."""
+    """A running transaction. It ends when the function that received it returns, and must not be used after that."""
 
     def execute(self, sql: str, params: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Run one statement with `?` for each of `params` and return all its rows.
 
         Raises:
-            InvalidArgument: A text among `params` holds half a surrogate pair, which UTF-8 cannot hold, or, on
+            InvalidArgument: A text in `params` contains half a surrogate pair, which UTF-8 cannot encode, or, on
                 Postgres, a NUL character.
         """
         ...
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
-        """As `execute`, for a SELECT of one table whose rows nobody else may change before this transaction ends.
+        """Like `execute`, for a SELECT on one table. No other transaction can change its rows before this one ends.
 
-        Where it is `alone`, nobody else may hold them either: whoever did is waited for.
+        With `alone`, no other transaction can hold the rows either. This waits for transactions that hold them.
         """
         ...

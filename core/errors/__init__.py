@@ -1,8 +1,8 @@
 """Every error this package raises on purpose, in three families by audience.
 
-`ModelFacing` is told to the model when the model caused it, `HostError` means that the host (or the person who runs it)
-must act, `UsageError` that the developer got a call wrong. Recovery is decided by type. There is no behaviour in here
-beyond the texts: each error names the thing with `!r` (never the content of a role) and ends with the remedy.
+A `ModelFacing` error is reported to the model when the model caused it. A `HostError` means that the host, or the
+person who runs it, must act. A `UsageError` means that the developer made a wrong call. Decide by the type how to
+recover. Each text names the thing with `!r`, never the content of a role, and ends with the remedy.
 """
 
 from .base import HostError, ModelFacing, UsageError, WorldAgentError

@@ -1,4 +1,4 @@
-"""What all errors have in common, and the three families. The errors themselves are in the modules beside this one."""
+"""The base of all errors, and the three families. The other modules of this folder define the errors themselves."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ class WorldAgentError(Exception):
 
     Attributes:
         code: A stable identifier for programs, such as `"thread_busy"`.
-        remedy: What the reader can do about it, a sentence without its full stop.
-        retryable: Whether the same call may succeed later without any change.
-        turn_id: The turn that failed, where there was one.
+        remedy: What the reader can do about it: a sentence without its full stop.
+        retryable: Whether the same call can succeed later without any change.
+        turn_id: The turn that failed; None if the error has no turn.
     """
 
     code: ClassVar[str] = "error"
@@ -26,9 +26,9 @@ class WorldAgentError(Exception):
 
     @staticmethod
     def kind_of(code: str) -> type[WorldAgentError]:
-        """The type of error with this code; `TaskFailed` for one that this version does not know."""
+        """The type of error with this code; `TaskFailed` for a code that this version does not know."""
         kinds = [WorldAgentError]
-        for kind in kinds:  # it grows meanwhile
+        for kind in kinds:  # the list grows during the loop
             if kind.code == code and kind.__module__.rpartition(".")[0] == __package__:
                 return kind
             kinds.extend(kind.__subclasses__())
@@ -46,18 +46,18 @@ def _rebuild(kind: type[WorldAgentError], problem: str, remedy: str, turn_id: st
 
 
 class ModelFacing(WorldAgentError):
-    """What a model got wrong. Whoever called on the model's behalf tells it so; a developer's own call just raises."""
+    """A mistake of a model. It is reported to the model that made the call; a call from your own code raises it."""
 
 
 class HostError(WorldAgentError):
-    """What the host must act on: a store, a source or a model that is down, full or misconfigured.
+    """A problem that the host must solve: a store, a source or a model is down, full or misconfigured.
 
     Attributes:
-        unsent: The path id of the call that failed with it before anything was sent for that; empty where nothing was
-            sent and the call is not known, None where something may have been.
-        status: The HTTP status that a model's service answered with, where it answered.
-        service_code: The service's own code of the error, such as `model_not_found`, where it gave one.
-        request_id: The id that the service gave the request, which its support asks for, where it gave one.
+        unsent: The path id of the call that failed before it sent anything. It is empty if nothing was sent and the
+            call is not known, and None if something may have been sent.
+        status: The HTTP status of the model service's answer; None if it did not answer.
+        service_code: The service's code for the error, such as `model_not_found`; None if it gave none.
+        request_id: The service's id of the request, which its support asks for; None if it gave none.
     """
 
     unsent: str | None = None
@@ -71,7 +71,7 @@ class HostError(WorldAgentError):
 
 
 class UsageError(WorldAgentError):
-    """What the developer got wrong: arguments, names, settings."""
+    """A mistake of the developer: wrong arguments, names or settings."""
 
 
 __all__ = ["HostError", "ModelFacing", "UsageError", "WorldAgentError"]

@@ -1,4 +1,4 @@
-"""What the host must act on."""
+"""Errors that the host must act on."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from .base import HostError
 
 
 class RoleSourceUnavailable(HostError):
-    """A tier's source did not answer, or not in time."""
+    """The source of a tier did not answer, or answered too late."""
 
     code = "role_source_unavailable"
     retryable = True
 
 
 class RoleSourceInvalid(HostError):
-    """A tier's source answered something that is not a role."""
+    """The source of a tier returned something that is not a role."""
 
     code = "role_source_invalid"
 
@@ -26,7 +26,7 @@ class HostUnavailable(HostError):
 
 
 class HostForbidden(HostError):
-    """A role host refuses the token, or a scope to it."""
+    """A role host refuses the token, or refuses it for a scope."""
 
     code = "host_forbidden"
 
@@ -39,7 +39,7 @@ class McpServerUnavailable(HostError):
 
 
 class SearchUnavailable(HostError):
-    """There is nothing that `web_search` can search, or it cannot be reached."""
+    """`web_search` has no search service, or cannot reach it."""
 
     code = "search_unavailable"
 
@@ -51,7 +51,7 @@ class McpServerForbidden(HostError):
 
 
 class McpServerInvalid(HostError):
-    """An MCP server answers what the protocol, or a limit, does not allow."""
+    """An MCP server sent an answer that the protocol or a limit does not allow."""
 
     code = "mcp_server_invalid"
 
@@ -73,7 +73,7 @@ class ModelRateLimited(HostError):
     """The model's service asks to slow down.
 
     Attributes:
-        retry_after: Seconds that the service asks to wait, or None where it does not say.
+        retry_after: Seconds that the service asks to wait; None if it does not say.
     """
 
     code = "model_rate_limited"
@@ -97,32 +97,32 @@ class ModelTimeout(HostError):
 
 
 class ModelRefused(HostError):
-    """The model's service refused the request; trying again changes nothing."""
+    """The model's service refused the request; a retry does not help."""
 
     code = "model_refused"
 
 
 class ContextExceeded(HostError):
-    """The prompt is longer than the model's context."""
+    """The prompt is longer than the model's context window."""
 
     code = "context_exceeded"
 
 
 class ModelNotConfigured(HostError):
-    """The model cannot be used as configured: no such model, no key, a missing file."""
+    """The model cannot be used as configured: it does not exist, or a key or a file is missing."""
 
     code = "model_not_configured"
 
 
 class ThreadBusy(HostError):
-    """Another turn owns the thread and did not end while this one waited (T4)."""
+    """Another turn owns the thread and did not end while this turn waited (T4)."""
 
     code = "thread_busy"
     retryable = True
 
 
 class LeaseLost(HostError):
-    """Another process has taken this thread over; nothing more is written by this one (T4)."""
+    """Another process has taken over the thread; this process writes nothing more to it (T4)."""
 
     code = "lease_lost"
     retryable = True
@@ -136,49 +136,49 @@ class StorageUnavailable(HostError):
 
 
 class StorageHalfCopied(HostError):
-    """A copy into the database was begun and has not come to its end."""
+    """A copy into the database was started and is not finished."""
 
     code = "storage_half_copied"
 
 
 class StorageInvalid(HostError):
-    """A file is damaged, empty after use, or not the database that it should be; or a stored row was edited."""
+    """A file is damaged, is empty after use or is not the expected database; or a stored row was edited."""
 
     code = "storage_invalid"
 
 
 class SchemaTooNew(HostError):
-    """The database was written by a newer version of this package, or has a part that this version does not know."""
+    """A newer version of this package wrote the database, or it has a part that this version does not know."""
 
     code = "schema_too_new"
 
 
 class RoleRequired(HostError):
-    """A paused turn had a role that is not there now; the text names the tier (R13)."""
+    """A paused turn had a role that is now missing; the text names the tier (R13)."""
 
     code = "role_required"
 
 
 class RoleChanged(HostError):
-    """A paused turn goes on under another role than it began with (R13)."""
+    """A paused turn would resume under another role than the one it began with (R13)."""
 
     code = "role_changed"
 
 
 class RoleKeyMismatch(HostError):
-    """A paused turn's role was noted down with another key (R13)."""
+    """The role digest of a paused turn was made with another key (R13)."""
 
     code = "role_key_mismatch"
 
 
 class ThreadPaused(HostError):
-    """The thread's turn waits for a person, or was stopped; the text says which, and names the pauses (T4)."""
+    """The thread's turn waits for a person or was stopped; the text says which and names the pauses (T4)."""
 
     code = "thread_paused"
 
 
 class TurnTimeout(HostError):
-    """The turn ran for longer than `turn_timeout` seconds; `resume()` goes on with it (T5)."""
+    """The turn ran for longer than `turn_timeout` seconds; `resume()` continues it (T5)."""
 
     code = "turn_timeout"
     retryable = True
@@ -191,7 +191,7 @@ class AttachmentMissing(HostError):
 
 
 class GraphChanged(HostError):
-    """A paused turn was begun by code that was otherwise (D15)."""
+    """The code has changed since the paused turn began (D15)."""
 
     code = "graph_changed"
 

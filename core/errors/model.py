@@ -1,4 +1,4 @@
-"""What a model is told of."""
+"""Errors that are reported to a model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class UnknownFunction(ModelFacing):
 
 
 class ParamsInvalid(ModelFacing):
-    """The params do not fit the declared model; the text names each field."""
+    """The params do not match the declared model; the text names each field."""
 
     code = "params_invalid"
 
 
 class ResultInvalid(ModelFacing):
-    """A result does not fit the declared model; the text names each field."""
+    """A result does not match the declared model; the text names each field."""
 
     code = "result_invalid"
 
@@ -42,15 +42,15 @@ class OutputInvalid(ModelFacing):
 
 
 class TaskFailed(ModelFacing):
-    """The code of a shape or function raised something of its own; only the type's name is kept."""
+    """The code of a shape or function raised an exception; only the name of its type is kept."""
 
     code = "task_failed"
 
 
 class ToolFailed(ModelFacing):
-    """A tool says that it failed; where it is of an MCP server, what it says of that is not to be trusted.
+    """A tool reports that it failed. Do not trust the text if the tool belongs to an MCP server.
 
-    Raise it in a tool to tell the model what went wrong: it reads `problem`.
+    Raise it in a tool to tell the model what went wrong: the model reads `problem`.
     """
 
     code = "tool_failed"
@@ -60,13 +60,13 @@ class ToolFailed(ModelFacing):
 
 
 class PathRefused(ModelFacing):
-    """A path leaves the folders that tools may look into, by `..`, a link or otherwise."""
+    """A path leads out of the folders that tools can access, through `..`, a link or in another way."""
 
     code = "path_refused"
 
 
 class AddressRefused(ModelFacing):
-    """An address leads into the machine or its network, itself or by a redirect, and nobody allowed that."""
+    """An address or one of its redirects leads to this machine or its network, which is not allowed."""
 
     code = "address_refused"
 
@@ -78,25 +78,25 @@ class CallRefused(ModelFacing):
 
 
 class PauseExpired(ModelFacing):
-    """Nobody answered in time."""
+    """No answer came before the pause expired."""
 
     code = "pause_expired"
 
 
 class EffectLost(ModelFacing):
-    """A call was under way when its process stopped, and a person says that it did not happen (T5)."""
+    """A call was running when its process stopped, and a person reported that its effect did not happen (T5)."""
 
     code = "effect_lost"
 
 
 class DepthExceeded(ModelFacing):
-    """Calls nest too deep (H4)."""
+    """Calls are nested too deep (H4)."""
 
     code = "depth_exceeded"
 
 
 class ToolNotAllowed(ModelFacing):
-    """The worker or function that calls may not call this one: it is not among its `tools`."""
+    """The calling worker or function must not call this one: it is not listed in the caller's `tools`."""
 
     code = "tool_not_allowed"
 
@@ -108,7 +108,7 @@ class CallTimeout(ModelFacing):
 
 
 class LimitReached(ModelFacing):
-    """A limit in calls, tokens, cost or time is used up; the text says which, and whose it is."""
+    """A limit on calls, tokens, cost or time is used up; the text says which limit and whose it is."""
 
     code = "limit_reached"
 

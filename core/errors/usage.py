@@ -1,4 +1,4 @@
-"""What the developer got wrong."""
+"""Errors for mistakes of the developer."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class InvalidArgument(UsageError):
 
 
 class SettingsInvalid(UsageError):
-    """A setting from the arguments, the environment or the file does not fit; the text names it."""
+    """A setting from the arguments, the environment or the file is invalid; the text names it."""
 
     code = "settings_invalid"
 
 
 class RoleInvalid(UsageError):
-    """A role has no content, or content that is not text."""
+    """A role has no content, or its content is not text."""
 
     code = "role_invalid"
 
@@ -30,37 +30,37 @@ class RoleTooLong(UsageError):
 
 
 class RoleNotStorable(UsageError):
-    """A role with `applies_to` or `exclusive` cannot be stored; the record has no place for them (R9)."""
+    """A role with `applies_to` or `exclusive` cannot be stored; the stored record has no fields for them (R9)."""
 
     code = "role_not_storable"
 
 
 class UnknownTier(UsageError):
-    """No such tier, or not one that this call takes."""
+    """The tier does not exist, or this call does not accept it."""
 
     code = "unknown_tier"
 
 
 class UnknownMessage(UsageError):
-    """The message id is not one of this thread's."""
+    """The thread has no message with this id."""
 
     code = "unknown_message"
 
 
 class UnknownTurn(UsageError):
-    """There is no turn of this id in the workspace."""
+    """The workspace has no turn with this id."""
 
     code = "unknown_turn"
 
 
 class EventsGone(UsageError):
-    """The events of a turn were not recorded, or are kept no more; the text says which (T10)."""
+    """The events of a turn were not recorded, or were deleted since; the text says which (T10)."""
 
     code = "events_gone"
 
 
 class KeyReused(UsageError):
-    """The key was used on this thread for something else."""
+    """The key was already used on this thread for another request."""
 
     code = "key_reused"
 
@@ -72,13 +72,13 @@ class NameTaken(UsageError):
 
 
 class ProfileInvalid(UsageError):
-    """A profile's file cannot be read or says what there is not; the text names file and line (P1)."""
+    """A profile's file cannot be read, or names something that does not exist; the text names file and line (P1)."""
 
     code = "profile_invalid"
 
 
 class ProfileUntrusted(UsageError):
-    """A profile is in a project's folder that the user does not trust, or no longer as it was trusted (P6)."""
+    """A profile is in a project that the user does not trust, or has changed since the user trusted it (P6)."""
 
     code = "profile_untrusted"
 
@@ -90,67 +90,67 @@ class FunctionInvalid(UsageError):
 
 
 class MissingExtra(UsageError):
-    """A part needs an extra that is not installed; the text names it (D16)."""
+    """A feature needs an extra that is not installed; the text names it (D16)."""
 
     code = "missing_extra"
 
 
 class UnknownPause(UsageError):
-    """No open pause of the thread has this id."""
+    """The thread has no open pause with this id."""
 
     code = "unknown_pause"
 
 
 class AlreadyAnswered(UsageError):
-    """Somebody answered the pause first (T4)."""
+    """The pause was already answered (T4)."""
 
     code = "already_answered"
 
 
 class AnswerInvalid(UsageError):
-    """An answer does not fit what a pause asks; the pause stays open."""
+    """An answer does not match what the pause asks for; the pause stays open."""
 
     code = "answer_invalid"
 
 
 class NothingToResume(UsageError):
-    """The thread has no turn that could go on."""
+    """The thread has no turn that can be resumed."""
 
     code = "nothing_to_resume"
 
 
 class NobodyToAsk(UsageError):
-    """A call that asks a person was made outside any turn."""
+    """A call that asks a person was made without a turn."""
 
     code = "nobody_to_ask"
 
 
 class EffectUncertain(UsageError):
-    """An unattended turn found a call of which only a person knows whether it had its effect (T13)."""
+    """An unattended turn found a call whose effect may have happened; only a person can tell (T13)."""
 
     code = "effect_uncertain"
 
 
 class Diverged(UsageError):
-    """A body that ran again took another path than the one that is recorded; nothing of the new path was done (D8)."""
+    """Code that ran again took another path than the recorded one; no call of the new path was made (D8)."""
 
     code = "diverged"
 
 
 class AttachmentInvalid(UsageError):
-    """An attachment cannot be read, is empty, too large, one too many, or not what it is said to be."""
+    """An attachment cannot be read, is empty, is too large, is one too many, or does not match its declared type."""
 
     code = "attachment_invalid"
 
 
 class ExportInvalid(UsageError):
-    """A file is not, or no longer, what exporting a thread wrote."""
+    """A file is not the export of a thread, or was changed after the export."""
 
     code = "export_invalid"
 
 
 class AttachmentNotTaken(UsageError):
-    """The model takes no attachment of this kind."""
+    """The model does not accept attachments of this kind."""
 
     code = "attachment_not_taken"
 
@@ -162,7 +162,7 @@ class AgentClosed(UsageError):
 
 
 class PolicyInvalid(UsageError):
-    """A policy cannot be read, or names what is not there; the text names the rule."""
+    """A policy cannot be read, or names something that does not exist; the text names the rule."""
 
     code = "policy_invalid"
 
@@ -180,7 +180,7 @@ class NotAnApprover(UsageError):
 
 
 class TraceInvalid(UsageError):
-    """There is no such trace, or what is kept of it cannot be read."""
+    """The trace does not exist, or its records cannot be read."""
 
     code = "trace_invalid"
 

@@ -1,6 +1,6 @@
-"""Images and files of a conversation: references in messages, content by its hash in files of the home (T4).
+"""Images and files of a conversation: references in messages, and content in files of the home by its hash (T4).
 
-No model and no role. What of them a model is shown is decided in `graphs`, and how in `signatures.media`.
+No model and no role is used here. `graphs` decides what a model sees of them, and `signatures.media` in which form.
 """
 
 from .attachment import Attachment, attachments_of, read_references

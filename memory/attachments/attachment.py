@@ -1,4 +1,4 @@
-"""What a message holds of an attachment: a reference. The content is in the store beside it, or at an address."""
+"""The reference to an attachment in a message. The content is in the store of attachments, or at an address."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...core.errors import AttachmentInvalid, InvalidArgument, StorageInvalid
 from ..conversation import Message
 
 MOST: Final = 16
-"""How many attachments one message may have."""
+"""The most attachments of one message."""
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,99}/[a-z0-9][a-z0-9!#$&^_.+-]{0,99}")
@@ -31,14 +31,14 @@ class Attachment:
     """A reference to an image or a file. Get one from `agent.attachments.add(...)` or `.of(message)`.
 
     Attributes:
-        name: What it is called; no path.
-        media_type: Such as `image/png`; found out from the content where that tells it.
-        size: Bytes; None for an address, whose content nobody here has seen.
-        sha256: Names the content in the store, 64 hex digits; None for an address.
-        url: The address, `http` or `https`; None for what is in the store.
+        name: Its name, without a path.
+        media_type: The media type, such as `image/png`, found from the content if possible.
+        size: Its size in bytes; None for an address, whose content is not read.
+        sha256: The hash of the content in the store, 64 hex digits; None for an address.
+        url: The address, `http` or `https`; None for content in the store.
 
     Raises:
-        AttachmentInvalid: A field does not fit; the text names it.
+        AttachmentInvalid: A field is invalid; the text names it.
     """
 
     name: str
@@ -51,27 +51,27 @@ class Attachment:
         problem = _problem(self)
         if problem:
             raise AttachmentInvalid(
-                f"an attachment {problem}", remedy="use one that agent.attachments.add() or of() gave"
+                f"an attachment {problem}", remedy="use one that agent.attachments.add() or of() returned"
             )
 
     @property
     def kind(self) -> Kind:
-        """How a model gets it: `image`, `file` (PDF), `text` (all models take it), or `other` (by reference alone)."""
+        """How a model gets it: `image`, `file` (PDF), `text` (for every model), or `other` (only the reference)."""
         if self.media_type in _IMAGES:
             return "image"
         if self.url is not None:
-            return "other"  # nobody here fetches it, and models take the addresses of images alone
+            return "other"  # it is not fetched, and models accept only the addresses of images
         if self.media_type == "application/pdf":
             return "file"
         return "text" if is_textual(self.media_type) else "other"
 
     @property
     def id(self) -> str:
-        """What tells it from others: the hash of its content, or its address."""
+        """Its id: the hash of its content, or its address."""
         return self.sha256 or str(self.url)
 
     def to_json(self) -> dict[str, Any]:
-        """As the body of a message holds it."""
+        """The reference as JSON, as the body of a message has it."""
         where = {"url": self.url} if self.sha256 is None else {"sha256": self.sha256, "bytes": self.size}
         return {"name": self.name, "media_type": self.media_type, **where}
 
@@ -93,10 +93,10 @@ class _Body(BaseModel):
 
 
 def attachments_of(message: Message) -> tuple[Attachment, ...]:
-    """The attachments of a message, in the order they were given.
+    """The attachments of a message, in the order they were attached.
 
     Raises:
-        StorageInvalid: What the message holds of them cannot be read; the text names the message.
+        StorageInvalid: The references in the message cannot be read; the text names the message.
     """
     if "attachments" not in message.body:
         return ()
@@ -106,15 +106,15 @@ def attachments_of(message: Message) -> tuple[Attachment, ...]:
         pass
     raise StorageInvalid(
         f"the attachments of the message {message.id!r} cannot be read",
-        remedy="restore the log from a copy, or go on with another thread",
+        remedy="restore the log from a copy, or continue on another thread",
     )
 
 
 def read_references(body: Mapping[str, Any]) -> tuple[Attachment, ...]:
-    """The attachments that the body of a message names.
+    """The attachments in the body of a message.
 
     Raises:
-        pydantic.ValidationError, AttachmentInvalid: They are not as they are written.
+        pydantic.ValidationError, AttachmentInvalid: A reference is invalid.
     """
     found = _Body.model_validate({"attachments": body.get("attachments", [])}).attachments
     return tuple(
@@ -124,7 +124,7 @@ def read_references(body: Mapping[str, Any]) -> tuple[Attachment, ...]:
 
 
 def is_textual(media_type: str) -> bool:
-    """Whether content of this type can stand in a prompt as it is."""
+    """Whether content of this type can be part of a prompt as text."""
     return media_type.startswith("text/") or media_type in _TEXTS or media_type.endswith(("+json", "+xml"))
 
 
@@ -134,18 +134,18 @@ def is_media_type(value: object) -> bool:
 
 
 def check_sha256(value: str) -> str:
-    """Return `value` if it can name content.
+    """Return `value` if it is a hash of content.
 
     Raises:
-        InvalidArgument: It is no hash.
+        InvalidArgument: It is not a hash.
     """
     if isinstance(value, str) and _SHA256.fullmatch(value):
         return value
-    raise InvalidArgument("this names no attachment", remedy="give an Attachment, or its sha256 of 64 hex digits")
+    raise InvalidArgument("this is not an attachment", remedy="pass an Attachment, or its sha256 of 64 hex digits")
 
 
 def clean_name(name: str, default: str = "attachment") -> str:
-    """A name as it may stand in a message: the last part of a path, printable, and not too long."""
+    """Make a valid name for a message: the last part of a path, printable, and not too long."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
     whole = "".join(mark if mark.isprintable() else "_" for mark in last).strip()
     if len(whole) > _NAME:
@@ -156,11 +156,11 @@ def clean_name(name: str, default: str = "attachment") -> str:
 
 
 def url_problem(url: str) -> str:
-    """What is wrong with an address, or the empty text. It never repeats the address, which may hold a key."""
+    """The problem of an address, or an empty text. It never shows the address, which can contain a key."""
     if len(url) > _URL:
         return f"is longer than {_URL} characters"
     if not url.isascii() or not url.isprintable() or " " in url:
-        return "holds something other than printable ASCII"
+        return "has characters that are not printable ASCII"
     try:
         parts = urlsplit(url)
         host, who = parts.hostname, parts.username or parts.password
@@ -169,21 +169,21 @@ def url_problem(url: str) -> str:
         return "cannot be read"
     if parts.scheme not in ("http", "https") or not host:
         return "is neither http:// nor https:// with a host"
-    return "holds a user or password" if who is not None else ""
+    return "contains a user or password" if who is not None else ""
 
 
 def _problem(given: Attachment) -> str:
     if not isinstance(given.name, str) or given.name != clean_name(given.name):
-        return "has a name that is no plain name"
+        return "has a name that is not a plain file name"
     if not is_media_type(given.media_type):
         return f"{given.name!r} has no media type such as 'image/png'"
     if (given.sha256 is None) == (given.url is None):
-        return f"{given.name!r} has neither sha256 nor url, or both"
+        return f"{given.name!r} must have either a sha256 or a url"
     if given.url is not None:
-        problem = url_problem(given.url) if isinstance(given.url, str) else "is no text"
+        problem = url_problem(given.url) if isinstance(given.url, str) else "is not a string"
         return f"{given.name!r} has an address that {problem}" if problem else ""
     if not isinstance(given.sha256, str) or not _SHA256.fullmatch(given.sha256):
-        return f"{given.name!r} has a sha256 that is no hash"
+        return f"{given.name!r} has a sha256 that is not 64 hex digits"
     known = isinstance(given.size, int) and not isinstance(given.size, bool) and given.size > 0
     return "" if known else f"{given.name!r} has no size"
 

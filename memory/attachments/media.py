@@ -1,4 +1,4 @@
-"""What an attachment is, told by its first bytes before its name: a name can lie, and a model would be sent the lie."""
+"""Finds the media type of an attachment. The first bytes count more than the name, which can be wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BEGINNINGS: Final = (
     ("application/pdf", b"%PDF-"),
 )
 _SURE: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp", "application/pdf"})
-# The standard library's own table without the files of this machine, so that one name means the same everywhere.
+# The standard library's table without this machine's files, so that a name has the same type on every machine.
 _NAMES: Final = mimetypes.MimeTypes()
 _MORE: Final = {
     ".jsonl": "application/jsonl",
@@ -33,47 +33,49 @@ def media_type_of(data: bytes, *, name: str, declared: str | None) -> str:
 
     Args:
         data: The content.
-        name: What it is called.
-        declared: What the caller says that it is; None leaves it to content and name.
+        name: Its name.
+        declared: The media type that the caller declares; None finds it from content and name.
 
     Raises:
-        AttachmentInvalid: It is not what it is said to be, or a text that is not UTF-8.
+        AttachmentInvalid: It does not match its declared type, or is a text that is not UTF-8.
     """
     found = _seen(data)
     said = _checked(declared, name) if declared is not None else _by_name(name)
     if found is not None:
         if declared is not None and said != found:
-            raise AttachmentInvalid(f"{name!r} is given as {said!r} and is {found!r}", remedy="leave media_type out")
+            raise AttachmentInvalid(
+                f"{name!r} is declared as {said!r}, but its content is {found!r}", remedy="leave media_type out"
+            )
         return found
     if said in _SURE:
         raise AttachmentInvalid(
-            f"{name!r} should be {said!r} and does not begin as one",
-            remedy="give the whole file, or another media_type",
+            f"{name!r} should be {said!r}, but its content does not begin as one",
+            remedy="attach the complete file, or pass another media_type",
         )
     text = _is_text(data)
     if said is not None and is_textual(said) and not text:
-        raise AttachmentInvalid(f"{name!r} is {said!r} and not UTF-8", remedy="convert it to UTF-8")
+        raise AttachmentInvalid(f"{name!r} is {said!r} but not UTF-8", remedy="convert it to UTF-8")
     return said or ("text/plain" if text else "application/octet-stream")
 
 
 def media_type_of_url(path: str, *, name: str, declared: str | None) -> str:
-    """The media type of what is at an address, which nobody here looks into.
+    """The media type of the content at an address, which is not fetched.
 
     Raises:
-        AttachmentInvalid: Neither the caller nor the address tells it.
+        AttachmentInvalid: The caller declares no type, and the address does not show it.
     """
     said = _checked(declared, name) if declared is not None else _by_name(path)
     if said is None:
         raise AttachmentInvalid(
-            f"the address of {name!r} does not tell what is there",
-            remedy="give an address that ends as a file's name does, such as .png; in Python, what "
-            "agent.attachments.add(url, media_type=...) gives",
+            f"the address of {name!r} does not show its media type",
+            remedy="give an address that ends like a file name, such as .png; in Python, use "
+            "agent.attachments.add(url, media_type=...)",
         )
     return said
 
 
 def ending_of(media_type: str) -> str:
-    """The usual ending of a file's name, with its dot, or the empty text."""
+    """The usual extension of a file name, with its dot, or an empty text."""
     return _NAMES.guess_extension(media_type) or ""
 
 
@@ -92,7 +94,8 @@ def _checked(declared: str, name: str) -> str:
     if is_media_type(declared):
         return declared
     raise AttachmentInvalid(
-        f"the media type of {name!r} is none", remedy="write it in lower case without parameters, such as 'image/png'"
+        f"the media type of {name!r} is invalid",
+        remedy="write it in lower case without parameters, such as 'image/png'",
     )
 
 

@@ -1,6 +1,6 @@
-"""The files of the store: content under its own hash, written whole or not at all. It knows no message.
+"""The files of the store: pieces of content under their hashes, written atomically. It knows nothing of messages.
 
-A piece that is dropped stands aside for a moment, so that one who refers to it meanwhile gets it back.
+A piece to delete is first set aside for a moment, so that a message that refers to it in the meantime gets it back.
 """
 
 from __future__ import annotations
@@ -20,35 +20,37 @@ from ...core.files import read_regular
 _NEW: Final = ".new-"
 _ASIDE: Final = ".aside-"
 _HELD: Final = ".held-"
-_SHARD: Final = 2  # hex digits; so no folder gets too many files
-# What opening a name tells where there is no file to read: nothing, a folder, a socket, a link to itself.
+_SHARD: Final = 2  # hex digits in the folder's name, so that no folder has too many files
+# Errors of opening a path that is not a readable file: it is missing, a folder, a socket or a circular link.
 _NO_FILE: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENXIO, errno.ELOOP})
 
 
 class Pieces:
-    """Files below one folder. All of it blocks, so it is called on threads.
+    """Files below one folder. All methods block, so call them on threads.
 
     Args:
-        folder: Made at the first write, for its owner alone.
+        folder: The folder. It is made at the first write, and only its owner can access it.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def keep(self, sha256: str, data: bytes) -> None:
-        """Write a piece, unless it is there and whole. It outlasts a power cut once this returns.
+        """Write a piece, unless it is stored and intact. It survives a power failure once this returns.
 
         Raises:
-            AttachmentInvalid: It is not what its name says.
+            AttachmentInvalid: The content does not have this hash.
             StorageUnavailable: It cannot be written.
         """
         with self._writable():
             place = self._path(sha256)
-            # One that stands aside may be deleted next, so it does not count.
+            # A piece that is set aside does not count, because it may be deleted next.
             if _content(place) == data:
                 return
             if hashlib.sha256(data).hexdigest() != sha256:
-                raise AttachmentInvalid(f"this content is not {sha256}", remedy="store it under its own hash")
+                raise AttachmentInvalid(
+                    f"the content does not have the hash {sha256}", remedy="store it under its own hash"
+                )
             self._check_free(place)
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             place.parent.mkdir(mode=0o700, exist_ok=True)
@@ -66,14 +68,14 @@ class Pieces:
                 _sync(folder)
 
     def read(self, sha256: str) -> bytes | None:
-        """The content, or None where it is not there or is not what its name says.
+        """The content, or None if it is missing or does not match its hash.
 
         Raises:
             StorageUnavailable: It cannot be read.
         """
         place = self._path(sha256)
         try:
-            for path in (place, self._aside(place), place):  # one that is put back is missed at two places at most
+            for path in (place, self._aside(place), place):  # a piece can be put back between the first two reads
                 data = _content(path)
                 if data is not None:
                     return data if hashlib.sha256(data).hexdigest() == sha256 else None
@@ -81,16 +83,16 @@ class Pieces:
         except OSError as error:
             problem = error.strerror or type(error).__name__
         raise StorageUnavailable(
-            f"the folder {str(self.folder)!r} cannot be read: {problem}", remedy="let this user read it"
+            f"the folder {str(self.folder)!r} cannot be read: {problem}", remedy="make it readable for this user"
         )
 
     def has(self, sha256: str) -> bool:
-        """Whether the piece is there, one that stands aside is put back; its content is not looked at."""
+        """Whether the piece is stored. A piece that is set aside is put back. The content is not read."""
         self.put_back(sha256)
         return self._path(sha256).is_file()
 
     def names(self) -> frozenset[str]:
-        """The hashes of all pieces, those set aside as well."""
+        """The hashes of all pieces, including those set aside."""
         return frozenset(
             path.name.removeprefix(_ASIDE)
             for path in self._files()
@@ -98,26 +100,26 @@ class Pieces:
         )
 
     def hold(self, sha256: str) -> None:
-        """Mark a piece as one that is still to be referred to."""
+        """Mark a piece that a message will refer to later."""
         with self._writable():
             self._path(sha256).with_name(f"{_HELD}{sha256}").touch(mode=0o600)
 
     def let_go(self, sha256: str) -> None:
-        """Take the mark away."""
+        """Remove the mark."""
         with self._writable():
             self._path(sha256).with_name(f"{_HELD}{sha256}").unlink(missing_ok=True)
 
     def held(self, seconds: float) -> frozenset[str]:
-        """What was marked within the last `seconds`; older marks are deleted."""
+        """The hashes that were marked within the last `seconds`. Older marks are deleted."""
         return frozenset(path.name.removeprefix(_HELD) for path in self._marks(_HELD, seconds))
 
     def set_aside(self, sha256: str) -> None:
-        """Take a piece out of sight."""
+        """Set a piece aside, before it is deleted."""
         with self._writable(), contextlib.suppress(FileNotFoundError):
             os.replace(self._path(sha256), self._aside(self._path(sha256)))
 
     def put_back(self, sha256: str) -> None:
-        """Bring a piece back that was set aside."""
+        """Put back a piece that was set aside."""
         with self._writable(), contextlib.suppress(FileNotFoundError, NotADirectoryError):
             os.replace(self._aside(self._path(sha256)), self._path(sha256))
 
@@ -127,16 +129,16 @@ class Pieces:
             self._aside(self._path(sha256)).unlink(missing_ok=True)
 
     def drop_unfinished(self, seconds: float) -> None:
-        """Delete what a process that was killed has begun to write, `seconds` ago or more."""
+        """Delete unfinished files that killed processes left at least `seconds` ago."""
         self._marks(_NEW, seconds)
 
     def _marks(self, kind: str, seconds: float) -> list[Path]:
-        """Files of one kind that are younger than `seconds`; the others are deleted."""
+        """Files of one kind that are younger than `seconds`. Older ones are deleted."""
         before, young = time.time() - seconds, list[Path]()
         with self._writable():
             for path in self._files():
                 if path.name.startswith(kind):
-                    with contextlib.suppress(FileNotFoundError):  # somebody else was quicker
+                    with contextlib.suppress(FileNotFoundError):  # another process was faster
                         if path.stat().st_mtime > before:
                             young.append(path)
                         else:
@@ -148,11 +150,11 @@ class Pieces:
             yield from self.folder.glob(f"{'?' * _SHARD}/*")
 
     def _check_free(self, place: Path) -> None:
-        """Refuse a place that a write cannot mend; any other thing than a folder is replaced by the file."""
+        """Refuse a place that a write cannot replace. Anything but a folder is replaced by the file."""
         for folder in (self.folder, place.parent):
             if folder.exists() and not folder.is_dir():
                 raise StorageUnavailable(
-                    f"{str(folder)!r} is no folder", remedy="move it away, then attach the content again"
+                    f"{str(folder)!r} is not a folder", remedy="move it away, then attach the content again"
                 )
         if place.is_dir() and not place.is_symlink():
             raise StorageUnavailable(
@@ -175,12 +177,13 @@ class Pieces:
         except OSError as error:
             problem = error.strerror or type(error).__name__
         raise StorageUnavailable(
-            f"the folder {str(self.folder)!r} cannot be written: {problem}", remedy="free some space, or mend its mode"
+            f"the folder {str(self.folder)!r} cannot be written: {problem}",
+            remedy="free disk space, or make it writable for this user",
         )
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file holds; None where there is no file, which is never waited for."""
+    """The content of a regular file, else None. It never waits, for example for a pipe."""
     try:
         return read_regular(path)
     except OSError as error:
@@ -190,7 +193,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _sync(folder: Path) -> None:
-    """Make the names in a folder outlast a power cut; a system that cannot open folders does it by itself."""
+    """Sync a folder, so that its names survive a power failure. Systems that cannot open folders do not need it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)

@@ -1,6 +1,6 @@
-"""Which messages refer to which content: an index beside the log, so that what nobody refers to is found quickly.
+"""An index of which messages refer to which content, to find content without references quickly.
 
-It is written with the messages, in one transaction, and its rows go with them.
+Its rows are written and deleted with the messages, in the same transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ATTACHMENT_TABLES: Final = (
          PRIMARY KEY(sha256, message))""",
     "CREATE INDEX wa_attachment_message ON wa_attachment(message)",
 )
-"""A migration of the log's schema, behind the one that makes `wa_message`."""
+"""A migration of the log's schema, after the one that makes `wa_message`."""
 
 _NOTE = "INSERT INTO wa_attachment(sha256, message) VALUES(?, ?) ON CONFLICT DO NOTHING"
 _ALL = "SELECT DISTINCT sha256 FROM wa_attachment"
@@ -27,12 +27,12 @@ _KEY: Final = '"attachments":'  # as canonical JSON writes it
 
 
 def note_references(transaction: Transaction, message_id: str, body: str) -> None:
-    """Note what a message refers to. Whoever inserts a row of `wa_message` calls it in the same transaction.
+    """Index the references of a message. Call it in every transaction that inserts a row into `wa_message`.
 
     Args:
-        transaction: The one that inserts the message.
+        transaction: The transaction that inserts the message.
         message_id: The message's id.
-        body: Its body, as stored. What is not as references are written is passed over.
+        body: Its body, as stored. Invalid references are ignored.
     """
     if _KEY not in body:
         return
@@ -44,12 +44,12 @@ def note_references(transaction: Transaction, message_id: str, body: str) -> Non
 
 
 def referred_to(transaction: Transaction) -> frozenset[str]:
-    """The hashes of all that some message refers to."""
+    """The hashes of all content that a message refers to."""
     return frozenset(str(sha256) for (sha256,) in transaction.execute(_ALL))
 
 
 def still_referred_to(transaction: Transaction, hashes: Iterable[str]) -> frozenset[str]:
-    """Those of `hashes` that some message refers to."""
+    """Those of `hashes` that a message refers to."""
     return frozenset(sha256 for sha256 in hashes if transaction.execute(_ONE, (sha256,)))
 
 

@@ -1,4 +1,4 @@
-"""From what a caller gives to what is kept: read, measured and named. Nothing is written and nothing fetched here."""
+"""Reads what a caller attaches and makes its reference: name, type, size and hash. It writes and fetches nothing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .attachment import Attachment, clean_name, url_problem
 from .media import ending_of, media_type_of, media_type_of_url
 
 AttachmentSource: TypeAlias = Attachment | Path | bytes | str
-"""What can be attached: a path, bytes, an address (`http` or `https`, as text), or what is attached elsewhere already.
+"""What can be attached: a path, bytes, an address (`http` or `https`, as text), or an existing attachment.
 
-A text is never a path: a host that hands on what a person wrote would open its own files to them.
+A text is never a path. Otherwise a host that passes on a person's text would give that person access to its files.
 """
 
 _NAMELESS: Final = "attachment"
@@ -26,11 +26,11 @@ _NAMELESS: Final = "attachment"
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """An attachment on its way into the store.
+    """An attachment that was read and is not stored yet.
 
     Attributes:
         attachment: The reference.
-        data: The content; None where it is in the store already, or at an address.
+        data: The content; None if it is stored already or is at an address.
     """
 
     attachment: Attachment
@@ -38,41 +38,42 @@ class Loaded:
 
 
 def check_source(source: object) -> None:
-    """Refuse what cannot be attached, before anything is read.
+    """Refuse a source that cannot be attached, before anything is read.
 
     Raises:
-        AttachmentInvalid: It is of another type, or a text that is no address.
+        AttachmentInvalid: It has another type, or it is a text but not an address.
     """
     if isinstance(source, str):
         problem = url_problem(source)
         if problem:
             raise AttachmentInvalid(
                 f"an attachment that is text {problem}",
-                remedy="give an address as 'https://...'; in Python, a file as pathlib.Path, content as bytes",
+                remedy="give an address as 'https://...'; in Python, pass a file as pathlib.Path and content as bytes",
             )
     elif not isinstance(source, Attachment | Path | bytes):
         raise AttachmentInvalid(
-            f"an attachment is of type {type(source).__name__!r}",
-            remedy="give pathlib.Path, bytes, an address as text, or an Attachment",
+            f"an attachment must be a pathlib.Path, bytes, an address as text or an Attachment, "
+            f"got {type(source).__name__}",
+            remedy="pass one of these",
         )
 
 
 def load(source: AttachmentSource, *, limit: int, name: str | None = None, media_type: str | None = None) -> Loaded:
-    """Read what is attached. It reads files, so it is called on a thread.
+    """Read a source. It reads files, so call it on a thread.
 
     Args:
-        source: What is attached.
-        limit: How many bytes it may have.
-        name: What it is called, if not as the file or the address.
-        media_type: What it is, if content and name do not tell.
+        source: The source to attach.
+        limit: The most bytes that it can have.
+        name: Its name; None uses the name of the file or the address.
+        media_type: Its media type; None finds it from content and name.
 
     Raises:
-        AttachmentInvalid: It cannot be read, is empty or too large, or is not what it is said to be.
+        AttachmentInvalid: It cannot be read, is empty or too large, or does not match its declared type.
     """
     check_source(source)
     if name is not None and not isinstance(name, str):
         raise AttachmentInvalid(
-            f"the name of an attachment is of type {type(name).__name__!r}", remedy="give the name as text"
+            f"the name of an attachment must be a string, got {type(name).__name__}", remedy="pass the name as text"
         )
     if isinstance(source, Attachment):
         return Loaded(source)
@@ -81,7 +82,7 @@ def load(source: AttachmentSource, *, limit: int, name: str | None = None, media
     data = _read(source, limit) if isinstance(source, Path) else source
     called = clean_name(name if name is not None else source.name if isinstance(source, Path) else _NAMELESS, _NAMELESS)
     if not data:
-        raise AttachmentInvalid(f"{called!r} is empty", remedy="attach something with content")
+        raise AttachmentInvalid(f"{called!r} is empty", remedy="attach a file with content")
     if len(data) > limit:
         raise _too_large(called, limit)
     kind = media_type_of(data, name=called, declared=media_type)
@@ -104,17 +105,17 @@ def _read(path: Path, limit: int) -> bytes:
         data = read_regular(path, limit + 1)
         if data is not None:
             return data
-        problem = os.strerror(errno.EISDIR) if path.is_dir() else "it is no file"
+        problem = os.strerror(errno.EISDIR) if path.is_dir() else "it is not a regular file"
     except OSError as error:
         problem = error.strerror or type(error).__name__
     except ValueError:  # a null byte
-        problem = "it is no file name"
-    raise AttachmentInvalid(f"{str(path)!r} cannot be attached: {problem}", remedy="give a file that can be read")
+        problem = "it is not a file name"
+    raise AttachmentInvalid(f"{str(path)!r} cannot be attached: {problem}", remedy="attach a readable file")
 
 
 def _too_large(name: str, limit: int) -> AttachmentInvalid:
     return AttachmentInvalid(
-        f"{name!r} has more than {limit} bytes", remedy="attach less, or raise the setting attachment_limit"
+        f"{name!r} has more than {limit} bytes", remedy="attach a smaller file, or raise the setting attachment_limit"
     )
 
 

@@ -1,6 +1,6 @@
-"""The store of attachments: `agent.attachments`. Content by its hash in files, references in messages (T4).
+"""The store of attachments, `agent.attachments`: content in files by its hash, references in messages (T4).
 
-It hands nothing to a model, and no model reaches it but through functions of the embedder's.
+It passes nothing to a model. A model can reach it only through functions of the embedder.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from .references import referred_to, still_referred_to
 from .sources import AttachmentSource, Loaded, load
 
 LIMIT: Final = 10 * 1024 * 1024
-"""How many bytes one attachment may have where nothing else is set."""
+"""The default limit of one attachment in bytes."""
 
 HELD: Final = 86400.0
-"""Seconds that what was added waits for a message that refers to it."""
+"""Seconds for which added content is kept without a message that refers to it."""
 
 UNFINISHED: Final = 3600.0
-"""Seconds after which what was begun to be written counts as left behind."""
+"""Seconds after which an unfinished file counts as abandoned."""
 
 
 class Attachments:
-    """Images and files that messages refer to, each stored once however often it is attached.
+    """Images and files that messages refer to. Each is stored once, however often it is attached.
 
     Args:
-        folder: Where the content is; made at the first write.
-        database: Where the messages are, opened with the schema `CONVERSATION`.
-        limit: How many bytes one may have.
+        folder: The folder of the content; made at the first write.
+        database: The database of the messages, opened with the schema `CONVERSATION`.
+        limit: The most bytes that one attachment can have.
 
     Attributes:
-        limit: As it was given.
+        limit: The most bytes that one attachment can have.
     """
 
     def __init__(self, folder: Path, database: Database, *, limit: int = LIMIT) -> None:
@@ -49,14 +49,14 @@ class Attachments:
     async def add(
         self, source: AttachmentSource, *, name: str | None = None, media_type: str | None = None
     ) -> Attachment:
-        """Store something to attach later: `attachments=[that]`. Needed only to name it, or to say what it is.
+        """Store content to attach later: `attachments=[that]`. You need it only to set a name or a media type.
 
-        It is kept for a day, and then for as long as a message refers to it.
+        The content is kept for a day, and after that as long as a message refers to it.
 
         Args:
             source: A path, bytes, or an address as text, which is not fetched.
-            name: What it is called, if not as the file or the address.
-            media_type: What it is, if content and name do not tell, such as `image/png`.
+            name: Its name; None uses the name of the file or the address.
+            media_type: Its media type, such as `image/png`; None finds it from content and name.
 
         Raises:
             AttachmentInvalid: It cannot be attached; the text says why.
@@ -67,14 +67,14 @@ class Attachments:
         return loaded.attachment
 
     async def open(self, attachment: Attachment | str) -> io.BytesIO:
-        """The content, compared with its hash, as a file to read from.
+        """The content as a file to read from, after a check of its hash.
 
         Args:
             attachment: The reference, or its `sha256`.
 
         Raises:
-            AttachmentMissing: It is gone, or is not what was stored.
-            InvalidArgument: It is an address, whose content is not stored, or no hash.
+            AttachmentMissing: The content is gone, or is not what was stored.
+            InvalidArgument: It is an address, whose content is not stored, or it is not a hash.
         """
         if isinstance(attachment, Attachment) and attachment.sha256 is None:
             raise InvalidArgument(
@@ -83,7 +83,7 @@ class Attachments:
         return io.BytesIO(await self.read(attachment))
 
     async def read(self, attachment: Attachment | str) -> bytes:
-        """As `open`, the bytes themselves."""
+        """Like `open`, but returns the bytes."""
         sha256 = check_sha256(str(attachment.sha256) if isinstance(attachment, Attachment) else attachment)
         data = await asyncio.to_thread(self._pieces.read, sha256)
         if data is None:
@@ -92,25 +92,25 @@ class Attachments:
 
     @staticmethod
     def of(message: Message) -> tuple[Attachment, ...]:
-        """What is attached to a message of a thread's history.
+        """The attachments of a message in a thread's history.
 
         Raises:
-            StorageInvalid: What the message holds of it cannot be read.
+            StorageInvalid: The references in the message cannot be read.
         """
         return attachments_of(message)
 
     async def drop_unreferenced(self, *, held: float = HELD, unfinished: float = UNFINISHED) -> tuple[str, ...]:
-        """Delete the content that no message refers to: after messages were deleted, or when a turn never began.
+        """Delete content that no message refers to, after messages were deleted or when a turn never began.
 
-        It may run beside turns that attach the same content: they get it back. It looks at each file's name and at the
-        index of references, never at messages.
+        It can run at the same time as turns that attach the same content: the turns get it back. It reads file names
+        and the index of references, not the messages.
 
         Args:
-            held: Seconds that what was added by `add` waits for its first message.
-            unfinished: Seconds after which what a killed process left half written goes, too.
+            held: Seconds for which content from `add` is kept without a message.
+            unfinished: Seconds after which an unfinished file of a killed process is deleted too.
 
         Returns:
-            The hashes of what was deleted.
+            The hashes of the deleted content.
 
         Raises:
             StorageUnavailable: The database or the folder fails.
@@ -119,7 +119,7 @@ class Attachments:
         waiting = await asyncio.to_thread(self._pieces.held, held)
         free = there - waiting - await self._database.read(referred_to)
         await asyncio.to_thread(_each, self._pieces.set_aside, free)
-        # A message that was written since finds it again; one that is written from now on writes the content again.
+        # A message written before this read gets the content back. A later message writes the content again.
         needed = await self._database.read(lambda tx: still_referred_to(tx, free))
         await asyncio.to_thread(_each, self._pieces.put_back, needed)
         await asyncio.to_thread(_each, self._pieces.drop_aside, free - needed)
@@ -127,10 +127,10 @@ class Attachments:
         return tuple(sorted(free - needed))
 
     async def load(self, sources: Sequence[AttachmentSource]) -> tuple[Loaded, ...]:
-        """Read what a message is given, and write nothing.
+        """Read the attachments of a message, and write nothing.
 
         Raises:
-            AttachmentInvalid: There is too much of it, or one of them does not fit.
+            AttachmentInvalid: There are too many, or one of them is invalid.
         """
         check_count(sources)
         found: list[Loaded] = []
@@ -139,11 +139,11 @@ class Attachments:
         return tuple(found)
 
     async def keep(self, loaded: Sequence[Loaded]) -> None:
-        """Write what was read, before a message is written that refers to it.
+        """Store loaded attachments, before the message that refers to them is written.
 
         Raises:
-            AttachmentMissing: One that should be stored already is not.
-            StorageUnavailable: It cannot be written.
+            AttachmentMissing: An attachment that should be stored already is missing.
+            StorageUnavailable: The content cannot be written.
         """
         for item in loaded:
             sha256 = item.attachment.sha256
@@ -151,7 +151,7 @@ class Attachments:
                 await asyncio.to_thread(self._kept, item, sha256)
 
     async def hold(self, loaded: Sequence[Loaded]) -> None:
-        """As `keep`, where the message may come much later: for a day nobody drops it, or until it is settled.
+        """Like `keep`, for a message that can come much later. The content is kept for a day, or until `settle`.
 
         Raises:
             AttachmentMissing, StorageUnavailable: As for `keep`.
@@ -162,7 +162,9 @@ class Attachments:
                 await asyncio.to_thread(self._pieces.hold, item.attachment.sha256)
 
     async def settle(self, loaded: Sequence[Loaded]) -> None:
-        """See that it is there now that a message refers to it: whoever drops what is free did not see the message yet.
+        """Make sure that content is stored once a message refers to it, and remove the mark of `hold`.
+
+        `drop_unreferenced` may have deleted it before it could see the message.
 
         Raises:
             AttachmentMissing, StorageUnavailable: As for `keep`.
@@ -180,14 +182,15 @@ class Attachments:
 
 
 def check_count(sources: Sequence[object]) -> None:
-    """Refuse too many attachments on one message.
+    """Refuse too many attachments for one message.
 
     Raises:
         AttachmentInvalid: There are too many.
     """
     if len(sources) > MOST:
         raise AttachmentInvalid(
-            f"a message has {len(sources)} attachments, and {MOST} is the most", remedy="spread them over messages"
+            f"a message can have at most {MOST} attachments, got {len(sources)}",
+            remedy="spread them over several messages",
         )
 
 
@@ -200,7 +203,7 @@ def _missing(attachment: Attachment | str, folder: Path) -> AttachmentMissing:
     named = repr(attachment) if isinstance(attachment, str) else f"{attachment.name!r} ({attachment.sha256})"
     return AttachmentMissing(
         f"the attachment {named} is gone, or is not what was stored",
-        remedy=f"bring its file to {str(folder)!r}, perhaps from the home where it was attached, or attach it again",
+        remedy=f"copy its file to {str(folder)!r}, such as from the home where it was attached, or attach it again",
     )
 
 

@@ -1,4 +1,4 @@
-"""What the bodies of messages hold, by kind: the same for who goes on from one and for who brings one back."""
+"""The bodies of messages by kind. Resuming a turn and importing a thread use the same rules."""
 
 from .bodies import misfits
 from .names import check_name, is_name

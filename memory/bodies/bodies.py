@@ -1,4 +1,4 @@
-"""The fields that a body of each kind must have. It reads and writes no row; what they mean is `graphs`' matter."""
+"""The required fields of the body of each kind of message. `graphs` defines their meaning."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
     "done": {"result": dict},
     "failed": {"error": dict},
 }
-"""What must stand in the body of a message of each kind, and of a result of each status, to go on from it."""
+"""The required fields by kind of message, and by status of a result, for a turn to continue from it."""
 
 
 _NAMED: Final = ("message", "task", "skill")
-"""The kinds that may say how the person is called who speaks."""
+"""The kinds of messages that can have the name of the person who speaks."""
 
 
 def misfits(kind: str, body: Mapping[str, Any]) -> list[str]:
-    """The names of the fields in which a body is not as those of its kind are written; none where it can be read.
+    """The names of the invalid fields of a body; empty if it is valid.
 
     Args:
         kind: The message's kind.
-        body: Its body. Attachments are not looked at.
+        body: Its body. Attachments are not checked.
     """
     kinds = [kind, str(body.get("status"))] if kind == "result" else [kind]
     needed = {name: wanted for each in kinds for name, wanted in _NEEDED.get(each, {}).items()}

@@ -1,4 +1,4 @@
-"""Branches: threads whose head was set by hand, as a fork, a replay or an edit does. One row a thread, no message."""
+"""Branches: threads whose head was set explicitly by a fork, a replay or an edit. Each has one row and no messages."""
 
 from .branches import BRANCH_TABLES, Branch, Branches, head_of
 

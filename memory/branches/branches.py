@@ -1,7 +1,7 @@
-"""The rows of branches: a thread that goes on from a message of another one, or of its own past.
+"""The rows of branches. A branch is a thread that continues from a message of another thread or of its own past.
 
-Messages point to their parents, so a head is all that a branch needs: the past is shared and stored once. What a thread
-said after its head was set stands in its checkpoints; `head_of` tells which of the two counts.
+Messages point to their parents, so a branch needs only a head: the past is shared and stored once. After its head was
+set, the thread's checkpoints have newer heads. `head_of` decides which of the two is current.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BRANCH_TABLES: Final = (
          at BIGINT NOT NULL)""",
     "CREATE INDEX wa_branch_origin ON wa_branch(origin)",
 )
-"""What a schema's migration needs to have branches. It goes with the log: who does not know it takes wrong heads."""
+"""A migration that adds branches. It is in the log's schema: a version without it would use wrong heads."""
 
 _COLUMNS: Final = "thread, head, origin, after, at"
 _NAMES: Final = tuple(_COLUMNS.split(", "))
@@ -50,15 +50,15 @@ _WITHOUT_TURNS: Final = f"""SELECT {_COLUMNS} FROM wa_branch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
-    """Where a thread was set to.
+    """The head that was set for a thread.
 
     Attributes:
         thread: The key of the thread.
-        head: The message that it goes on from; None is the empty conversation.
-        origin: The key of the thread that it was branched off; its own where it went back in its own past.
-        after: The turn of the thread's newest checkpoint at that time, empty where it had none. The head counts for as
-            long as that is the newest.
-        at: When.
+        head: The message that it continues from; None is the empty conversation.
+        origin: The key of the thread that it was branched off; its own key if it went back in its own past.
+        after: The turn of the thread's newest checkpoint at that time, empty if it had none. The head is current as
+            long as this is the newest checkpoint's turn.
+        at: The time at which it was set.
     """
 
     thread: str
@@ -74,12 +74,12 @@ class Branch:
 
 
 def head_of(branch: Branch | None, turn: str | None, head: str | None) -> str | None:
-    """The head of a thread: that of its newest checkpoint, unless it was set since.
+    """The current head of a thread: the head of its newest checkpoint, unless one was set after that.
 
     Args:
         branch: The thread's row, if it has one.
-        turn: The turn of the thread's newest checkpoint; None where it has none.
-        head: What that checkpoint says.
+        turn: The turn of the thread's newest checkpoint; None if it has none.
+        head: The head in that checkpoint.
     """
     return branch.head if branch is not None and branch.after == (turn or "") else head
 
@@ -92,7 +92,7 @@ class Branches:
         self._clock = clock or SystemClock()
 
     async def get(self, thread: str) -> Branch | None:
-        """A thread's row."""
+        """A thread's row, or None."""
         return await self._database.read(lambda tx: self.row_of(tx, thread))
 
     def row_of(self, transaction: Transaction, thread: str) -> Branch | None:
@@ -101,7 +101,7 @@ class Branches:
         return _branch(rows[0], self._database.name) if rows else None
 
     async def taken(self, thread: str) -> bool:
-        """Whether a thread has turns, or was branched off."""
+        """Whether a thread has turns or is a branch."""
         return bool(await self._database.read(lambda tx: tx.execute(_TAKEN, (thread, thread))))
 
     async def count(self, origin: str) -> int:
@@ -112,12 +112,12 @@ class Branches:
     async def of_workspace(
         self, workspace: str, *, limit: int, before: tuple[datetime, str] | None = None
     ) -> tuple[Branch, ...]:
-        """Those threads of a workspace that no turn has run on yet, the newest first.
+        """The branches of a workspace on which no turn has run yet, newest first.
 
         Args:
             workspace: The workspace.
-            limit: How many.
-            before: Only those that were made before this time, or then and have a lower key than this.
+            limit: The most branches to return.
+            before: Only branches that were made before this time, or at this time with a lower key.
         """
         at, thread = (None, "") if before is None else (stored_moment(before[0]), before[1])
         given = (*keys_of(workspace), at, at, at, thread, limit)
@@ -125,15 +125,15 @@ class Branches:
         return tuple(_branch(row, self._database.name) for row in rows)
 
     def branch(self, thread: str, head: str | None, *, origin: str, after: str = "") -> Branch:
-        """A branch of now, not yet written; see `Branch`."""
+        """Make a branch with the current time, without writing it; see `Branch`."""
         return Branch(thread=thread, head=head, origin=origin, after=after, at=self._clock.now())
 
     async def add(self, branch: Branch, *, lease: Lease) -> None:
-        """Write down a new thread, and nothing else: not that its name was ever owned.
+        """Write a new thread and forget its lease, so that no row shows that its name was owned.
 
         Raises:
-            NameTaken: There is a thread of that name.
-            LeaseLost: Another owner took the name over.
+            NameTaken: A thread with this name exists.
+            LeaseLost: Another owner took over the name.
         """
 
         def work(transaction: Transaction) -> None:
@@ -144,27 +144,27 @@ class Branches:
 
     @staticmethod
     def write(transaction: Transaction, branches: Sequence[Branch], leases: Sequence[Lease]) -> None:
-        """Write down branches, and the marks that new threads begin with, with what else is written.
+        """Write branches, and copy marks and titles to new threads, in a transaction.
 
         Args:
-            transaction: Where to.
-            branches: The rows; one of a thread that goes back in its own past takes the place of the row it has.
-            leases: The ownership of each thread.
+            transaction: The transaction to write in.
+            branches: The branches. If a thread goes back in its own past, its existing row is replaced.
+            leases: The lease of each thread.
 
         Raises:
-            NameTaken: There is a thread of the name of one that is new.
-            UnknownMessage: There is no such message any more.
-            LeaseLost: Another owner took one over.
+            NameTaken: A thread with the name of a new one exists.
+            UnknownMessage: The head was removed.
+            LeaseLost: Another owner took over one of the threads.
         """
         for lease in leases:
             lease.verify(transaction)
         for branch in branches:
             if branch.thread != branch.origin and transaction.execute(_TAKEN, (branch.thread, branch.thread)):
-                raise NameTaken(f"there is a thread {branch.thread!r}", remedy="use a name that no thread has")
-            # Held, so that whoever removes messages waits, or was before this.
+                raise NameTaken(f"the thread {branch.thread!r} exists already", remedy="use another name")
+            # Held, so that a removal of messages either waits for this or has finished before.
             if branch.head is not None and not transaction.hold(_HEAD, (branch.head,)):
                 raise UnknownMessage(
-                    f"message {branch.head!r} was removed meanwhile", remedy="use an id from the thread's history"
+                    f"message {branch.head!r} was just removed", remedy="use an id from the thread's history"
                 )
             transaction.execute(_WRITE, _row(branch))
             if branch.thread != branch.origin:

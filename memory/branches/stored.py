@@ -1,4 +1,4 @@
-"""What rows of branches must be to be read again."""
+"""The model of the rows of branches."""
 
 from __future__ import annotations
 

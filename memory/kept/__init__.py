@@ -1,4 +1,4 @@
-"""Messages that a person marked as kept: the model sees them word for word, however long the thread becomes."""
+"""Messages that a person marked as kept. The model sees them word for word, however long the thread becomes."""
 
 from .kept import KEPT_TABLES, MOST, KeptMessages
 

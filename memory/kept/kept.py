@@ -1,6 +1,7 @@
-"""The marks, one row for each message of a thread that is kept. The messages themselves stand in the log.
+"""Marks of kept messages, one row for each message of a thread. The messages themselves are in the log.
 
-A mark belongs to a thread, not to the message: a fork begins with the marks of its origin, and each goes its own way.
+A mark belongs to a thread, not to the message. A fork begins with copies of its origin's marks, which then change
+independently.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from ..conversation import MessageKind
 from ..moments import stored_moment
 
 MOST: Final = 100
-"""How many messages of one thread can be kept."""
+"""The most messages of one thread that can be kept."""
 
 KEPT_TABLES: Final = (
-    # The newest summary that stands before a message, so that nobody walks the chain to find it.
+    # The newest summary before a message, so that it is found without walking the chain.
     "ALTER TABLE wa_message ADD COLUMN summary TEXT",
     """CREATE TABLE wa_kept(
          thread TEXT NOT NULL,
@@ -26,7 +27,7 @@ KEPT_TABLES: Final = (
          at BIGINT NOT NULL,
          PRIMARY KEY(thread, message))""",
 )
-"""What a schema's migration needs to have summaries and marks."""
+"""A migration that adds summaries and marks."""
 
 _SEEN: Final[tuple[MessageKind, ...]] = ("message", "answer", "result", "schedule")
 _KEPT: Final = "SELECT message FROM wa_kept WHERE thread=? ORDER BY at, message"
@@ -45,7 +46,7 @@ class KeptMessages:
         self._clock = clock or SystemClock()
 
     async def of(self, thread: str) -> tuple[str, ...]:
-        """The ids of the messages that are kept, in the order in which they were marked."""
+        """The ids of the kept messages, in the order in which they were marked."""
         return tuple(message for (message,) in await self._database.read(lambda tx: tx.execute(_KEPT, (thread,))))
 
     async def keep(self, thread: str, message: str, kind: MessageKind) -> None:
@@ -57,12 +58,12 @@ class KeptMessages:
             kind: The message's kind.
 
         Raises:
-            InvalidArgument: It is of a kind that no model sees, or so many are marked that there is no place.
+            InvalidArgument: No model sees messages of this kind, or the thread keeps the most messages already.
         """
         if kind not in _SEEN:
             raise InvalidArgument(
                 f"the message {message!r} is of kind {kind!r}, which the model does not see",
-                remedy=f"keep one of the kinds {', '.join(_SEEN)}",
+                remedy=f"keep a message of one of the kinds {', '.join(_SEEN)}",
             )
         at = stored_moment(self._clock.now())
 
@@ -70,37 +71,37 @@ class KeptMessages:
             kept = [found for (found,) in transaction.execute(_KEPT, (thread,))]
             if len(kept) >= MOST and message not in kept:
                 raise InvalidArgument(
-                    f"thread {thread!r} keeps {MOST} messages, which is the most", remedy="unkeep one of them first"
+                    f"thread {thread!r} keeps {MOST} messages, which is the limit", remedy="unkeep one of them first"
                 )
             transaction.execute(_KEEP, (thread, message, at))
 
         await self._database.transact(work)
 
     async def unkeep(self, thread: str, message: str) -> bool:
-        """Take a mark back; False if there was none."""
+        """Remove a mark; False if there was none."""
         return bool(await self._database.transact(lambda tx: tx.execute(_UNKEEP, (thread, message))))
 
     @staticmethod
     def copy(transaction: Transaction, origin: str, thread: str) -> None:
-        """Give a thread that is branched off the marks of its origin, in the transaction that makes it."""
+        """Copy the marks of the origin to a new branch, in the transaction that makes it."""
         transaction.execute(_COPY, (thread, origin))
 
     @staticmethod
     def put_back(transaction: Transaction, thread: str, messages: Sequence[str], *, at: int) -> None:
-        """Give a thread that is imported its marks, in the transaction that makes it.
+        """Write the marks of an imported thread, in the transaction that makes it.
 
         Args:
-            transaction: Where to.
+            transaction: The transaction to write in.
             thread: The key of the thread.
-            messages: What it keeps, in the order in which it was marked.
-            at: When, in microseconds since 1970.
+            messages: The kept messages, in the order in which they were marked.
+            at: The time of the first mark, in microseconds since 1970.
         """
         for place, message in enumerate(messages[:MOST]):
             transaction.execute(_KEEP, (thread, message, at + place))
 
     @staticmethod
     def drop(transaction: Transaction, thread: str) -> None:
-        """Take all marks of a thread away, in the transaction that removes it."""
+        """Delete all marks of a thread, in the transaction that removes it."""
         transaction.execute(_DROP, (thread,))
 
 

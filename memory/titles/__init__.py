@@ -1,4 +1,4 @@
-"""What threads are called in lists, and which of them say a text."""
+"""Titles of threads in lists, and the search for threads that contain a text."""
 
 from .search import ThreadSearch, check_query
 from .titles import TITLE_TABLES, ThreadTitles, check_title, is_title

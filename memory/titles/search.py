@@ -1,7 +1,7 @@
-"""Which threads say a text, or have a message of an account, in the conversation that they end with.
+"""Finds the threads whose current conversation contains a text, or a message of an account.
 
-The database finds messages that may say the text, and Python decides: engines differ in the letters they fold, and a
-stored body is JSON, whose field names nobody said.
+The database finds candidates, and Python checks them. The engines differ in which letters they fold, and a stored body
+is JSON, whose field names are not part of the texts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...core.errors import InvalidArgument
 from ...core.validation import is_text
 from ...storage import Database, Transaction
 
-_LONGEST: Final = 200  # characters of a text that is looked for
+_LONGEST: Final = 200  # the most characters of a query
 _AT_ONCE: Final = 100
 _SAID: Final = ("text", "params", "result", "payload")
-"""The fields of a body that hold what persons and the agent said, and what tasks were given and gave."""
+"""The fields of a body with the texts of persons and the agent, and with the params and results of tasks."""
 
-_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]+')  # what JSON writes as it is
+_PLAIN: Final = re.compile(r'[^"\\\x00-\x1f\x7f-\U0010ffff]+')  # characters that JSON does not escape
 _SPECIAL: Final = re.compile("[!%_]")
 _ESCAPED: Final = r"!\g<0>"
 _HEADS: Final = """SELECT t.thread, (SELECT m.id FROM wa_message m WHERE m.thread=t.thread AND m.turn=t.id
@@ -39,31 +39,31 @@ _BODIES: Final = "SELECT id, body FROM wa_message WHERE id IN ({})"
 
 
 class ThreadSearch:
-    """Looks through the conversations in a database that was opened with the schemas `CONVERSATION` and `TURNS`."""
+    """Searches the conversations in a database that was opened with the schemas `CONVERSATION` and `TURNS`."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def heads(self, turns: Sequence[str]) -> dict[str, str]:
-        """The last message of each turn, by the keys of their threads."""
+        """The last message of each turn, by the key of its thread."""
         if not turns:
             return {}
         rows = await self._database.read(lambda tx: tx.execute(_HEADS.format(_marks(turns)), turns))
         return {thread: head for thread, head in rows if head is not None}
 
     async def saying(self, heads: Mapping[str, str], query: str) -> set[str]:
-        """The threads of which a message says a text, whatever the case of its letters.
+        """The threads with a message that contains a text. Case does not matter.
 
         Args:
-            heads: The last message of each thread, by their keys.
-            query: The text.
+            heads: The last message of each thread, by the key of the thread.
+            query: The text to search for.
         """
         ends = sorted(set(heads.values()))
         found = await self._database.read(lambda tx: _saying(tx, ends, query)) if ends else set()
         return {thread for thread, head in heads.items() if head in found}
 
     async def speaking(self, heads: Mapping[str, str], account: str) -> set[str]:
-        """The threads in whose conversation an account said something; see `saying`."""
+        """The threads with a message of an account; see `saying`."""
         ends = sorted(set(heads.values()))
         if not ends:
             return set()
@@ -74,10 +74,10 @@ class ThreadSearch:
 
 
 def check_query(value: object) -> str:
-    """Return `value` if it can be looked for.
+    """Return `value` if it is a valid query.
 
     Raises:
-        InvalidArgument: It cannot; the value is not shown.
+        InvalidArgument: It is not a valid query; the error does not show the value.
     """
     if isinstance(value, str) and is_text(value) and "\0" not in value and len(value) <= _LONGEST:
         return value
@@ -90,10 +90,10 @@ def check_query(value: object) -> str:
 
 def _saying(transaction: Transaction, ends: Sequence[str], query: str) -> set[str]:
     wanted = query.lower()
-    # Only the longest part that every engine folds alike and that stands in a body letter for letter.
+    # Only the longest part that every engine folds in the same way and that JSON does not escape.
     part = max(_PLAIN.findall(wanted), key=len, default="")
     pattern = f"%{_SPECIAL.sub(_ESCAPED, part)}%"
-    waiting: dict[str, set[str]] = {}  # the conversations that a message stands in, by its id
+    waiting: dict[str, set[str]] = {}  # the heads of the conversations that contain a message, by its id
     for head, message in transaction.execute(_SAYING.format(_marks(ends)), (*ends, pattern)):
         waiting.setdefault(message, set()).add(head)
     found: set[str] = set()
@@ -106,7 +106,7 @@ def _saying(transaction: Transaction, ends: Sequence[str], query: str) -> set[st
 
 
 def _texts(body: str) -> Iterator[str]:
-    """All that a body says, field by field; nothing where it cannot be read, which `history` says aloud."""
+    """All texts in a body. Nothing if it cannot be read; `history` raises an error for it."""
     value: Any = None
     with contextlib.suppress(ValueError, RecursionError):
         value = json.loads(body)

@@ -1,4 +1,4 @@
-"""The titles of threads: a row for each that the host named, the first words of the first message for the others."""
+"""Titles of threads. A title that the host set has a row; other titles are the first words of the first message."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Final
 from ...core.errors import InvalidArgument, StorageInvalid
 from ...storage import Database, Row, Transaction, check_row
 
-_LONGEST: Final = 120  # characters of a title that the host sets
-_SHOWN: Final = 60  # characters of a derived one
+_LONGEST: Final = 120  # the most characters of a title that the host sets
+_SHOWN: Final = 60  # the most characters of a derived title
 _AT_ONCE: Final = 500
 
 TITLE_TABLES: Final = (
     "CREATE TABLE wa_title(thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
-    # The first message of a thread, without a look at the rest of it.
+    # Finds the first message of a thread without reading the others.
     "CREATE INDEX wa_message_said ON wa_message(thread, depth, at) WHERE kind='message'",
 )
-"""What a schema's migration needs to have titles."""
+"""A migration that adds titles."""
 
 _SET: Final = "INSERT INTO wa_title(thread, title) VALUES(?, ?) ON CONFLICT(thread) DO UPDATE SET title=excluded.title"
 _DROP: Final = "DELETE FROM wa_title WHERE thread=?"
@@ -30,8 +30,8 @@ _COPY: Final = """INSERT INTO wa_title(thread, title) SELECT CAST(? AS TEXT), ti
 _TURN: Final = "SELECT id FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
 _BRANCH: Final = "SELECT thread FROM wa_branch WHERE thread=?"
 _NAMED: Final = "SELECT thread, title FROM wa_title WHERE thread IN ({})"
-# The past of a branch is shared, so its first message may stand on another thread: back from summary to summary, each
-# of which names the one before it, and from the first of them on from parent to parent.
+# The past of a branch is shared, so its first message can belong to another thread. The walk goes back from summary to
+# summary, each of which names the one before it, and after the first summary from parent to parent.
 _SHARED: Final = """WITH RECURSIVE chain(thread, id, parent, depth, summary, kind) AS (
                       SELECT b.thread, m.id, m.parent, m.depth, m.summary, m.kind
                       FROM wa_branch b JOIN wa_message m ON m.id=b.head WHERE b.thread IN ({})
@@ -59,10 +59,10 @@ class ThreadTitles:
         self._database = database
 
     async def of(self, threads: Collection[str]) -> dict[str, str]:
-        """The titles of threads by their keys; a thread on which nobody has said anything has none.
+        """The titles of threads by their keys. A thread without a message of a person has none.
 
         Raises:
-            StorageInvalid: The row of a title is not what was written.
+            StorageInvalid: The row of a title was changed by another program.
         """
         found: dict[str, str] = {}
         for some in _portions(sorted(threads)):
@@ -70,10 +70,10 @@ class ThreadTitles:
         return found
 
     async def rename(self, thread: str, title: str | None) -> bool:
-        """Set the title of a thread; None gives the derived one back. False if there is no such thread."""
+        """Set the title of a thread; None restores the derived one. False if the thread does not exist."""
 
         def work(transaction: Transaction) -> bool:
-            # Held, so that whoever removes the thread waits, or was before this.
+            # Held, so that a removal of the thread either waits for this or has finished before.
             if not (transaction.hold(_TURN, (thread,)) or transaction.hold(_BRANCH, (thread,))):
                 return False
             if title is None:
@@ -85,23 +85,23 @@ class ThreadTitles:
         return await self._database.transact(work)
 
     async def get(self, thread: str) -> str | None:
-        """The title that the host set, if it did."""
+        """The title that the host set, or None."""
         rows = await self._database.read(lambda tx: tx.execute(_GET, (thread,)))
         return self._checked(thread, rows[0][0]) if rows else None
 
     @staticmethod
     def copy(transaction: Transaction, origin: str, thread: str) -> None:
-        """Give a thread that is branched off the title that its origin was given, in the transaction that makes it."""
+        """Copy the title that the host set for the origin to a new branch, in the transaction that makes it."""
         transaction.execute(_COPY, (thread, origin))
 
     @staticmethod
     def put_back(transaction: Transaction, thread: str, title: str) -> None:
-        """Give a thread a title, in the transaction that makes it."""
+        """Write the title of a thread in a transaction."""
         transaction.execute(_SET, (thread, title))
 
     @staticmethod
     def drop(transaction: Transaction, thread: str) -> None:
-        """Take the title of a thread away, in the transaction that removes it; its turns are gone by then."""
+        """Delete the title of a thread in a transaction."""
         transaction.execute(_DROP, (thread,))
 
     def _read(self, transaction: Transaction, threads: Sequence[str]) -> dict[str, str]:
@@ -109,7 +109,7 @@ class ThreadTitles:
         for thread, title in transaction.execute(_NAMED.format(_marks(threads)), threads):
             found[thread] = self._checked(thread, title)
         for statement in (_SHARED, _OWN):
-            # Asked in any case, so that a page takes the same number of reads whatever is on it.
+            # Both statements always run, so that every page takes the same number of reads.
             for thread, body in transaction.execute(statement.format(_marks(threads)), threads):
                 if thread not in found and (title := _derived(body)):
                     found[thread] = title
@@ -124,15 +124,15 @@ class ThreadTitles:
 
 
 def is_title(value: object) -> bool:
-    """Whether a thread can be called so: 1 to 120 printable characters, not only blanks."""
+    """Whether a thread can have this title: 1 to 120 printable characters, not only blanks."""
     return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable() and bool(value.strip())
 
 
 def check_title(value: object) -> str:
-    """Return `value` if a thread can be called so.
+    """Return `value` if a thread can have this title.
 
     Raises:
-        InvalidArgument: It cannot; the value is not shown.
+        InvalidArgument: It is not a valid title; the error does not show the value.
     """
     if isinstance(value, str) and is_title(value):
         return value
@@ -144,18 +144,18 @@ def check_title(value: object) -> str:
 
 
 def _derived(body: str) -> str:
-    """The first words of a message; empty where it cannot be read, which `history` of its thread says aloud."""
+    """The first words of a message. Empty if it cannot be read; `history` raises an error for it."""
     text: object = None
     with contextlib.suppress(ValueError, RecursionError, AttributeError):
         text = json.loads(body).get("text")
     if not isinstance(text, str):
         return ""
-    # Whole words of printable characters. A long text is looked at only as far as a title can reach.
+    # Complete words of printable characters. Only the beginning of a long text is read, enough for a title.
     words = "".join(" " if mark.isspace() else mark for mark in text[:4096] if mark.isspace() or mark.isprintable())
     line = " ".join(words.split())
     if len(line) <= _SHOWN:
         return line
-    cut = line[:_SHOWN]  # of which one character is the ellipsis's
+    cut = line[:_SHOWN]  # one of these characters is replaced by the ellipsis
     whole = cut.rpartition(" ")[0] or cut[:-1]
     return f"{whole}…"
 

@@ -1,6 +1,6 @@
-"""What is done to the log of a thread as a whole: finding it, removing it, and putting back what was read out of one.
+"""Operations on all messages of a thread: find them, remove them, and write imported ones.
 
-Turns, and appending one by one, are the log's own matter.
+`log` appends single messages.
 """
 
 from ..turns import keys_of

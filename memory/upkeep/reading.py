@@ -1,4 +1,4 @@
-"""Putting messages back that were read out of a log: each can be read again and has the id that follows from it."""
+"""Writes imported messages to the log, after checking that each is valid and that its id matches its content."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CHAIN: Final = """WITH RECURSIVE chain(id, parent, depth, thread) AS (
                      SELECT m.id, m.parent, m.depth, m.thread FROM chain
                      JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1)
                    SELECT id, thread FROM chain ORDER BY depth"""
-_LEVELS: Final = 500  # of a body; whoever reads one has frames of its own
+_LEVELS: Final = 500  # the most levels of a body, well below Python's recursion limit
 
 
 def _parsed(value: object) -> object:
@@ -41,18 +41,18 @@ def _in_utc(value: datetime) -> datetime:
 
 
 AwareMoment = Annotated[AwareDatetime, BeforeValidator(_parsed), AfterValidator(_in_utc)]
-"""A time as a file holds it; in UTC once it is read."""
+"""A time in a file, converted to UTC when it is read."""
 
 
 class ReadMessage(BaseModel):
-    """A message as a file holds it.
+    """A message in an exported file.
 
     Attributes:
         id: Its id.
         parent: The message before it; None for the first.
         turn: The turn that appended it.
         author: Who said it.
-        kind: What it is.
+        kind: The kind of message.
         body: The content.
         at: When it was appended.
     """
@@ -64,24 +64,24 @@ class ReadMessage(BaseModel):
     turn: str
     author: str
     kind: MessageKind
-    body: dict[Any, Any]  # keys may hold half a surrogate pair, which pydantic's texts cannot
+    body: dict[Any, Any]  # not str keys, because pydantic's str refuses half a surrogate pair
     at: AwareMoment
 
     @staticmethod
     def of(message: Message) -> ReadMessage:
-        """A message of the log, for a file."""
+        """Convert a message of the log for a file."""
         fields = {name: getattr(message, name) for name in ("id", "parent", "author", "kind", "at")}
         return ReadMessage.model_construct(turn=message.turn_id, body=dict(message.body), **fields)
 
     def put_back(self, transaction: Transaction, root: str) -> bool:
-        """Write the message, which was checked, behind its parent; False where it is there itself.
+        """Write the checked message after its parent; False if it is stored already.
 
         Args:
-            transaction: Where to.
+            transaction: The transaction to write in.
             root: The key of the thread that the conversation began on.
 
         Raises:
-            UnknownMessage: The parent was there and is gone: it is being removed meanwhile.
+            UnknownMessage: The parent was removed during the import.
         """
         if transaction.execute(_THREAD, (self.id,)):
             return False
@@ -91,24 +91,24 @@ class ReadMessage(BaseModel):
 
     @property
     def stored_at(self) -> int:
-        """`at` as a row holds it, microseconds since 1970."""
+        """`at` in the form of rows, microseconds since 1970."""
         return stored_moment(self.at)
 
     @property
     def draft(self) -> Draft:
-        """What was appended."""
+        """The draft of the message."""
         return Draft(self.author, self.kind, self.body)
 
 
 class ReadChain:
-    """Checks the messages of one conversation, oldest first, as strictly as they are read when a turn resumes.
+    """Checks the messages of one conversation, oldest first, as strictly as when a turn resumes.
 
     Args:
-        root: The key of the thread that it began on.
+        root: The key of the thread that the conversation began on.
 
     Attributes:
-        places: The messages so far by their ids, each with how many come before it.
-        last: The newest of them.
+        places: The ids of the messages so far, each with the number of messages before it.
+        last: The id of the newest one.
     """
 
     def __init__(self, root: str) -> None:
@@ -117,17 +117,17 @@ class ReadChain:
         self.last: str | None = None
 
     def add(self, message: ReadMessage) -> tuple[Attachment, ...]:
-        """Check the next message; what is attached to it.
+        """Check the next message and return its attachments.
 
         Raises:
-            InvalidArgument: It cannot be read again, or is not what its id says or its parent leads to. The text names
-                the field, and shows nothing of it.
+            InvalidArgument: It is invalid, or does not match its id or parent. The text names the field and does not
+                show its value.
         """
         if message.parent != self.last:
             raise _invalid("does not follow the one before it")
         attached = _attached(message, self._root, len(self.places))
         if message.kind == "summary" and not self._stands(message.body):
-            raise _invalid("cannot be read: what body.last and body.results name is not before it")
+            raise _invalid("cannot be read: body.last and body.results must name earlier messages")
         self.places[message.id] = len(self.places)
         self.last = message.id
         return attached
@@ -143,30 +143,30 @@ def chain_of(transaction: Transaction, head: str) -> tuple[list[str], str]:
     """The ids of a conversation's messages, oldest first, and the key of the thread that it began on.
 
     Raises:
-        UnknownMessage: The last one was removed meanwhile.
+        UnknownMessage: The last message was removed.
     """
     rows = transaction.execute(_CHAIN, (head,))
     if not rows:
-        raise UnknownMessage(f"message {head!r} was removed meanwhile", remedy="use an id from the thread's history")
+        raise UnknownMessage(f"message {head!r} was just removed", remedy="use an id from the thread's history")
     return [message for message, _ in rows], str(rows[0][1])
 
 
 def is_id(value: object) -> bool:
-    """Whether `check_id` takes a value."""
+    """Whether `check_id` accepts a value."""
     with suppress(InvalidArgument):
         return bool(check_id("it", value))
     return False
 
 
 def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, ...]:
-    """Read a message as it would be stored; what is attached to it.
+    """Validate a message as it would be stored, and return its attachments.
 
     Raises:
-        InvalidArgument: It cannot be read, or has another id than it should.
+        InvalidArgument: It is invalid, or its id does not match its content.
     """
     for name in ("turn", "author"):
         if not is_id(getattr(message, name)):
-            raise _invalid(f"cannot be read: {name}: no id")
+            raise _invalid(f"cannot be read: {name}: must be a valid id")
     row = None
     with suppress(InvalidArgument):
         if not _deep(message.body):
@@ -183,7 +183,7 @@ def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, 
     except ValidationError as failure:
         problem = describe_failure(failure)
     except AttachmentInvalid:
-        problem = "body.attachments: not as they are written"
+        problem = "body.attachments: not valid references"
     if problem:
         raise _invalid(f"cannot be read: {problem}")
     return attached

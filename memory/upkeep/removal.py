@@ -1,7 +1,7 @@
-"""Removing a thread's messages, all but those that another thread stands on.
+"""Removes a thread's messages, except those that another thread needs.
 
-A message may go when it is no thread's head and nothing follows it. So the thread's own messages go from the last one
-up, and then those it shared with threads that are gone, for as long as nobody else needs them.
+A message can be removed if no thread has it as its head and no message follows it. So the thread's own messages are
+removed from the last one up, and then those that it shared with removed threads, until another thread needs one.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _AT_ONCE: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class RemovedMessages:
-    """What went with a thread's messages.
+    """The messages that were removed.
 
     Attributes:
-        count: How many they are.
-        threads: The keys of the threads that they were said on; after an edit, not the removed one's alone.
-        turns: The turns that said them.
-        said: What persons said in them.
+        count: How many messages.
+        threads: The keys of the threads that appended them. After an edit there can be others than the removed one.
+        turns: The turns that appended them.
+        said: The texts of persons in them.
     """
 
     count: int
@@ -70,14 +70,14 @@ class _Removal:
     said: set[str] = field(default_factory=set)
 
     def own(self) -> set[str]:
-        """Delete the thread's own messages that nobody needs; give those that they followed."""
-        # Held before anybody looks for what follows: whoever appends behind one of them is done, or finds none.
+        """Delete the thread's own messages that no other thread needs. Returns the messages of others before them."""
+        # Held before the search for followers: an append after one of them has finished, or will find no parent.
         rows: list[tuple[str, str | None]] = [(row[0], row[1]) for row in self._hold(_OWN, self.thread)]
         own = {message for message, _ in rows}
         needed = {row[0] for row in self._ask(_FOLLOWED, self.thread, self.thread)} | (self.heads & own)
         gone: list[str] = []
         followed: set[str] = set()
-        for message, parent in rows:  # what follows a message comes before it
+        for message, parent in rows:  # deepest first, so a message comes after those that follow it
             if message not in needed:
                 gone.append(message)
             if parent in own and message in needed:
@@ -88,14 +88,14 @@ class _Removal:
         return followed
 
     def shared(self, message: str | None) -> None:
-        """Delete `message` and what stands before it, up to what somebody needs."""
+        """Delete `message` and the messages before it, up to one that another thread needs."""
         while message is not None:
             found = self._hold(_PLACE, message)
             if not found or message in self.heads or self._ask(_CHILD, message):
                 return
             [(thread, parent)] = found
             if self._is_there(thread) and self.ends.get(thread, message) == message:
-                return  # its head, or one of a thread that nobody has looked at
+                return  # the head of that thread, or the thread's head is not known
             self._delete([message])
             message = parent
 
@@ -111,7 +111,7 @@ class _Removal:
         return self.transaction.hold(statement, given, alone=True)
 
     def _delete(self, messages: Sequence[str]) -> None:
-        """Delete messages, none before those that follow it."""
+        """Delete messages; each comes after those that follow it."""
         for marks, some in portions(messages):
             for thread, turn, body in self.transaction.execute(_GOING.format(marks), some):
                 self.threads.add(thread)
@@ -123,26 +123,26 @@ class _Removal:
 
 
 def portions(ids: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Some ids at a time, after as many marks for a statement."""
+    """Split ids into portions, each with the question marks for a statement."""
     for start in range(0, len(ids), _AT_ONCE):
         some = ids[start : start + _AT_ONCE]
         yield ", ".join("?" * len(some)), some
 
 
 def sharers(transaction: Transaction, thread: str) -> frozenset[str]:
-    """The keys of threads, there or gone, that said something that stands before what a thread said."""
+    """The keys of threads, existing or removed, whose messages are in the past of a thread."""
     return frozenset(row[0] for row in transaction.execute(_OTHERS, (thread,) * 4))
 
 
 def remove_messages(transaction: Transaction, thread: str, ends: Mapping[str, str | None]) -> RemovedMessages:
-    """Delete the messages that no thread but this one reaches, and the thread's row among the branches.
+    """Delete the messages that only this thread reaches, and the thread's branch row.
 
-    Its turns are to be deleted after it, and those of other threads that said what is gone.
+    Delete its turns after this, and the turns of other threads whose messages were deleted.
 
     Args:
-        transaction: What else is removed of the thread is removed in it too.
+        transaction: The transaction that also removes the thread's other data.
         thread: The thread's key.
-        ends: The heads of the `sharers`; what one of them said stays if it is not here.
+        ends: The heads of the `sharers`. Messages of a sharer that is not in here stay.
     """
     heads = frozenset(row[0] for row in transaction.execute(_HEADS, (thread,)))
     removal = _Removal(transaction, thread, heads, ends)

@@ -1,6 +1,6 @@
-"""What stands in a profile's file: its keys, its errors by line, the schema for editors. Where files are is not known.
+"""Reads the content of a profile's file: its keys, its errors by line, and the schema for editors. It opens no file.
 
-It is imported when a file is read: the models and the YAML reader take time that `general` does not need.
+It is imported only to read a file. The models and the YAML reader take time to load, and `general` does not need them.
 """
 
 from .keys import profile_schema

@@ -1,4 +1,4 @@
-"""The keys of a profile's file, once: files are read by these models, and the schema for editors is made of them."""
+"""The keys of a profile's file. These models read files, and the schema for editors is made from them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..profile import Sections, Strategy
 
 VERSION: Final = 1
 NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
-"""What a profile may be called."""
+"""The pattern of a profile's name."""
 
 NOT_BLANK: Final = r"\S"
 
@@ -22,62 +22,62 @@ _Name = Annotated[str, Field(pattern=NAME)]
 
 
 class Part(BaseModel):
-    """A mapping in which no key but its own may stand, and each value is of its kind."""
+    """A mapping that accepts only its declared keys, and only values of their types."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
 
 class MemoryKeys(Part):
-    """How much of a thread the model sees. What is null is left to the settings."""
+    """How much of a thread the model sees. A key that is null has the value of the settings."""
 
     short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the model sees")
     compression_threshold: int | None = Field(
-        None, ge=1, le=100_000_000, description="Tokens of them from which on older ones are compressed"
+        None, ge=1, le=100_000_000, description="Tokens of messages above which older ones are compressed"
     )
     compression_ratio: float | None = Field(
-        None, gt=0, le=1, description="How long a summary may be, as a part of what it stands for"
+        None, gt=0, le=1, description="The longest summary, as a fraction of the text that it replaces"
     )
-    strategy: Strategy | None = Field(None, description="What becomes of older messages; null chooses by the model")
+    strategy: Strategy | None = Field(None, description="What happens to older messages; null chooses by the model")
     long_term_memory: bool = Field(True, description="Whether messages that are marked as kept stay, however old")
 
 
 class SkillsKeys(Part):
-    """Whether skills may run."""
+    """Whether skills can run."""
 
-    enabled: bool = Field(True, description="Whether they may")
+    enabled: bool = Field(True, description="Whether skills can run")
 
 
 class VerificationKeys(Part):
-    """Whether an answer is checked before it counts."""
+    """Whether an answer is checked before it is final."""
 
-    enabled: bool = Field(True, description="Whether it is")
-    max_iterations: int = Field(3, ge=1, le=10, description="How often it may be found wanting, and given anew")
+    enabled: bool = Field(True, description="Whether answers are checked")
+    max_iterations: int = Field(3, ge=1, le=10, description="How often an answer can be rejected and written again")
 
 
 _Output = Annotated[
-    int, Field(default=None, ge=1_000, le=10_000_000, description="Characters of a result; what is more is cut")
+    int, Field(default=None, ge=1_000, le=10_000_000, description="Characters of a result; a longer one is cut")
 ]
-_Timeout = Annotated[float, Field(default=None, gt=0, le=86_400, description="Seconds that one call may take")]
+_Timeout = Annotated[float, Field(default=None, gt=0, le=86_400, description="The most seconds that one call can take")]
 
 
 class CutKeys(Part):
-    """Settings of a tool whose result may be long."""
+    """Settings of a tool whose result can be long."""
 
     output_limit: _Output
 
 
 class TimedKeys(Part):
-    """Settings of a tool that may take long."""
+    """Settings of a tool that can take long."""
 
     timeout: _Timeout
 
 
 class BothKeys(CutKeys, TimedKeys):
-    """Settings of a tool that may take long, with a result that may be."""
+    """Settings of a tool that can take long and whose result can be long."""
 
 
 class ToolKeys(Part):
-    """Settings of the tools that ship: those that each one has."""
+    """Settings of the built-in tools. Each tool has only some of them."""
 
     read_file: CutKeys | None = None
     glob_files: CutKeys | None = None
@@ -88,26 +88,26 @@ class ToolKeys(Part):
 
 
 class ProfileKeys(Part):
-    """What an agent starts up with: persona, tools, memory."""
+    """The persona, tools and memory settings that an agent starts with."""
 
-    profile: int = Field(VERSION, ge=VERSION, le=VERSION, description="The version of the file's form")
-    name: _Name = Field("", validate_default=False, description="What it is called; left out, as the file is")
-    description: str = Field("", description="What it is for, for whoever chooses one")
+    profile: int = Field(VERSION, ge=VERSION, le=VERSION, description="The version of the file format")
+    name: _Name = Field("", validate_default=False, description="The profile's name; by default the file's name")
+    description: str = Field("", description="What the profile is for, shown in lists")
     extends: _Name = Field(
         "",
         validate_default=False,
-        description="The profile that what is not given here comes from; its own name is the one that it overrides",
+        description="The profile that supplies the keys not set here; its own name means the one that it overrides",
     )
     system_prompt: str | None = Field(
-        None, min_length=1, pattern=NOT_BLANK, description="What stands after the agent's identity"
+        None, min_length=1, pattern=NOT_BLANK, description="Instructions that follow the agent's identity"
     )
     tools: list[Annotated[str, Field(min_length=1)]] | None = Field(
-        None, description="Names and globs of all that the agent can call; null is what it has without a profile"
+        None, description="Names and globs of the tools that the agent can call; null is those without a profile"
     )
     sections: Sections = Field(
-        "auto", description="Which sections of instructions there are; all adds those for demanding work"
+        "auto", description="Which sections the instructions have; all adds those for demanding work"
     )
-    agents_md: bool = Field(True, description="Whether the instructions tell of AGENTS.md files")
+    agents_md: bool = Field(True, description="Whether the instructions mention AGENTS.md files")
     memory: MemoryKeys | None = None
     skills: SkillsKeys | None = None
     verification: VerificationKeys | None = None
@@ -118,7 +118,7 @@ class ProfileKeys(Part):
     )
 
 
-# What a server's constructors refuse beside what its model does.
+# Rules that the constructors of a server check, but not its model.
 _ENTRY: Final[Mapping[str, Mapping[str, Any]]] = {
     "command": {"minLength": 1},
     "url": {"pattern": r"^https?://[^\s/?#@]+([/?#]\S*)?$"},
@@ -127,7 +127,7 @@ _ENTRY: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def profile_schema() -> dict[str, Any]:
-    """The JSON Schema of a profile's file, for editors. What it takes is what is read."""
+    """The JSON Schema of a profile's file, for editors. It accepts exactly the files that can be read."""
     schema = ProfileKeys.model_json_schema()
     entry = schema["$defs"]["McpEntry"]
     for key, more in _ENTRY.items():
@@ -140,7 +140,7 @@ def profile_schema() -> dict[str, Any]:
 
 
 def _without_noise(schema: Any) -> Any:
-    """A schema without the titles that the keys say already, and without defaults that are none."""
+    """Remove titles, which only repeat the keys, and empty defaults from a schema."""
     if isinstance(schema, list):
         return [_without_noise(each) for each in schema]
     if not isinstance(schema, dict):

@@ -1,6 +1,6 @@
-"""From a file's bytes to what it says, with the line of each setting (P1). What it extends is `catalogue`'s matter.
+"""Parses a file's bytes into settings with their lines (P1). `catalogue` finds the profile that it extends.
 
-A file is read whole before anything is made of it, and all that is wrong in it is told, not the first alone.
+A file is checked completely before it is used, and all its problems are reported, not only the first.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ..near import near
 from .keys import NAME, VERSION, ProfileKeys
 from .wanted import keys_of, wanted
 
-_MOST: Final = 20  # problems of a file that are told
-_HEAD: Final = ("profile", "name", "extends")  # what says nothing about the agent
-_OPEN: Final = ("mcp_servers",)  # whose keys are names, and whose values count as a whole
+_MOST: Final = 20  # the most problems that are reported per file
+_HEAD: Final = ("profile", "name", "extends")  # keys that are not settings of the agent
+_OPEN: Final = ("mcp_servers",)  # mappings whose keys are names, and whose values are one setting each
 
 
 def read_profile(path: Path, data: bytes) -> ProfileFile:
-    """Read one profile. What is wrong is in its `problems`.
+    """Read one profile. Errors in the file are in its `problems`.
 
     Args:
-        path: Where the file is; it is not opened.
-        data: What is in it.
+        path: The path of the file, for errors; it is not opened.
+        data: The content of the file.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.
@@ -49,7 +49,7 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
     if not re.search(NAME, name) and "name" not in said:
         problems.append(
             ProfileInvalid(
-                f"{path}:1 has no name, and the file's own, {name[:80]!r}, cannot be one",
+                f"{path}:1 has no name, and the file's name {name[:80]!r} is not a valid profile name",
                 remedy="write 'name: ' and 1 to 64 letters, digits, '_' or '-'",
             )
         )
@@ -65,17 +65,17 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
 
 
 def _name(said: object, path: Path) -> str:
-    """What the file says that it is called, or what stands in for a name that is none."""
+    """The name in the file, or the file's own name if that one is invalid."""
     return (_named(said.get("name")) if isinstance(said, dict) else None) or path.stem
 
 
 def _named(given: object) -> str | None:
-    """A name that is one; None stands for any other value."""
+    """A valid name; None for any other value."""
     return given if isinstance(given, str) and re.search(NAME, given) else None
 
 
 def _no_mapping(where: str, *, empty: bool) -> ProfileInvalid:
-    problem = "is empty" if empty else "is no mapping"
+    problem = "is empty" if empty else "must be a mapping"
     return ProfileInvalid(f"{where} {problem}", remedy="write 'key: value' lines, such as 'description: reads the web'")
 
 
@@ -96,13 +96,13 @@ def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileIn
     problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:_MOST]]
     if len(paths) > _MOST:
         where = document.where(*paths[_MOST])
-        more = f"{where}: from here on {len(paths) - _MOST} more things are wrong"
-        problems.append(ProfileInvalid(more, remedy="mend those before it first"))
+        more = f"{where}: {len(paths) - _MOST} more problems begin here"
+        problems.append(ProfileInvalid(more, remedy="fix the problems above first"))
     return None, problems
 
 
 def _whole(value: Any) -> Any:
-    """The same with 50.0 as 50: to a schema for editors both are whole numbers."""
+    """Convert numbers such as 50.0 to 50, because a JSON Schema accepts both as an integer."""
     match value:
         case dict():
             return {key: _whole(each) for key, each in value.items()}
@@ -115,7 +115,7 @@ def _whole(value: Any) -> Any:
 
 
 def _path(place: tuple[str | int, ...], document: YamlDocument) -> tuple[str | int, ...]:
-    """A place in the file; what the models say of kinds after it is left out."""
+    """The place of an error in the file, without the parts that pydantic adds for the alternatives of a type."""
     path: tuple[str | int, ...] = ()
     for part in place:
         if (*path, part) in document.lines:
@@ -136,7 +136,7 @@ def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str, sai
         return ProfileInvalid(f"{where}: {owner} has no key {key!r}", remedy=near(key, known) + listed)
     if path == ("profile",):
         return ProfileInvalid(
-            f"{where}: the file is of a version that cannot be read",
+            f"{where}: this version of worldagent cannot read the file's version",
             remedy=f"write 'profile: {VERSION}', or use a newer version of worldagent",
         )
     words = wanted(path)
@@ -145,18 +145,18 @@ def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str, sai
 
 
 def _unreachable(keys: ProfileKeys, document: YamlDocument) -> Iterator[ProfileInvalid]:
-    """What is wrong with servers though each value is of its kind."""
+    """Problems of servers whose values have the right types."""
     for name, entry in (keys.mcp_servers or {}).items():
         path: tuple[str, ...] = ("mcp_servers", name)
         for variable in entry.env:
             if not variable or "=" in variable or "\0" in variable:
                 place = (*path, "env", variable)
                 problem = (
-                    f"{document.where(*place)}: {variable[:80]!r} in {_dotted(path)!r} cannot be a variable's name"
+                    f"{document.where(*place)}: {variable[:80]!r} in {_dotted(path)!r} is not a valid variable name"
                 )
                 yield ProfileInvalid(problem, remedy="give a name without '='")
         if "\0" in str(entry.cwd):
-            problem = f"{document.where(*path, 'cwd')}: 'cwd' in {_dotted(path)!r} cannot be a folder"
+            problem = f"{document.where(*path, 'cwd')}: 'cwd' in {_dotted(path)!r} is not a valid path"
             yield ProfileInvalid(problem, remedy="give a path without '\\0'")
         try:
             entry.server()
@@ -170,7 +170,7 @@ def _settings(keys: ProfileKeys, document: YamlDocument) -> Iterator[tuple[Key, 
 
 
 def _flat(key: Key, value: Any, document: YamlDocument) -> Iterator[tuple[Key, Setting]]:
-    """The settings below a key; a mapping that is null or empty gives none."""
+    """The settings below a key. A mapping that is null or empty has none."""
     if key[0] in _OPEN and len(key) == 1:
         for name, each in (value or {}).items():
             yield (*key, name), Setting(value=each, where=document.where(*key, name))

@@ -1,4 +1,4 @@
-"""What a key may hold, in words, for remedies: read off the schema, so that both say the same."""
+"""Describes in words which values a key accepts, for remedies. It reads the schema, so that both agree."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TEXTS: Mapping[str, str] = {
 
 
 def wanted(path: tuple[str | int, ...]) -> str:
-    """What may stand at a place in a file."""
+    """Describe the values that a place in a file accepts."""
     node = _node(path)
     return _words(node) if node is not None else "what the schema says"
 
 
 def keys_of(path: tuple[str | int, ...]) -> tuple[str, ...]:
-    """The keys that a mapping at this place may have; none where it is no mapping, or its keys are names."""
+    """The keys that a mapping at this place accepts. Empty if it is not a mapping, or if its keys are names."""
     node = _node(path)
     for each in _choices(node) if node is not None else ():
         if "properties" in each and "additionalProperties" in each:

@@ -1,4 +1,4 @@
-"""The key of role digests: what a paused turn keeps of its role, and how that is compared (R13)."""
+"""The key of role digests, which a paused turn stores instead of its role (R13)."""
 
 from .key import RoleKey
 

@@ -1,8 +1,8 @@
-"""What a paused turn keeps of its role: which tiers were active, and a keyed digest that says whether it is the same.
+"""Keyed digests of roles. A paused turn stores its active tiers and a digest, to check later that the role is the same.
 
-The key is kept outside the database, so the database alone does not let anyone test a guess at a role (R13). Each
-digest begins with the id of its key, which distinguishes a lost key from another role. A key that a person chose can be
-guessed itself, so it is stretched: each guess at it costs one run of `_stretched`.
+The key is not in the database, so the database alone cannot be used to test a guess at a role (R13). Each digest begins
+with the id of its key, which distinguishes a lost key from a changed role. A key that a person chose could be guessed
+too, so it is stretched: each guess costs one run of `_stretched`.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from ...core.errors import (
 from ..compose import ResolvedRole
 from ..role import Sealed
 
-_SHORTEST = 16  # characters of a key
+_SHORTEST = 16  # characters in a key
 _RANDOM = re.compile(r"[0-9a-f]{64}")  # 256 random bits, as `_make` writes them
 _SALT = b"worldagent role key"  # fixed, since all machines of an installation must derive the same key
 _COST = 2**14  # scrypt's N: 16 MiB and about 70 ms for each guess
-_SEPARATOR = "."  # between the id of a key and what it made
+_SEPARATOR = "."  # between the id of a key and the digest
 _REFRESH = "resume with `on_role_change` as `refresh`"  # as hosts in any language read it
 
 
 class RoleKey(Sealed):
-    """The key of the digests of one installation; all machines that share a database share it.
+    """The digest key of one installation. All machines that share a database must share it.
 
     Args:
         secret: The key.
 
     Attributes:
-        id: Distinguishes keys.
-        earlier: The key that version 0.1.0 derived from the same secret, where it is another one. Turns that it noted
-            are compared under it until they are over.
+        id: The id of the key.
+        earlier: The key that version 0.1.0 derived from the same secret, if that differs. Turns with a digest of that
+            key are compared with it until they end.
     """
 
     __slots__ = ("_secret", "earlier", "id")
@@ -77,27 +77,27 @@ class RoleKey(Sealed):
 
     @classmethod
     def open(cls, file: Path) -> RoleKey:
-        """The key in `file`, which is made (0600) where there is none.
+        """The key in `file`. A missing file is made (0600).
 
         Raises:
             StorageUnavailable: The file can be neither read nor made.
-            StorageInvalid: What is in it is no key.
+            StorageInvalid: The file does not contain a key.
         """
         found = cls.read(file)
         if found is None:
             _make(file, replace=False)
             found = cls.read(file)
         if found is None:
-            raise StorageUnavailable(f"the role key {str(file)!r} was taken away", remedy="try again")
+            raise StorageUnavailable(f"the role key {str(file)!r} was removed while it was opened", remedy="try again")
         return found
 
     @classmethod
     def read(cls, file: Path) -> RoleKey | None:
-        """The key in `file`, or None where there is no file.
+        """The key in `file`, or None if the file does not exist.
 
         Raises:
             StorageUnavailable: The file cannot be read.
-            StorageInvalid: It is something else than a file, or what is in it is no key.
+            StorageInvalid: It is not a regular file, or does not contain a key.
         """
         problem = found = ""
         try:
@@ -105,74 +105,75 @@ class RoleKey(Sealed):
         except FileNotFoundError:
             if not file.is_symlink():
                 return None
-            problem = "it is a link to a file that is not there"
+            problem = "it is a link to a file that does not exist"
         except OSError as error:
             problem = error.strerror or type(error).__name__
         except ValueError:
-            pass  # bytes that no key has
+            pass  # bytes that a key cannot have
         if problem:
             raise StorageUnavailable(
                 f"the role key {str(file)!r} cannot be used ({problem})", remedy="make it readable, or set role_key"
             )
         if len(found) < _SHORTEST:
             raise StorageInvalid(
-                f"{str(file)!r} holds no role key", remedy="restore it from a copy, or see `worldagent doctor --rekey`"
+                f"{str(file)!r} does not contain a role key",
+                remedy="restore it from a copy, or see `worldagent doctor --rekey`",
             )
         return cls(found)
 
     @classmethod
     def renew(cls, file: Path, *, replace: bool) -> RoleKey:
-        """Put a new key into `file` (0600), whole or not at all.
+        """Write a new key to `file` (0600) atomically.
 
         Args:
-            file: Where.
-            replace: Whether one that is there may go.
+            file: The file.
+            replace: Whether to replace an existing file.
 
         Raises:
-            InvalidArgument: One is there that may not go.
+            InvalidArgument: The file exists and `replace` is false.
             StorageUnavailable: The file cannot be made.
         """
         made = _make(file, replace=replace)
         if made is None:
-            raise InvalidArgument(f"{str(file)!r} is there already", remedy="say so, if it is to be replaced")
+            raise InvalidArgument(f"{str(file)!r} exists already", remedy="pass replace=True to replace it")
         return cls(made)
 
     def digest(self, role: ResolvedRole) -> str | None:
-        """Stands for all texts of a resolved role; None for no role."""
+        """A digest of all texts of a resolved role; None for no role."""
         texts = role.reveal_all()
         if not texts:
             return None
         return self.digest_of(canonical_json(texts))
 
     def digest_of(self, text: str) -> str:
-        """Stands for a text."""
+        """A digest of a text."""
         stands_for = hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:32]
         return f"{self.id}{_SEPARATOR}{stands_for}"
 
     def made(self, digest: str) -> bool:
-        """Whether a digest is one of this key's, so that it can be compared with others of it."""
+        """Whether this key, or `earlier`, made a digest, so that it can be compared."""
         return self.named(self.maker(digest)).id == self.maker(digest)
 
     def named(self, key_id: str) -> RoleKey:
-        """The key that compares what the key with this id noted: `earlier` where it is that one, else this one."""
+        """The key to compare a digest of the key `key_id` with: `earlier` if it has that id, else this key."""
         return self.earlier if self.earlier is not None and self.earlier.id == key_id else self
 
     @staticmethod
     def maker(digest: str) -> str:
-        """The id of the key that a digest is one of."""
+        """The id of the key that made a digest."""
         return digest.partition(_SEPARATOR)[0]
 
     def note(self, role: ResolvedRole) -> dict[str, Any]:
-        """What a turn keeps of its role, as JSON."""
+        """What a turn stores about its role, as JSON: tiers, digest and the key's id."""
         return {"tiers": list(role.tiers), "digest": self.digest(role), "key": self.id}
 
     def check(self, noted: Mapping[str, Any], role: ResolvedRole, *, scope: str) -> None:
-        """Compare a role with what a paused turn kept of its own. A turn that had none needs no key for that.
+        """Compare a role with the stored digest of a paused turn. A turn without a role then and now needs no key.
 
         Raises:
-            RoleKeyMismatch: It was noted with another key.
-            RoleRequired: A tier that was active is not; the text names it.
-            RoleChanged: It is another one.
+            RoleKeyMismatch: Another key made the digest.
+            RoleRequired: A tier that was active is missing now; the text names it.
+            RoleChanged: The role has changed.
         """
         if noted["digest"] is None and self.digest(role) is None:
             return
@@ -184,21 +185,21 @@ class RoleKey(Sealed):
             _required(missing, scope)
         if not hmac.compare_digest(noted["digest"] or "", key.digest(role) or ""):
             raise RoleChanged(
-                f"the paused turn of {scope} would go on under another role (tiers then: {_names(noted['tiers'])}; "
+                f"the paused turn of {scope} would resume under another role (tiers then: {_names(noted['tiers'])}; "
                 f"now: {_names(role.tiers)})",
-                remedy=f"bring the role back as it was, or {_REFRESH}",
+                remedy=f"restore the earlier role, or {_REFRESH}",
             )
 
     def mismatch(self, what: str, key: str) -> RoleKeyMismatch:
-        """The error for what another key stands over.
+        """The error for a digest that another key made.
 
         Args:
-            what: Who noted what, such as "the turn noted its role".
+            what: What has the digest, such as "the turn noted its role".
             key: The id of that key.
         """
         return RoleKeyMismatch(
-            f"{what} with the key {key!r}, and this one is {self.id!r}",
-            remedy="set role_key to the key of that installation, or put its role.key back; where it is lost, see "
+            f"{what} with the key {key!r}, but the current key is {self.id!r}",
+            remedy="set role_key to the key of that installation, or restore its role.key; if the key is lost, see "
             f"`worldagent doctor --rekey`, and {_REFRESH}",
         )
 
@@ -208,27 +209,23 @@ def _stretched(secret: bytes) -> bytes:
 
 
 def _read(file: Path) -> str:
-    """What is in a file. Anything else, such as a pipe, is not opened: that would wait for who is at its other end.
+    """The content of a regular file. Nothing else is opened, because a pipe would wait for a writer.
 
     Raises:
-        StorageInvalid: It is something else than a file.
+        StorageInvalid: It is not a regular file.
     """
     if stat.S_ISREG(file.stat().st_mode):
         return file.read_text(encoding="ascii").strip()
-    raise StorageInvalid(
-        f"the role key {str(file)!r} is something else than a file", remedy="move it away, or set role_key"
-    )
+    raise StorageInvalid(f"the role key {str(file)!r} must be a regular file", remedy="move it away, or set role_key")
 
 
 def _required(missing: list[Tier], scope: str) -> NoReturn:
     remedy = (
-        f"give the role again, say on purpose that there is none, or {_REFRESH}"
+        f"give the role again, give None (null) to resume without it, or {_REFRESH}"
         if Tier.CALL in missing
         else f"set it again, or {_REFRESH}"
     )
-    raise RoleRequired(
-        f"the paused turn of {scope} had a {_names(missing)} role, which is not there now", remedy=remedy
-    )
+    raise RoleRequired(f"the paused turn of {scope} had a {_names(missing)} role, which is now missing", remedy=remedy)
 
 
 def _names(tiers: Any) -> str:
@@ -236,14 +233,14 @@ def _names(tiers: Any) -> str:
 
 
 def _make(file: Path, *, replace: bool) -> str | None:
-    """Make the file whole or not at all: another process may look for it at the same moment.
+    """Write a new key to the file atomically, because another process can read it at the same moment.
 
     Args:
-        file: Where.
-        replace: Whether one that is there may go.
+        file: The file.
+        replace: Whether to replace an existing file.
 
     Returns:
-        What is in it; None where one is there that may not go.
+        The new key; None if the file exists and `replace` is false.
     """
     secret = secrets.token_hex(32)
     draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
@@ -265,6 +262,6 @@ def _make(file: Path, *, replace: bool) -> str | None:
     if problem:
         raise StorageUnavailable(
             f"the role key {str(file)!r} cannot be made ({problem})",
-            remedy="make its folder writable and move away what is there, or set role_key",
+            remedy="make its folder writable and move the file away, or set role_key",
         )
     return secret

@@ -1,4 +1,4 @@
-"""`Database` over a Postgres server: a few threads, each with a connection of its own."""
+"""`Database` over a Postgres server: a few threads, each with its own connection."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class PostgresDatabase(Database):
         database = cls(address)
         try:
             await database._submit(lambda session: bring_up_to_date(session, schemas))
-        except GeneratorExit:  # nobody awaits it: the collector may be in a thread pool that holds its locks
+        except GeneratorExit:  # the garbage collector closes it, perhaps while a thread pool holds its locks
             raise
         except BaseException:
             await database.aclose()
@@ -63,7 +63,7 @@ class PostgresDatabase(Database):
         return database
 
     async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
-        """See `Database.transact`; a server syncs each, since this process outlives it."""
+        """See `Database.transact`. Every transaction is synced, because this process can outlive the server."""
         return await self._submit(lambda session: _tried(session, work, _WRITE))
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
@@ -88,7 +88,7 @@ class PostgresDatabase(Database):
         while self._locks:
             await self._locks.pop().aclose()
         for future in tuple(self._under_way):
-            with contextlib.suppress(Exception):  # it is told to whoever asked for it
+            with contextlib.suppress(Exception):  # the caller of the transaction gets it
                 await outcome(future)
         self._executor.shutdown(wait=True)
         while self._sessions:
@@ -117,7 +117,7 @@ class PostgresDatabase(Database):
 
 
 def _tried(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
-    """Run `work` in a transaction, again where the server rolled it back because of another one."""
+    """Run `work` in a transaction. Retry if the server rolled it back because of a conflict with another one."""
     for _ in range(_TRIES):
         try:
             return _once(session, work, begin)
@@ -125,7 +125,7 @@ def _tried(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
             if error.sqlstate not in AGAIN:
                 raise
     raise StorageUnavailable(
-        f"database {session.name!r} rolled a transaction back {_TRIES} times because of others", remedy="try again"
+        f"database {session.name!r} rolled back a transaction {_TRIES} times because of conflicts", remedy="try again"
     )
 
 
@@ -146,12 +146,12 @@ def _worked(work: Callable[[Transaction], T], transaction: Transaction) -> T:
         return work(transaction)
     except StopIteration as error:
         cause = error
-    # A future cannot carry StopIteration: whoever awaits it would wait for ever.
+    # A future cannot hold StopIteration: the awaiting task would wait forever.
     raise RuntimeError("the work of a transaction raised StopIteration") from cause
 
 
 def _begun(session: Session, begin: str) -> psycopg.Connection:
-    """Begin a transaction; a connection that broke while nothing was under way is made again."""
+    """Begin a transaction. A connection that broke while it was idle is made again."""
     connection = session.connection()
     try:
         connection.execute(query(begin))
@@ -182,7 +182,7 @@ class _PostgresTransaction:
             failure = not_storable(error)
             if failure is None:
                 raise
-        raise failure  # outside the handler: the error carries the whole text
+        raise failure  # after the handler, so that it has no context: the original error contains the text
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(f"{sql} FOR UPDATE" if alone else f"{sql} FOR SHARE", params)

@@ -1,6 +1,6 @@
-"""Which failures of Postgres are the host's to mend, and what they are told. No text of the server's is repeated.
+"""Translates failures of Postgres that the host must fix into errors of this package, by their codes.
 
-The server's texts may hold values of the row it complains about; its codes tell what happened.
+It never repeats the server's text, which can contain values of a row.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import psycopg.errors
 from ...core.errors import HostError, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
 
 AGAIN: Final = ("40001", "40P01")
-"""Codes of a transaction that was rolled back and may be run again: another one was in the way."""
+"""Codes of a transaction that conflicted with another one, was rolled back and can be retried."""
 
 _REMEDIES: Final = {
-    "28": "mend user and password in the database's url",
-    "3D": "make the database, or mend its name in the url",
+    "28": "correct user and password in the database's url",
+    "3D": "create the database, or correct its name in the url",
     "42501": "give the url's user the right to create and change tables there",
-    "25006": "give the url of the server that takes writes",
+    "25006": "use the url of the server that accepts writes",
     "53100": "free space on the server's disk",
-    "53300": "let the server take more connections, or start fewer agents",
-    "55P03": "end the session that holds the lock, or try again when that is done",
+    "53300": "raise the server's limit of connections, or start fewer agents",
+    "55P03": "end the session that holds the lock, or try again when it has ended",
     "57": "try again once the server is up",
 }
 _INVALID: Final = ("42P01", "42703", "42804", "42P07", "42883", "22P02", "XX001", "XX002")
-_REACH: Final = "start the server, or mend host and port in the database's url"
+_REACH: Final = "start the server, or correct host and port in the database's url"
 
 
 def from_postgres(error: psycopg.Error, name: str) -> HostError | None:
-    """The typed error that stands for `error`; None where a programmer is to blame and `error` itself says more."""
+    """The error of this package for `error`; None if `error` is a programming mistake, which it describes better."""
     code = error.sqlstate
     if code is None:
         if not isinstance(error, psycopg.OperationalError):
@@ -39,7 +39,7 @@ def from_postgres(error: psycopg.Error, name: str) -> HostError | None:
     what = f"{type(error).__name__}, SQLSTATE {code}"
     if code in _INVALID:
         return StorageInvalid(
-            f"the tables in database {name!r} are not as this package makes them ({what})",
+            f"the tables in database {name!r} differ from those of this package ({what})",
             remedy="use another database, or restore this one from a copy",
         )
     for length in (5, 2):
@@ -51,11 +51,11 @@ def from_postgres(error: psycopg.Error, name: str) -> HostError | None:
 
 
 def not_storable(error: psycopg.DataError | UnicodeEncodeError) -> WorldAgentError | None:
-    """The typed error for a text that Postgres cannot hold; None where `error` is about something else."""
+    """The error for a text that Postgres cannot store; None if `error` has another cause."""
     if isinstance(error, UnicodeEncodeError):
-        problem, remedy = "half a surrogate pair", "replace what is not valid Unicode text"
+        problem, remedy = "half a surrogate pair", "pass valid Unicode text"
     elif isinstance(error, psycopg.errors.UntranslatableCharacter) or "NUL" in str(error):
-        problem, remedy = "a NUL character", "take it out"
+        problem, remedy = "a NUL character", "remove it"
     else:
         return None
-    return InvalidArgument(f"a value for the database holds {problem}", remedy=remedy)
+    return InvalidArgument(f"a value for the database contains {problem}", remedy=remedy)

@@ -1,4 +1,4 @@
-"""Locks of threads on a Postgres server: advisory locks of one session, which the server frees with its connection."""
+"""Locks of threads on a Postgres server: advisory locks of one session. They are released when its connection ends."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _UNLOCK: Final = "SELECT pg_advisory_unlock(%s)"
 
 
 class AdvisoryLocks:
-    """All locks of one agent, on one connection of their own.
+    """All locks of one agent, on one separate connection.
 
-    If that connection breaks, all of them are free to others; the epoch fences whoever has not noticed.
+    If that connection breaks, all locks are released. The epoch then refuses writes of an owner that has not noticed.
 
     Args:
-        address: Where the database is.
+        address: The address of the database.
     """
 
     def __init__(self, address: PostgresAddress) -> None:
@@ -63,7 +63,7 @@ class AdvisoryLocks:
         return frozenset(key for number, key in numbers.items() if number in taken)
 
     async def aclose(self) -> None:
-        """Let go of all locks and the connection."""
+        """Release all locks and close the connection."""
         if not self._closed:
             self._closed = True
             closing = self._executor.submit(self._session.close)
@@ -89,7 +89,7 @@ class AdvisoryLocks:
     def _let_go(self, number: int, connection: psycopg.Connection) -> None:
         if connection.closed:
             return
-        with contextlib.suppress(psycopg.Error, StorageUnavailable):  # the server has freed it
+        with contextlib.suppress(psycopg.Error, StorageUnavailable):  # then the server has released it
             connection.execute(_UNLOCK, (number,))
 
 
@@ -107,4 +107,4 @@ class _HeldNumber:
         await self._locks.release(self._number, self._connection)
 
     def forget(self) -> None:
-        """See `Held.forget`. The server keeps nothing of a lock that nobody has."""
+        """See `Held.forget`. The server keeps no record of a lock that is not held."""

@@ -1,4 +1,4 @@
-"""Bringing a Postgres database up to date: the same migrations as on SQLite, one process at a time."""
+"""Migrates a Postgres database: the same migrations as on SQLite, by one process at a time."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ _TEXT: Final = re.compile(r"\bTEXT\b")
 
 
 def bring_up_to_date(session: Session, schemas: Sequence[Schema]) -> None:
-    """Bring every schema to its newest version in one transaction; for no schema, nothing is made.
+    """Bring every schema to its newest version in one transaction. Without schemas, nothing is written.
 
     Raises:
         SchemaTooNew: The database has a version that this package does not know.
-        StorageUnavailable, StorageInvalid: It cannot be reached, or has other tables of those names.
+        StorageUnavailable: The database cannot be reached.
+        StorageInvalid: It has other tables with the names of the schemas' tables.
     """
     with session.translated():
         connection = session.connection()
@@ -41,5 +42,5 @@ def _migrate(connection: psycopg.Connection, name: str, schemas: Sequence[Schema
 
 
 def _native(statement: str) -> bytes:
-    # Ids sort by their bytes, as in SQLite, whatever language the server was set up for.
+    # Ids must sort by their bytes, as in SQLite, whatever the server's locale is.
     return query(_TEXT.sub('TEXT COLLATE "C"', statement))

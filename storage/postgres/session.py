@@ -1,4 +1,4 @@
-"""One connection to Postgres, made when it is needed and made again once it broke. For one thread at a time."""
+"""One connection to Postgres, made on first use and again after it broke. Use it on one thread at a time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .failures import from_postgres
 _DEFAULTS: Final[dict[str, Any]] = {
     "connect_timeout": 10,  # seconds
     "keepalives_idle": 30,
-    "tcp_user_timeout": 30_000,  # milliseconds without an answer after which a server is taken to be gone
+    "tcp_user_timeout": 30_000,  # milliseconds without an answer after which the connection counts as broken
     "application_name": "worldagent",
 }
 _SET: Final = (
     "SET lock_timeout='30s'; SET idle_in_transaction_session_timeout='60s'; SET synchronous_commit=on; "
-    # The server lets go of a client whose machine is gone, and so of its threads, after a minute; else after hours.
+    # After a minute the server drops a client whose machine is gone, and its locks. By default this takes hours.
     "SET tcp_keepalives_idle=30; SET tcp_keepalives_interval=10; SET tcp_keepalives_count=3"
 )
 
@@ -30,7 +30,7 @@ class Session:
     """A connection in autocommit mode.
 
     Args:
-        address: Where the database is.
+        address: The address of the database.
     """
 
     def __init__(self, address: PostgresAddress) -> None:
@@ -39,15 +39,15 @@ class Session:
 
     @property
     def name(self) -> str:
-        """Names the database in errors."""
+        """The database's name in errors."""
         return str(self._address)
 
     def connection(self) -> psycopg.Connection:
-        """The connection, which may have broken without anybody having noticed.
+        """The connection. It may be broken without this process having noticed.
 
         Raises:
             psycopg.Error: The server cannot be reached.
-        InvalidArgument: The address cannot be used.
+            InvalidArgument: The address is invalid.
         """
         if self._connection is None or self._connection.closed:
             self._connection = psycopg.connect(**arguments(self._address))
@@ -55,15 +55,15 @@ class Session:
         return self._connection
 
     def fresh(self) -> psycopg.Connection:
-        """The connection, after a round trip that shows that it works."""
+        """The connection, after a round trip that proves that it works."""
         try:
             self.connection().execute("SELECT 1")
         except psycopg.OperationalError:
-            self.close()  # the server was started again meanwhile; nothing was under way on it
+            self.close()  # the server was restarted; the connection was idle, so nothing is lost
         return self.connection()
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
@@ -71,7 +71,7 @@ class Session:
 
     @contextlib.contextmanager
     def translated(self, *, read_only: bool = False) -> Generator[None]:
-        """Raise typed errors for what the host has to mend; a write in a `read_only` one is the caller's mistake."""
+        """Translate errors that the host must fix. A write in a `read_only` transaction raises Postgres's own error."""
         try:
             yield
         except psycopg.Error as error:
@@ -82,13 +82,13 @@ class Session:
                 raise
         else:
             return
-        raise failure  # outside the handler: the server's text may hold values
+        raise failure  # after the handler, so that it has no context: the server's text can contain values
 
 
 def arguments(address: PostgresAddress) -> dict[str, Any]:
-    """What `psycopg.connect` is called with; what the address says goes over what is usual here."""
+    """The arguments of `psycopg.connect`: our defaults, overridden by the address."""
     said: dict[str, Any] | None = None
-    with contextlib.suppress(psycopg.ProgrammingError):  # its text may hold the password
+    with contextlib.suppress(psycopg.ProgrammingError):  # its text can contain the password
         said = conninfo_to_dict(address.url)
     if said is None:
         raise InvalidArgument("the database's url has a part that libpq does not know", remedy=URL_REMEDY)
@@ -96,5 +96,5 @@ def arguments(address: PostgresAddress) -> dict[str, Any]:
 
 
 def query(sql: str) -> bytes:
-    """`sql` with psycopg's placeholders in the place of `?`. Our statements are constants and hold no other `?`."""
+    """`sql` with psycopg's placeholders instead of `?`. Our statements are constants and contain no other `?`."""
     return sql.replace("%", "%%").replace("?", "%s").encode()

@@ -43,14 +43,14 @@ def damaged(home: Path, data: bytes, change: Callable[[Path], object]) -> None:
     [
         ("none.png", "none.png' cannot be attached: No such file"),
         ("folder", "folder' cannot be attached: "),
-        ("pipe", "pipe' cannot be attached: it is no file"),
-        ("nul\0", "cannot be attached: it is no file name"),
+        ("pipe", "pipe' cannot be attached: it is not a regular file"),
+        ("nul\0", "cannot be attached: it is not a file name"),
         ("empty.txt", "'empty.txt' is empty"),
         (b"", "'attachment' is empty"),
         ("large.txt", "'large.txt' has more than 100 bytes"),
         (b"x" * 101, "'attachment' has more than 100 bytes"),
-        ("lie.png", "'lie.png' should be 'image/png' and does not begin as one"),
-        ("latin.txt", "'latin.txt' is 'text/plain' and not UTF-8"),
+        ("lie.png", "'lie.png' should be 'image/png', but its content does not begin as one"),
+        ("latin.txt", "'latin.txt' is 'text/plain' but not UTF-8"),
     ],
 )
 async def test_what_cannot_be_attached_is_named_and_nothing_is_written(
@@ -77,12 +77,12 @@ async def test_what_cannot_be_attached_is_named_and_nothing_is_written(
         (["photo.png"], "neither http:// nor https://"),
         (["file:///etc/passwd"], "neither http:// nor https://"),
         (["https:///photo.png"], "neither http:// nor https://"),
-        (["https://ana:secret@pictures.example/x.png"], "holds a user or password"),
-        (["https://pictures.example/a b.png"], "other than printable ASCII"),
+        (["https://ana:secret@pictures.example/x.png"], "contains a user or password"),
+        (["https://pictures.example/a b.png"], "not printable ASCII"),
         (["https://[::1/x.png"], "cannot be read"),
         (["https://pictures.example/" + "x" * 2000], "longer than 2000"),
-        ([3], "is of type 'int'"),
-        ([PNG] * 17, "17 attachments, and 16 is the most"),
+        ([3], "or an Attachment, got int"),
+        ([PNG] * 17, "at most 16 attachments, got 17"),
     ],
 )
 async def test_what_is_no_attachment_is_refused_at_the_call(tmp_path: Path, given: list[Any], problem: str) -> None:
@@ -98,12 +98,12 @@ async def test_what_is_no_attachment_is_refused_at_the_call(tmp_path: Path, give
 @pytest.mark.parametrize(
     ("fields", "problem"),
     [
-        ({"name": "../x"}, "no plain name"),
-        ({"name": ""}, "no plain name"),
+        ({"name": "../x"}, "not a plain file name"),
+        ({"name": ""}, "not a plain file name"),
         ({"media_type": "Image/PNG; x=1"}, "no media type"),
-        ({"sha256": "../../role.key"}, "a sha256 that is no hash"),
-        ({"url": ADDRESS}, "neither sha256 nor url, or both"),
-        ({"sha256": None}, "neither sha256 nor url, or both"),
+        ({"sha256": "../../role.key"}, "a sha256 that is not 64 hex digits"),
+        ({"url": ADDRESS}, "must have either a sha256 or a url"),
+        ({"sha256": None}, "must have either a sha256 or a url"),
         ({"sha256": None, "url": "file:///etc/passwd"}, "an address that is neither"),
         ({"size": None}, "has no size"),
     ],
@@ -281,7 +281,7 @@ async def test_what_is_not_stored_is_not_opened(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match=r"the content of 'lake\.jpg' is not stored"):
             await agent.attachments.open(link)
         for name in ("../../role.key", "", HASH.upper()):
-            with pytest.raises(InvalidArgument, match="names no attachment"):
+            with pytest.raises(InvalidArgument, match="is not an attachment"):
                 await agent.attachments.open(name)
 
 
@@ -361,7 +361,7 @@ async def test_attaching_again_mends_what_is_no_file(tmp_path: Path, change: Cal
         assert (await agent.attachments.open(picture)).read() == PNG
 
 
-@pytest.mark.parametrize(("change", "says"), [(folder, "is a folder where"), (file_for_its_folder, "is no folder")])
+@pytest.mark.parametrize(("change", "says"), [(folder, "is a folder where"), (file_for_its_folder, "is not a folder")])
 async def test_what_attaching_again_cannot_mend_is_named_with_what_to_do(
     tmp_path: Path, change: Callable[[Path], None], says: str
 ) -> None:
@@ -382,11 +382,11 @@ async def test_a_name_or_a_reference_of_another_type_is_refused(tmp_path: Path) 
     wrong: Any = 5
     async with scripted_agent(tmp_path, answering()) as agent:
         for source in (b"x", ADDRESS):
-            with pytest.raises(AttachmentInvalid, match="name of an attachment is of type 'int'"):
+            with pytest.raises(AttachmentInvalid, match="name of an attachment must be a string, got int"):
                 await agent.attachments.add(source, name=wrong)
         with pytest.raises(AttachmentInvalid, match="media type"):
             await agent.attachments.add(b"x", media_type=wrong)
-        with pytest.raises(InvalidArgument, match="names no attachment"):
+        with pytest.raises(InvalidArgument, match="is not an attachment"):
             await agent.attachments.open(wrong)
 
 

@@ -23,7 +23,7 @@ async def test_what_is_attached_in_another_home_is_named_with_where_to_bring_it(
             thread = there.thread("t")
             [said, _] = await thread.history()
             [attachment] = there.attachments.of(said)
-            missing = rf"{attachment.sha256}.*; bring its file to '{other / 'attachments'}', perhaps from the home"
+            missing = rf"{attachment.sha256}.*; copy its file to '{other / 'attachments'}', such as from the home"
             with pytest.raises(AttachmentMissing, match=missing):
                 await there.attachments.read(attachment)
             assert (await thread.converse("And now?")).text == "Fine."

@@ -314,13 +314,13 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
         await terminal.ended()
     async with shop(prompt=AWAITED) as terminal:
         shown = " ".join((await terminal.say("yes", prompt=AWAITED, then="main>")).split())
-        assert "had a thread role, which is not there now; remedy: set it again" in shown.replace(" remedy", "; remedy")
+        assert "had a thread role, which is now missing; remedy: set it again" in shown.replace(" remedy", "; remedy")
         assert "what is active now by /resume refresh" in shown
         assert "on_role_change" not in shown
         assert "/role TEXT sets the role of the thread" in shown
         assert bought(home) == []
         await terminal.say("/role Be brief.")
-        assert "would go on under another role" in " ".join((await terminal.say("/resume")).split())
+        assert "under another role" in " ".join((await terminal.say("/resume")).split())
         assert bought(home) == []
         await terminal.say(f"/role {SECRET}")
         assert await terminal.say("/resume") == "role: thread\nworking on it: buy\nParis."
@@ -339,7 +339,7 @@ async def test_a_turn_goes_on_with_the_roles_of_now_where_the_person_says_so(
         assert "role: call" in await buying(terminal, service)
         await terminal.say("/role Answer in French.", prompt=AWAITED)
         shown = await terminal.say("yes", prompt=AWAITED, then="main>")
-        assert "had a call role, which is not there now" in " ".join(shown.split())
+        assert "had a call role, which is now missing" in " ".join(shown.split())
         assert bought(home) == []
         assert await terminal.say("/resume refresh") == "role: thread\nworking on it: buy\nParis."
         assert "[[ ## role ## ]]\nAnswer in French." in service.said()

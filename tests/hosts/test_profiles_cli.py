@@ -154,7 +154,7 @@ async def test_show_names_what_there_is_where_there_is_no_such_profile(run: Run,
     assert result.stderr == (
         "error: there is no profile 'sercher'\n"
         "remedy: did you mean 'searcher'? the profiles are: coder, debugger, general, searcher; "
-        f"yours are the files NAME.yaml in the folder {str(user)!r}\n"
+        f"add your own as NAME.yaml in the folder {str(user)!r}\n"
     )
 
 
@@ -195,7 +195,7 @@ async def test_check_tells_what_is_wrong_in_a_file_and_with_what_it_extends_at_o
         result = await run("profiles", "check", "mine")
         assert result.exit_code == 2
         told = result.stderr.splitlines()[0::2]
-        begin = [f"error: {file}:{each}" for each in (*wrong, "1: 'mine' extends 'nosuch', and there is no profile")]
+        begin = [f"error: {file}:{each}" for each in (*wrong, "1: 'mine' extends 'nosuch', but there is no profile")]
         assert len(told) == len(begin)
         assert all(line.startswith(each) for line, each in zip(told, begin, strict=True))
     file.write_text("tools: [read_fil]\n")
@@ -364,7 +364,7 @@ async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path
         (project / ".worldagent" / "profiles" / "mine.yaml").write_text("mcp_servers: {evil: {command: evil}}\n")
         terminal.write("y" + ENTER)
         assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
-        assert "have changed while they were looked at" in terminal.text
+        assert "have changed since they were shown" in terminal.text
     assert not Path(config, "worldagent", "trusted.json").exists()
 
 

@@ -274,7 +274,7 @@ async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
 
 def test_what_is_no_key_is_told_and_replaced_when_that_is_meant(home: Path) -> None:
     (home / "role.key").write_bytes(b"\xff\x00")
-    with pytest.raises(StorageInvalid, match="holds no role key"):
+    with pytest.raises(StorageInvalid, match="does not contain a role key"):
         RoleKey.read(home / "role.key")
     assert "holds no key" in " ".join(doctor("--rekey", "--home", home).output.split())
     assert doctor("--rekey", "--home", home, "--yes").exit_code == 0
@@ -366,7 +366,7 @@ def test_doctor_tells_of_a_key_that_others_may_read_or_that_is_none(home: Path) 
     found = point(home)
     assert (found.status, found.remedy) == ("warn", f"run `chmod 600 {str(file)!r}`")
     file.write_text("short")
-    assert (point(home).status, "holds no role key" in point(home).problem) == ("fail", True)
+    assert (point(home).status, "does not contain a role key" in point(home).problem) == ("fail", True)
     file.unlink()
     os.mkfifo(file)  # reading it would wait for ever
     assert (point(home).status, "is no file" in point(home).problem) == ("fail", True)

@@ -134,7 +134,7 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
 async def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
     (file := tmp_path / "a file").write_text("no home", encoding="utf-8")
     found = (await as_json(run, "threads", *words, "--home", str(file), code=2))["error"]
-    assert (found["code"], found["remedy"]) == ("invalid_argument", "give home the path of a folder")
+    assert (found["code"], found["remedy"]) == ("invalid_argument", "pass the path of a folder")
     assert str(file) in found["message"]
     assert file.read_text(encoding="utf-8") == "no home"
 

@@ -164,12 +164,12 @@ def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) 
             "'mcp_servers.a.timeout' is not a number",
             "give",
         ),
-        ("profile: 2\n", 1, "the file is of a version that cannot be read", "write 'profile: 1'"),
-        ("profile: true\n", 1, "the file is of a version that cannot be read", "write 'profile: 1'"),
+        ("profile: 2\n", 1, "this version of worldagent cannot read the file's version", "write 'profile: 1'"),
+        ("profile: true\n", 1, "this version of worldagent cannot read the file's version", "write 'profile: 1'"),
         ("", 1, "is empty", "write 'key: value' lines"),
         ("# nothing yet\n", 1, "is empty", "write 'key: value' lines"),
-        ("- a\n", 1, "is no mapping", "write 'key: value' lines"),
-        ("words\n", 1, "is no mapping", "write 'key: value' lines"),
+        ("- a\n", 1, "must be a mapping", "write 'key: value' lines"),
+        ("words\n", 1, "must be a mapping", "write 'key: value' lines"),
         ("description: a\nskills: {}\ndescription: b\n", 3, 'found duplicate key "description"', "write plain YAML"),
         ("description: a\nname: !x y\n", 2, "tags are not allowed", "write plain YAML"),
         ("description: &a b\nname: *a\n", 1, "anchors and aliases are not allowed", "write plain YAML"),
@@ -186,15 +186,29 @@ def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) 
         (
             "mcp_servers:\n  a:\n    command: x\n    env: {'A=B': c}\n",
             4,
-            "'A=B' in 'mcp_servers.a' cannot be",
+            "'A=B' in 'mcp_servers.a' is not a valid",
             "without",
         ),
-        ("mcp_servers:\n  a:\n    command: x\n    env: {'': c}\n", 4, "'' in 'mcp_servers.a' cannot be", "without"),
-        ('mcp_servers:\n  a:\n    command: x\n    cwd: "a\\0"\n', 4, "'cwd' in 'mcp_servers.a' cannot be", "without"),
+        (
+            "mcp_servers:\n  a:\n    command: x\n    env: {'': c}\n",
+            4,
+            "'' in 'mcp_servers.a' is not a valid",
+            "without",
+        ),
+        (
+            'mcp_servers:\n  a:\n    command: x\n    cwd: "a\\0"\n',
+            4,
+            "'cwd' in 'mcp_servers.a' is not a valid",
+            "without",
+        ),
         (b"name: a\ndescription: \xff\n", 2, "is not UTF-8", "save the file as UTF-8"),
         pytest.param(BOMB, 1, "anchors and aliases are not allowed", "write plain YAML", id="a bomb of anchors"),
         pytest.param(
-            LARGEST + b"x", 1, "cannot be read: it has more than 65536 bytes", "put a file there", id="a byte too many"
+            LARGEST + b"x",
+            1,
+            "cannot be read: it has more than 65536 bytes",
+            "replace it with a readable file",
+            id="a byte too many",
         ),
     ],
 )
@@ -217,7 +231,11 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
     profiles = Profiles.open(tmp_path)
-    for name, problem in (("pipe", "it is no regular file"), ("folder", "it is no regular file"), ("gone", "No such")):
+    for name, problem in (
+        ("pipe", "it is not a regular file"),
+        ("folder", "it is not a regular file"),
+        ("gone", "No such"),
+    ):
         with pytest.raises(ProfileInvalid) as caught:
             profiles.get(name)
         assert caught.value.problem.startswith(f"{tmp_path / name}.yaml:1 cannot be read: {problem}")
@@ -228,7 +246,7 @@ def test_of_a_file_with_very_many_mistakes_the_first_twenty_are_told(tmp_path: P
     problems = Profiles.open(tmp_path).entry(tmp_path / "mine.yaml").problems
     assert len(problems) == 21
     assert problems[0].problem.endswith("mine.yaml:1: a profile has no key 'key0'")
-    assert problems[-1].problem.endswith("mine.yaml:21: from here on 980 more things are wrong")
+    assert problems[-1].problem.endswith("mine.yaml:21: 980 more problems begin here")
 
 
 def test_all_that_is_wrong_in_a_file_is_told_in_the_order_of_its_lines(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def test_a_name_that_nobody_has_is_told_with_those_that_there_are(places: Places
     assert error.problem == "there is no profile 'sercher'"
     assert error.remedy == (
         "did you mean 'searcher'? the profiles are: coder, debugger, general, searcher; "
-        f"yours are the files NAME.yaml in the folder {str(places.user)!r}"
+        f"add your own as NAME.yaml in the folder {str(places.user)!r}"
     )
     for name in ("", "a\udc80", "../general", "x" * 10_000):
         assert isinstance(failure(places.open(), name), ProfileInvalid)
@@ -205,7 +205,7 @@ def test_a_broken_file_takes_no_other_profile_away(places: Places) -> None:
     assert broken == {"broken": 1, "worse": 2}
     with pytest.raises(ProfileInvalid) as caught:
         profiles.check()
-    assert caught.value.problem.startswith("3 things are wrong: ")
+    assert caught.value.problem.startswith("3 problems were found: ")
     for where in (
         f"{places.at('user_broken')}:1",
         f"{places.at('project_worse')}:1",
@@ -245,7 +245,7 @@ def test_no_project_may_define_general(places: Places, file: str) -> None:
     assert profiles.get(GENERAL) == GENERAL_PROFILE
     assert profiles.get("child").system_prompt is None
     [problem] = profiles.problems()
-    assert problem.problem == f"{places.at(file)}:1: a project may not define the profile 'general'"
+    assert problem.problem == f"{places.at(file)}:1: a project must not define the profile 'general'"
     assert [entry.used for entry in profiles.entries() if entry.name == GENERAL] == [True, False]
 
 
@@ -332,7 +332,7 @@ def test_a_circle_is_told_with_all_that_are_in_it(places: Places) -> None:
     assert error.problem == (
         f"{a}:2: the profile 'a' extends others in a circle: 'a' ({a}:2) -> 'b' ({b}:1) -> 'c' ({c}:2) -> 'b' ({b}:1)"
     )
-    assert error.remedy == "take one 'extends' away"
+    assert error.remedy == "remove one 'extends'"
     assert {entry.name for entry in profiles.entries() if entry.problems} == {"a", "b", "c"}
     assert profiles.get("fine").name == "fine"
 
@@ -345,11 +345,11 @@ def test_what_extends_what_there_is_not_is_told(places: Places) -> None:
     profiles = places.open()
     error = failure(profiles, "a")
     assert error.problem == (
-        f"{places.at('user_a')}:2: 'a' extends 'sercher', and there is no profile 'sercher' for it"
+        f"{places.at('user_a')}:2: 'a' extends 'sercher', but there is no profile 'sercher' for it"
     )
     assert error.remedy.startswith("did you mean 'searcher'? the profiles are: ")
     assert failure(profiles, "b").problem == (
-        f"{places.at('user_b')}:1: 'b' extends 'b', and there is no other profile of this name below it"
+        f"{places.at('user_b')}:1: 'b' extends 'b', but there is no other profile of this name below it"
     )
     assert failure(profiles, "c").problem == (
         f"{places.at('user_c')}:1: it extends 'd', which cannot be used: "

@@ -100,7 +100,7 @@ def test_what_changes_while_it_is_looked_at_is_not_trusted(project: Path, trust:
     seen = opened(project, trust)
     digest = seen.project_digest
     (profiles_of(project) / "mine.yaml").write_text("description: other\n")
-    with pytest.raises(ProfileUntrusted, match="have changed while they were looked at"):
+    with pytest.raises(ProfileUntrusted, match="have changed since they were shown"):
         trust.trust(project, digest=digest)
     assert not trust.is_trusted(project)
 
@@ -169,11 +169,11 @@ def test_the_file_is_its_owners_alone_and_whole(project: Path, trust: ProjectTru
 @pytest.mark.parametrize(
     ("text", "mode", "problem"),
     [
-        ("{", 0o600, "it is no JSON"),
-        ("[]", 0o600, "it does not hold what this version writes"),
-        ('{"version": 2, "projects": {}}', 0o600, "it does not hold what this version writes"),
-        ('{"version": 1, "projects": {"a": 5}}', 0o600, "it does not hold what this version writes"),
-        ('{"version": 1, "projects": {}}', 0o622, "others can write it"),
+        ("{", 0o600, "it is not JSON"),
+        ("[]", 0o600, "this version of worldagent did not write it"),
+        ('{"version": 2, "projects": {}}', 0o600, "this version of worldagent did not write it"),
+        ('{"version": 1, "projects": {"a": 5}}', 0o600, "this version of worldagent did not write it"),
+        ('{"version": 1, "projects": {}}', 0o622, "other users can write it"),
     ],
 )
 def test_a_file_that_cannot_be_believed_trusts_nothing_and_is_left_alone(

@@ -16,7 +16,7 @@ from worldagent.core.errors import HostError, StorageInvalid, StorageUnavailable
 from worldagent.hosts.doctor import InstallationOptions, check_installation
 
 LIMIT = 20
-FILE = "something else than a file; move it away, or set role_key"
+FILE = "must be a regular file; move it away, or set role_key"
 
 
 def bound(path: Path) -> None:
@@ -32,7 +32,7 @@ ODD: dict[str, tuple[Callable[[Path], object], type[HostError], str]] = {
     "a link to nothing": (
         lambda path: path.symlink_to(path.with_name("gone")),
         StorageUnavailable,
-        r"\(it is a link to a file that is not there\); make it readable, or set role_key",
+        r"\(it is a link to a file that does not exist\); make it readable, or set role_key",
     ),
     "a link to itself": (
         lambda path: path.symlink_to(path),

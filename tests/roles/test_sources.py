@@ -263,7 +263,7 @@ async def test_a_file_of_roles_whose_table_is_another_is_named_with_the_remedy(t
             store.get(Tier.WORKSPACE, "novel"),
             store.put(Tier.WORKSPACE, "novel", Role("house", "Kept words.")),
         ):
-            with pytest.raises(StorageInvalid, match=r"roles\.db' are not as this package") as caught:
+            with pytest.raises(StorageInvalid, match=r"roles\.db' differ from those of this package") as caught:
                 await attempt
             assert "use another home" in caught.value.remedy
             assert "Kept words" not in str(caught.value)

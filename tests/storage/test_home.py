@@ -34,5 +34,5 @@ def test_the_default_home_is_absolute_and_named_for_the_package() -> None:
 
 
 def test_a_home_that_is_no_path_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="home is a int; give home a pathlib"):
+    with pytest.raises(InvalidArgument, match=r"`home` must be a pathlib\.Path or None, got int"):
         Storage(3)  # type: ignore[arg-type]  # what a caller without a type checker may do

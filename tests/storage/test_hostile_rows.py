@@ -449,7 +449,7 @@ async def test_a_message_that_nobody_here_wrote_is_named(tmp_path: Path, pause: 
     before = contents(tmp_path, but=("wa_turn", "wa_call"))
     async with agent_of(tmp_path, done) as agent:
         with pytest.raises(
-            StorageInvalid, match=r"the message '\w+'.*(cannot be read|is not what was written).*; restore the"
+            StorageInvalid, match=r"the message '\w+'.*(cannot be read|has changed since it was written).*; restore the"
         ):
             await agent.thread("t").resume({pause: Approve()})
         assert contents(tmp_path, but=("wa_turn", "wa_call")) == before
@@ -578,7 +578,7 @@ async def test_a_conversation_that_is_no_chain_is_named_and_read_no_further(tmp_
         history = await thread.history()
         key = {"itself": history[2].id, "nothing": "nothing", "the last": history[-1].id}[parent]
         run(tmp_path, "UPDATE wa_message SET parent=? WHERE id=?", key, history[2].id)
-        named = rf"the message '{history[2].id}' in .* is not what was written"
+        named = rf"the message '{history[2].id}' in .* has changed since it was written"
         with pytest.raises(StorageInvalid, match=named):
             await thread.history()
         async with agent_of(tmp_path, []) as other:  # which remembers nothing of the thread
@@ -609,7 +609,7 @@ async def test_edited_message_is_refused_by_its_id(tmp_path: Path, pause: str, e
         thread = agent.thread("before")
         for use in (thread.history, lambda: thread.converse("Again")):
             with pytest.raises(
-                StorageInvalid, match=r"the message '[0-9a-f]{32}' in .* is not what was written"
+                StorageInvalid, match=r"the message '[0-9a-f]{32}' in .* has changed since it was written"
             ) as told:
                 await use()
             assert value not in str(told.value)

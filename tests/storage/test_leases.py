@@ -187,7 +187,7 @@ async def test_a_late_writer_is_fenced_and_writes_nothing(database: Database, le
         await database.transact(lambda tx: note(old, tx))
         # Another folder of locks stands for a file system that lost the lock while its holder lives.
         async with Leases(database, tmp_path / "elsewhere").hold("t", wait=0) as new:
-            with pytest.raises(LeaseLost, match="another owner took 't' over after epoch 1"):
+            with pytest.raises(LeaseLost, match="another owner took over 't' after epoch 1"):
                 await database.transact(lambda tx: note(old, tx))
             await database.transact(lambda tx: note(new, tx))
     assert await database.read(lambda tx: tx.execute("SELECT text FROM note")) == [("1",), ("2",)]

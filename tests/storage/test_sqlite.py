@@ -211,7 +211,7 @@ async def test_langgraphs_own_checkpointer_writes_to_the_same_file_at_the_same_t
 async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "agent.db"
     path.write_bytes(content)
-    with pytest.raises(StorageInvalid, match=r"agent\.db' is not a sound SQLite database") as caught:
+    with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid SQLite database") as caught:
         await Database.at(path, schemas=[NOTES])
     assert "another home" in caught.value.remedy
     assert path.read_bytes() == content
@@ -233,7 +233,7 @@ async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_an
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.executescript(f"PRAGMA journal_mode=WAL; {change}")
     before = path.read_bytes()
-    with pytest.raises(StorageInvalid, match=r"agent\.db' are not as this package") as caught:
+    with pytest.raises(StorageInvalid, match=r"agent\.db' differ from those of this package") as caught:
         await Database.at(path, schemas=[NOTES])
     assert "another home" in caught.value.remedy
     assert path.read_bytes() == before
@@ -249,7 +249,7 @@ async def test_a_table_that_is_changed_later_is_named_and_a_mistake_beside_it_st
         other.executescript(
             "DROP TABLE note; CREATE TABLE note(id INTEGER PRIMARY KEY, text TEXT NOT NULL, x NOT NULL)"
         )
-    with pytest.raises(StorageInvalid, match=r"agent\.db' are not as this package"):
+    with pytest.raises(StorageInvalid, match=r"agent\.db' differ from those of this package"):
         await database.transact(lambda tx: add("one", tx))
     assert await database.read(texts) == []
 
@@ -321,7 +321,7 @@ async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
     content[8192:] = b"\xff" * (len(content) - 8192)
     path.write_bytes(content)
     async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
-        with pytest.raises(StorageInvalid, match=r"agent\.db' is not a sound"):
+        with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid"):
             await database.read(texts)
 
 

@@ -67,7 +67,7 @@ async def test_an_owner_that_is_cut_off_in_mid_effect_is_taken_over_and_writes_n
     assert (turn.status, text_of(turn)) == ("done", "slow last")
     said = await there.opened.thread("t").history()
     here.writing.go.set()
-    with pytest.raises(LeaseLost, match="another owner took 'novel/t' over after epoch 1"):
+    with pytest.raises(LeaseLost, match="another owner took over 'novel/t' after epoch 1"):
         await asyncio.wait_for(running, BOUND)
     assert (here.writing.done, there.writing.done) == (["slow"], done_there)
     assert await there.opened.thread("t").history() == await here.opened.thread("t").history() == said

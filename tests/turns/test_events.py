@@ -506,5 +506,5 @@ async def test_an_event_that_is_not_what_was_written_is_refused(tmp_path: Path, 
     async with scripted_agent(tmp_path, answering()) as agent:
         turn = await agent.thread("t").converse("1", key="k")
         await change(agent, statement, (given,))
-        with pytest.raises(StorageInvalid, match=r"not what was written|cannot be read"):
+        with pytest.raises(StorageInvalid, match=r"changed since the turn ran|cannot be read"):
             await taken(agent.events(turn.id))

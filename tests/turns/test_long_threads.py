@@ -379,7 +379,7 @@ async def test_a_thread_keeps_a_hundred_messages_at_most(tmp_path: Path) -> None
         *most, one_more = (await everything(thread))[:101]
         for message in most:
             await thread.keep(message.id)
-        with pytest.raises(InvalidArgument, match="keeps 100 messages, which is the most"):
+        with pytest.raises(InvalidArgument, match="keeps 100 messages, which is the limit"):
             await thread.keep(one_more.id)
         await thread.keep(most[0].id)
         assert await thread.unkeep(most[0].id)

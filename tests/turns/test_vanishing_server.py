@@ -38,7 +38,7 @@ async def test_a_turn_whose_database_vanishes_in_mid_call_of_the_model_says_so_a
         shop.answer.set()
         with pytest.raises(StorageUnavailable) as caught:
             await asyncio.wait_for(running, BOUND)
-        assert caught.value.remedy == "start the server, or mend host and port in the database's url"
+        assert caught.value.remedy == "start the server, or correct host and port in the database's url"
         for work in (thread.converse("Still there?"), thread.resume(), thread.history(), agent.threads()):
             with pytest.raises(
                 StorageUnavailable, match="cannot be reached, or the connection broke; start the server"

@@ -140,7 +140,9 @@ async def test_an_answer_of_the_turns_own_account_is_not_taken_without_the_role(
     answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
     error = await at.refused("lead", "resume", answers=answers)
     assert (error["code"], error["retryable"]) == ("role_required", False)
-    assert "give the role again, say on purpose that there is none, or resume with `on_role_change`" in error["remedy"]
+    assert (
+        "give the role again, give None (null) to resume without it, or resume with `on_role_change`" in error["remedy"]
+    )
     assert "is kept" not in error["remedy"]
     assert tools_of(error["next"]) == ["resume"]
     [step] = error["next"]
