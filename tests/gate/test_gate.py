@@ -209,7 +209,7 @@ async def test_changed_arguments_that_the_policy_refuses_leave_the_question_open
         [pause] = (await worked(agent)).pauses
         turn = await agent.thread("t").resume({pause.id: Approve(arguments={"path": "etc/passwd"})})
         [pause] = turn.pauses
-        assert "may not be called with these arguments" in (pause.problem or "")
+        assert "cannot be called with these arguments" in (pause.problem or "")
         assert pause.reason == (
             "nothing in the policy allows it; other arguments for it were refused: "
             "the rule '1' of the policy refuses it"
@@ -226,7 +226,7 @@ async def test_policy_sees_the_defaults_of_changed_arguments(tmp_path: Path) -> 
         [pause] = (await worked(agent)).pauses
         turn = await agent.thread("t").resume({pause.id: Approve(arguments={})})
     assert (turn.status, world.done) == ("paused", [])
-    assert "may not be called with these arguments" in (turn.pauses[0].problem or "")
+    assert "cannot be called with these arguments" in (turn.pauses[0].problem or "")
 
 
 async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
@@ -369,7 +369,7 @@ async def test_what_is_refused_is_told_to_a_caller_that_can_go_on(tmp_path: Path
 async def test_what_a_model_calls_for_where_nobody_can_be_asked_is_refused(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
-        with pytest.raises(CallRefused, match="nobody can be asked here"):
+        with pytest.raises(CallRefused, match="no person can be asked here"):
             await agent.call("job", {})
     assert world.done == []
 
@@ -545,7 +545,7 @@ async def test_what_an_approver_does_wrong_leaves_the_call_to_a_person(
         assert (asked(turn), world.done) == ([(name, "a")], [])
         expected = {"raises": ValueError, "exits": SystemExit}.get(kind, AnswerInvalid)
         assert [type(each) for each in errors] == [expected]
-        assert "it is left to a person" in caplog.text
+        assert "a person must answer" in caplog.text
         if kind == "refused arguments":
             assert "other arguments for it were refused: the rule '1'" in turn.pauses[0].reason
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})

@@ -226,7 +226,7 @@ def test_what_is_no_plain_function_is_told_so() -> None:
         def method(self, x: int) -> int:
             return x
 
-    assert "no method" in refused(lambda: tool(Holder.method), FunctionInvalid).remedy
+    assert "not a method" in refused(lambda: tool(Holder.method), FunctionInvalid).remedy
     partial = functools.partial(no_context, 1)
     assert "partial" in refused(lambda: tool(partial), FunctionInvalid).problem
     assert "Holder" in refused(lambda: tool(Holder), FunctionInvalid).problem
