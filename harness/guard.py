@@ -36,7 +36,7 @@ def harmless(on_error: OnError) -> OnError:
 async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None) -> T:
     """Wait for user code and raise a `TaskFailed` in place of its exceptions; `on_error` receives the original.
 
-    A `WorldAgentError` passes through, unless it is one of `_OF_ANOTHER_TURN` and comes from a turn that the code began.
+    A `WorldAgentError` passes through, unless it is in `_OF_ANOTHER_TURN` and comes from a turn that the code began.
 
     Args:
         running: The running code; the task that runs it goes through `kept_in`.

@@ -582,7 +582,7 @@ def test_nothing_is_called_as_a_caller_that_is_none_of_them(database_engine: str
         lambda: shape(calling(("write", "a")), name),
     ]
     for make in makers:
-        with pytest.raises(FunctionInvalid, match=f"can be called '{name}'"):
+        with pytest.raises(FunctionInvalid, match=f"cannot be named '{name}'"):
             make()
 
 

@@ -306,7 +306,7 @@ async def test_each_try_has_the_whole_time_and_the_seconds_of_the_limits_hold_fo
         running = asyncio.ensure_future(agent.call("fetch", {}))
         for _ in range(12):
             await clock.advance(1)
-        with pytest.raises(LimitReached, match="'fetch' may take 12 s"):
+        with pytest.raises(LimitReached, match="'fetch' reached its limit of 12 s"):
             await asyncio.wait_for(running, BOUND)
     assert tries == [0, 5, 10]
 
@@ -338,7 +338,7 @@ def nesting() -> tuple[Function, list[int]]:
 async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path) -> None:
     deeper, made = nesting()
     async with agent_of(tmp_path, deeper) as agent:
-        with pytest.raises(DepthExceeded, match="the call of 'deeper' is 6 deep, and 5 is the limit"):
+        with pytest.raises(DepthExceeded, match="the call of 'deeper' is nested 6 deep, and the limit is 5"):
             await agent.call("deeper", {"level": 1})
     assert made == [1, 2, 3, 4, 5]
 

@@ -163,7 +163,9 @@ async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path
         with pytest.raises(UnknownFunction, match=r"tool_1999\b") as caught:
             await agent.call("tool_1999x", {})
         assert "2002 functions" in caught.value.remedy
-        with pytest.raises(UnknownFunction, match=r"these are nearest: put; others are: (\w+, ){18}\w+$"):
+        with pytest.raises(
+            UnknownFunction, match=r"the closest of the 2002 functions are: put; others are: (\w+, ){18}\w+$"
+        ):
             await agent.call("putt", {})
         with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$") as caught:
             await agent.call("zzz", {})
