@@ -116,7 +116,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_alone_once_its_time
                     await asyncio.wait_for(running, BOUND)
                 assert time.monotonic() - began < 2
         assert [record.getMessage() for record in caplog.records] == [
-            "function 'dig' goes on though it was cancelled; nobody waits for it any more"
+            "function 'dig' is still running after its cancellation; its result will be dropped"
         ]
     finally:
         until.set()
