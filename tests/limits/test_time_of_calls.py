@@ -348,7 +348,7 @@ async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path
 async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: int) -> None:
     deeper, made = nesting()
     async with agent_of(tmp_path, deeper, settings={"turn_depth": depth}) as agent:
-        with pytest.raises(DepthExceeded, match=f"is {depth + 1} deep, and {depth} is the limit"):
+        with pytest.raises(DepthExceeded, match=f"is nested {depth + 1} deep, and the limit is {depth}"):
             await agent.call("deeper", {"level": 1})
     assert made == list(range(1, depth + 1))
 
