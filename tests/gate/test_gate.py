@@ -319,7 +319,7 @@ async def test_what_is_destructive_is_approved_one_by_one(tmp_path: Path) -> Non
             await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (asked(turn), world.done) == ([("erase", "b")], ["erase a"])
-    with pytest.raises(PolicyInvalid, match="approves what is destructive"):
+    with pytest.raises(PolicyInvalid, match="approves destructive calls"):
         Rule(decision="approve", risk=("write", "destructive"))
 
 
@@ -332,7 +332,7 @@ async def test_a_rule_approves_so_often_and_then_it_asks_also_in_another_process
     async with world_agent(tmp_path, world, calls, policy) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (asked(turn), world.done) == ([("write", "d")], ["write a", "erase b", "write c"])
-    assert "'some' has approved as much as it may" in turn.pauses[0].reason
+    assert "'some' reached its limit of approvals" in turn.pauses[0].reason
 
 
 async def test_only_those_whom_the_policy_names_may_answer(tmp_path: Path) -> None:
@@ -407,7 +407,7 @@ async def test_a_turn_that_has_read_something_untrusted_asks_again(tmp_path: Pat
     async with world_agent(tmp_path, world, calls, READ) as agent:
         turn = await worked(agent)
         assert (asked(turn), world.done) == ([(name, "c")], [f"{name} a", "fetch b"])
-        assert "read what is untrusted: fetch" in turn.pauses[0].reason
+        assert "read untrusted results of: fetch" in turn.pauses[0].reason
     async with world_agent(tmp_path, world, calls, READ) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
         assert (turn.status, world.done[2:]) == ("done", [f"{name} c", "look d"])
@@ -443,7 +443,7 @@ async def test_a_rule_that_names_source_sink_and_arguments_approves_after_that_s
 
 @pytest.mark.parametrize("also", [{"function": "write"}, {"arguments": {"path": "a"}}, {}])
 def test_a_rule_for_what_was_read_names_function_and_arguments(also: Mapping[str, Any]) -> None:
-    with pytest.raises(PolicyInvalid, match="after= alone"):
+    with pytest.raises(PolicyInvalid, match="has after= without"):
         Rule(decision="approve", after="fetch", **also)
 
 
@@ -624,21 +624,21 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, content: str) -> 
         (Rule, {"decision": "approve", "times": 0}, "times"),
         (Rule, {"decision": "approve", "seconds": float("inf")}, "seconds"),
         (Rule, {"decision": "ask", "arguments": {"path": {"smells": 1}}}, "arguments: path: smells: Extra"),
-        (Rule, {"decision": "ask", "arguments": {"path": {}}}, "it says nothing"),
+        (Rule, {"decision": "ask", "arguments": {"path": {}}}, "it has no condition"),
         (Rule, {"decision": "ask", "arguments": {"path": ["a"]}}, "give a glob, a value or a predicate"),
         (Rule, {"decision": "ask", "arguments": {"n": float("nan")}}, "never holds"),
         (Rule, {"decision": "ask", "approvers": []}, "approvers: it is empty"),
         (Rule, {"decision": "approve", "risk": []}, "risk: it is empty"),
         (Rule, {"decision": "approve", "times": True}, "times"),
         (Rule, {"decision": "approve", "times": "5"}, "times"),
-        (Predicate, {}, "it says nothing"),
+        (Predicate, {}, "it has no condition"),
         (Predicate, {"under": ""}, "under"),
         (Predicate, {"most": "a"}, "most"),
         (Predicate, {"least": float("nan")}, "least"),
         (Predicate, {"longest": -1}, "longest"),
         (Predicate, {"among": "abc"}, "among"),
         (Predicate, {"equals": object()}, "is not JSON"),
-        (Policy, {"rules": [Rule(decision="ask", name="all"), Rule(decision="refuse")]}, "'2' never counts: 'all'"),
+        (Policy, {"rules": [Rule(decision="ask", name="all"), Rule(decision="refuse")]}, "'2' is never used: 'all'"),
         (Policy, {"default": "approve"}, "default"),
         (Policy, {"rules": [Rule(decision="ask", name="a"), Rule(decision="ask", name="a")]}, "two rules"),
     ],
@@ -653,7 +653,7 @@ def test_a_policy_that_says_what_there_is_not_is_refused(
 async def test_a_rule_about_what_there_is_not_is_refused_at_the_start(tmp_path: Path) -> None:
     world = World()
     policy = Policy(rules=(Rule(decision="ask", function="wirte", name="typo"),))
-    with pytest.raises(PolicyInvalid, match="'typo' is about 'wirte', and nothing is called so"):
+    with pytest.raises(PolicyInvalid, match="'typo' names the function 'wirte', which does not exist"):
         async with world_agent(tmp_path, world, calling(("write", "a")), policy):
             pass
     policy = Policy(rules=(Rule(decision="ask", function="wirte", optional=True),))
@@ -789,5 +789,5 @@ def test_a_time_to_answer_is_a_number_of_seconds(expires: Any, database_engine: 
         Rule(decision="ask", expires=expires)
     with pytest.raises(PolicyInvalid, match="expires"):
         Policy(expires=expires)
-    with pytest.raises(PolicyInvalid, match="has expires= and does not ask"):
+    with pytest.raises(PolicyInvalid, match="has expires= but does not ask"):
         Rule(decision="refuse", expires=60)
