@@ -233,7 +233,7 @@ async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
         [pause] = (await worked(agent)).pauses
-        with pytest.raises(AnswerInvalid, match="for other arguments than wait there"):
+        with pytest.raises(AnswerInvalid, match="was given for other arguments"):
             await agent.thread("t").resume({pause.id: Approve(hash="0" * 12)})
         assert world.done == []
 
@@ -315,7 +315,7 @@ async def test_what_is_destructive_is_approved_one_by_one(tmp_path: Path) -> Non
     async with world_agent(tmp_path, world, calling(("erase", "a"), ("erase", "b")), policy) as agent:
         turn = await worked(agent)
         assert "one by one" in turn.pauses[0].reason
-        with pytest.raises(AnswerInvalid, match="each call of it is approved by itself"):
+        with pytest.raises(AnswerInvalid, match="each call of it must be approved separately"):
             await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (asked(turn), world.done) == ([("erase", "b")], ["erase a"])
@@ -344,7 +344,7 @@ async def test_only_those_whom_the_policy_names_may_answer(tmp_path: Path) -> No
         assert pause.approvers == ("lead-*", "ana")
         for account in (None, "bob", "anna"):
             for answer in (Approve(), Reject()):
-                with pytest.raises(NotAnApprover, match="may not answer"):
+                with pytest.raises(NotAnApprover, match="is not allowed to answer"):
                     await agent.thread("t", account=account).resume({pause.id: answer})
         turn = await agent.thread("t", account="lead-eve").resume({pause.id: Approve()})
     assert (turn.status, world.done) == ("done", ["write a"])
@@ -748,7 +748,10 @@ async def test_an_approval_that_nobody_gives_in_time_counts_as_refused(tmp_path:
             events = [event async for event in stream]
             turn = stream.turn
     assert turn.result is not None
-    assert (turn.status, turn.result.model_dump()["text"]) == ("done", "pause_expired: nobody answered 'write' in time")
+    assert (turn.status, turn.result.model_dump()["text"]) == (
+        "done",
+        "pause_expired: the pause of 'write' expired without an answer",
+    )
     assert world.done == did
     [decided] = [event for event in events if isinstance(event, ev.CallDecided)]
     assert (decided.decision, decided.gate, decided.function) == ("refuse", "expired", "write")

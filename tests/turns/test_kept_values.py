@@ -114,7 +114,7 @@ async def test_a_time_to_answer_that_is_none_is_refused(tmp_path: Path, seconds:
 @pytest.mark.parametrize("key", [5, "", b"x"])
 async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
     async def handler(ctx: TaskContext) -> str:
-        with pytest.raises(InvalidArgument, match="key of a call of 'note' is no text; give key a text"):
+        with pytest.raises(InvalidArgument, match="`key` of a call of 'note' must be a text; pass a text"):
             await ctx.call("note", {"what": 1}, key=key)
         return "refused"
 
