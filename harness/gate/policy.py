@@ -171,7 +171,7 @@ class Rule(Data):
 class Policy(Data):
     """Rules over calls; the first one that matches counts.
 
-    If no rule matches, calls of `read_only` functions and calls by the host's own code are approved, and `default`
+    If no rule matches, calls of `read_only` functions and calls that no model influenced are approved, and `default`
     decides about all others.
 
     Attributes:

@@ -172,7 +172,7 @@ class Tracer:
             await queue.flush(_FLUSH_SECONDS)
 
     async def aclose(self) -> None:
-        """Write what remains, and close the sinks. A sink that does not end in time is cancelled."""
+        """Write what remains, and close the sinks. A sink that does not finish within the time limit is cancelled."""
         async with AsyncExitStack() as closing:  # closes every sink, even if waiting for another one is cancelled
             if self._index is not None:
                 closing.push_async_callback(self._index.aclose)

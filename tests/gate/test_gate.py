@@ -471,7 +471,7 @@ async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp
         assert (await agent.thread("t").converse("read")).status == "done"
         turn = await agent.thread("t").converse("write")
         assert asked(turn) == [("write", "b")]
-        assert "untrusted: fetch" in turn.pauses[0].reason
+        assert "untrusted results of: fetch" in turn.pauses[0].reason
     async with scripted_agent(
         tmp_path, ScriptedLM(counted), tools=world.functions, shapes=[reader, writer], policy=READ
     ) as agent:
