@@ -101,7 +101,8 @@ async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:
             _take(step, answer, callee, asker)
             return True
         raise AnswerInvalid(
-            f"the approver answered {type(answer).__name__}", remedy="return Approve(), Reject(reason) or None from it"
+            f"the approver must return Approve, Reject or None, got {type(answer).__name__!r}",
+            remedy="return one of these from it",
         )
     except WorldAgentError as error:
         if asker.on_error is not None and not isinstance(error, TaskFailed):  # `guarded` reported a TaskFailed

@@ -36,7 +36,7 @@ class YamlDocument:
 
     Attributes:
         name: The name of the file, for errors.
-        data: Mappings, lists, texts, numbers, truth values and None.
+        data: Mappings, lists, texts, numbers, booleans and None.
         lines: The line of each value, counted from 1, by its path.
     """
 
