@@ -1,4 +1,4 @@
-"""Functions and workers, and the one call that runs them, behind one gate. No model and no role in here."""
+"""Functions, workers, the call that runs them, and the gate. This package knows no model and no role."""
 
 from ..core.generation import GenerationOptions
 from .context import CallContext, ToolContext, WorkerContext

@@ -1,6 +1,6 @@
-"""Tools of other libraries as parts of a `Function`: `dspy.Tool`, and tools of LangChain.
+"""Reads tools of other libraries, `dspy.Tool` and LangChain tools, for a `Function`.
 
-A tool of either kind can only be there once its library is imported, so nothing is imported here before that.
+This module never imports those libraries: a caller that passes such a tool has already imported its library.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class Adopted:
         name: Its name.
         description: What it does.
         params: The model of its arguments.
-        run: Calls it with them by name.
-        is_async: Whether `run` gives a coroutine.
+        run: Calls the tool with keyword arguments.
+        is_async: Whether `run` returns a coroutine.
     """
 
     name: str
@@ -36,13 +36,16 @@ class Adopted:
 
 
 def adopted(given: object) -> Adopted | None:
-    """Return what a tool of another library comes to; None where `given` is none.
+    """Read a tool of another library.
 
     Args:
         given: A `dspy.Tool`, a LangChain `BaseTool`, or anything else.
 
+    Returns:
+        The tool, or None if `given` is not a tool of another library.
+
     Raises:
-        FunctionInvalid: It takes what no model can give, or its arguments have no JSON Schema.
+        FunctionInvalid: It requires an argument that a model cannot supply, or its arguments have no JSON Schema.
     """
     for library, kind, read in (("dspy", "Tool", _of_dspy), ("langchain_core.tools", "BaseTool", _of_langchain)):
         known = getattr(sys.modules.get(library), kind, None)
@@ -74,10 +77,10 @@ def _of_langchain(given: Any) -> Adopted:
         needed = {name for name, field in whole.model_fields.items() if field.is_required()}
         if injected := sorted(needed - schema.get("properties", {}).keys()):
             raise FunctionInvalid(
-                f"the tool {given.name!r} needs {injected[0]!r}, which only LangGraph's own tool node gives",
-                remedy="pass a tool whose arguments a model can give",
+                f"the tool {given.name!r} requires {injected[0]!r}, which only LangGraph's own tool node supplies",
+                remedy="pass a tool whose arguments a model can supply",
             )
-    # A class with neither a coroutine nor an `_arun` of its own would run on the event loop's own threads.
+    # A class without a coroutine or its own `_arun` would run on the event loop's default threads.
     is_async = getattr(given, "coroutine", None) is not None or not type(given)._arun.__module__.startswith(
         "langchain_core.tools"
     )

@@ -1,4 +1,4 @@
-"""What a call runs under, and the views that workers and tools have of it (H7). What a call does is in `pipeline`."""
+"""The context of a call, and the protocols by which workers and tools see it (H7). `pipeline` runs the call."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LOG = logging.getLogger("worldagent.calls")
 
 
 class ToolContext(Protocol):
-    """What a leaf sees of the call that it runs for: ids, logging, cancellation. It cannot call others."""
+    """The context that a leaf receives: ids, logging and cancellation. A leaf cannot call other functions."""
 
     @property
     def path(self) -> str:
@@ -39,29 +39,32 @@ class ToolContext(Protocol):
 
     @property
     def scope(self) -> Scope:
-        """The ids it runs under."""
+        """The ids of the workspace, account, channel, thread and turn that the call belongs to."""
         ...
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logs with the call's id; say nothing in it that should not be in a log."""
+        """A logger that adds the call's id; do not log anything secret."""
         ...
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more; for those that run on a thread and cannot be cut off."""
+        """Whether the call was cancelled and its result will be dropped.
+
+        A function on a thread cannot be interrupted, so it should check this in long loops.
+        """
         ...
 
 
 class WorkerContext(ToolContext, Protocol):
-    """What a worker, a flow or a shape's handler sees: it can call others, and ask a person (H7)."""
+    """The context of a worker, a flow or a shape's handler: it can call functions and ask a person (H7)."""
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run the function, worker or shape called `name`; see `CallContext.call`."""
         ...
 
     async def call_tool(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
-        """The same as `call`, under the name of 003."""
+        """The same as `call`, under the name that 003 uses."""
         ...
 
     @overload
@@ -99,19 +102,19 @@ class WorkerContext(ToolContext, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
-    """What one call runs under; children get a fork of it (D8).
+    """The context of one call; each child call gets a fork of it (D8).
 
     Attributes:
         scope: The ids it runs under.
-        registry: What it can call.
-        emit: Where its events go.
+        registry: The functions, workers and shapes that can be called.
+        emit: Sends its events.
         frame: Its calls, and how deep they nest.
-        gate: What decides about its calls.
-        caller: Who makes its calls, for the policy.
-        dispatch: Prepares calls of workers and shapes; None where none can be called.
-        tools: Globs over what it may call; None is anything.
-        on_error: Gets the original of an exception that is replaced by a `TaskFailed`.
-        budget: What it and all below it may still use.
+        gate: Decides about its calls.
+        caller: The name under which it makes calls, for the policy.
+        dispatch: Prepares calls of workers and shapes; None if it cannot call any.
+        tools: Globs over the names that it can call; None allows any.
+        on_error: Receives the original of an exception that is replaced by a `TaskFailed`.
+        budget: What the call, and all calls below it, can still use.
     """
 
     scope: Scope
@@ -127,45 +130,49 @@ class CallContext:
 
     @property
     def path(self) -> str:
-        """The call's id: its parent's, `/`, its name, `:` and a key or a digest of its input."""
+        """The call's id: its parent's id, `/`, its name, `:`, and a key or a digest of its input."""
         return self.frame.path
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """Logs with the call's id."""
+        """A logger that adds the call's id."""
         return logging.LoggerAdapter(_LOG, {"call_id": self.path})
 
     @property
     def cancelled(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Whether the call was cancelled and its result will be dropped."""
         return self.frame.cancelled
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run the function, worker or shape called `name` as a child of this call.
 
         Args:
-            name: Which one.
+            name: The name of the function, worker or shape.
             input: Its params.
-            key: Tells it from calls with equal input; needed where one of them can run at the same time.
+            key: Distinguishes the call from calls with equal input. It is required if two of them can run
+                concurrently.
 
         Returns:
-            What its result type declares.
+            A value of its declared result type.
 
         Raises:
-            UnknownFunction, ParamsInvalid, ResultInvalid: The call does not fit the function, or its result not.
-            ToolNotAllowed: The caller may not call it.
-            InvalidArgument: An equal call runs, and no `key` tells this one from it. The body ends with it.
-            CallRefused, PauseExpired: It needs leave, from the policy or a person, and did not get it.
-            EffectLost: It was under way when a process stopped, and a person says that it did not happen.
-            DepthExceeded, LimitReached, CallTimeout: Calls nest too deep, a limit is used up, it took too long.
-            TaskFailed: Its body raised something of its own.
+            UnknownFunction: No function has this name.
+            ParamsInvalid, ResultInvalid: The params or the result do not validate.
+            ToolNotAllowed: The caller's `tools` do not include it.
+            InvalidArgument: An equal call is running, and no `key` distinguishes the two. The body ends with this
+                error.
+            CallRefused, PauseExpired: The policy or a person refused the call, or the approval request expired.
+            EffectLost: A process stopped during the call, and a person says that the effect did not happen.
+            DepthExceeded, LimitReached, CallTimeout: Calls nest too deep, a limit is reached, or the call took too
+                long.
+            TaskFailed: Its body raised an exception that is not a `WorldAgentError`.
         """
-        from .pipeline import call  # it imports this module, whose class every body is handed
+        from .pipeline import call  # here, because `pipeline` imports this module
 
         return await call(name, input, self, key=key)
 
     call_tool = call
-    """The same under the name of 003."""
+    """The same as `call`, under the name that 003 uses."""
 
     @overload
     async def ask_person(
@@ -199,20 +206,22 @@ class CallContext:
         """Ask a person; the turn pauses until `resume()` brings the answer, in this process or another.
 
         Args:
-            question: What is asked.
-            options: What can be answered; left out, any text.
-            form: A model whose fields are asked for, instead of a text.
-            key: Tells it from equal questions; needed where one of them can be asked at the same time.
-            seconds: How long an answer is waited for; None is for ever.
+            question: The question.
+            options: The answers to choose from; by default any text is an answer.
+            form: A model whose fields the person fills in, instead of a text.
+            key: Distinguishes the question from equal ones. It is required if two of them can be asked
+                concurrently.
+            seconds: How long to wait for an answer; None waits for ever.
 
         Returns:
             The text, one of the options, or an instance of the form.
 
         Raises:
-            PauseExpired: Nobody answered in time.
-            CallRefused: The turn is unattended and refuses what a person would be asked.
-            InvalidArgument, FunctionInvalid: The question does not fit, or a leaf asks it.
-            NobodyToAsk: It is asked outside any turn.
+            PauseExpired: The question expired without an answer.
+            CallRefused: The turn is unattended, and its mode is to refuse questions.
+            InvalidArgument: An argument is not valid.
+            FunctionInvalid: A leaf asks the question.
+            NobodyToAsk: The call runs outside of any turn.
         """
         return await ask_person(
             self.frame,
@@ -223,12 +232,12 @@ class CallContext:
         )
 
     def fork(self, path: str, function: Function | None = None, *, budget: Budget | None = None) -> CallContext:
-        """The context of a child: of a call of `function`, or of something else that calls.
+        """The context of a child: of a call of `function`, or of another part that makes calls.
 
         Args:
-            path: Its path id.
-            function: What is called.
-            budget: What it may use; left out, what this one may.
+            path: The child's path id.
+            function: The function that is called.
+            budget: The child's budget; by default the budget of this context.
         """
         caller = self.told_caller
         if function is not None and function.on_behalf:
@@ -248,12 +257,12 @@ class CallContext:
 
     @property
     def told_caller(self) -> Caller:
-        """Who makes its calls from now on: a model may have had a say meanwhile."""
+        """The caller of the calls that it makes from now on; it is marked if a model has influenced them."""
         return self.caller.told(modelled=self.frame.modelled)
 
     @property
     def asker(self) -> Asker:
-        """Who makes its calls, as the gate is told of it."""
+        """The caller, as the gate needs it."""
         return Asker(self.frame.drive, self.gate, self.emit, self.told_caller, self.on_error)
 
 

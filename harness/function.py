@@ -1,6 +1,6 @@
-"""Functions as data: a name, a params model, a result type and an async body. How they are called is in `pipeline`.
+"""Functions as data: a name, a params model, a result type and an async body. `pipeline` calls them.
 
-Python functions become one in `tool`; workers and shapes stand in the same registry (H2, H10).
+`tool` makes a `Function` of a Python function. Workers and shapes are in the same registry (H2, H10).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FunctionKind = Literal["leaf", "flow", "worker", "shape"]
 
 READ_ONLY: Final[tuple[Risk, ...]] = ("read_only",)
 UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
-"""The risk of a function that does not say what it does."""
+"""The risk of a function that declares none."""
 
 _RISKS: Final[tuple[Risk, ...]] = get_args(Risk)
 HOST: Final = "code"
@@ -43,27 +43,27 @@ class Function:
         body: The coroutine function. A leaf gets the params as keyword arguments; a flow gets the context before them.
         params: The declared params.
         result: The declared result.
-        description: What it does, for whoever chooses it.
+        description: What it does, for the model or person that chooses it.
         title: Its name for people, such as "Look up a price"; empty is none.
-        kind: A `leaf` may have effects and calls nothing; a `flow` calls others and has no effects of its own (D8).
+        kind: A `leaf` can have effects and calls nothing; a `flow` calls others and has no effects itself (D8).
             A `worker` or `shape` is dispatched as a task.
         idempotent: Whether running the body twice does the same as running it once.
-        approval: Whether a person is always asked before it runs, whatever the policy approves.
-        risk: What it does to the world, one class or several (H9). One that does not say counts as `write` and
+        approval: Whether each call requires a person's approval, even if the policy approves it.
+        risk: What it does to the world, one class or several (H9). Without a risk it counts as `write` and
             `network`.
-        untrusted: Whether its result may hold what strangers wrote, which marks the turn of a model that reads it.
-        capabilities: What it is good for, in words that `agent.find` looks up.
-        tools: Globs over the names that it may call; None is any.
-        timeout: Seconds that one try of it may take; None is what is left of the caller's.
-        retry: How often a leaf is tried where it fails for a passing reason.
-        limits: What one call of it, and all below it, may use.
+        untrusted: Whether its result may contain text by strangers. A model that reads it marks its turn.
+        capabilities: Words for what it is good for, by which `agent.find` finds it.
+        tools: Globs over the names that it can call; None allows any.
+        timeout: The most seconds for one attempt; None uses the time that its caller has left.
+        retry: How often a leaf is retried after a transient failure.
+        limits: What one call of it, and all calls below it, can use.
         context: Whether a leaf's body gets the `ToolContext` before its params.
-        capture: Whether events may hold its params, and traces its params and results, where the agent's `Trace`
+        capture: Whether events may hold its params, and traces its params and results, if the agent's `Trace`
             captures them.
-        variant: Stands for what else its calls depend on, such as a folder: a turn that waits for a call goes on only
-            where that is the same.
-        offered: Whether the conversation can call it; workers can call what their `tools` name all the same.
-        on_behalf: Whether what a flow calls counts as called by its caller, and must be among that one's tools.
+        variant: A text for what else its calls depend on, such as a folder. A turn that waits for a call resumes
+            only if this is unchanged.
+        offered: Whether the conversation can call it. Workers can call it whenever their `tools` name it.
+        on_behalf: Whether the calls of a flow count as its caller's calls and must be among the caller's tools.
     """
 
     name: str
@@ -95,19 +95,18 @@ class Function:
             isinstance(self.timeout, int | float) and not isinstance(self.timeout, bool) and 0 < self.timeout < math.inf
         ):
             raise FunctionInvalid(
-                f"the timeout {self.timeout!r} of the function {self.name!r} is no time",
+                f"the timeout of the function {self.name!r} must be a positive number of seconds, got {self.timeout!r}",
                 remedy="give seconds above 0, or leave it out",
             )
-        if (
-            self.kind != "leaf" and self.retry.attempts > 1
-        ):  # what it called before is in the journal, and would be given again
+        # The journal would return the results of its earlier calls, so a retry would fail in the same way.
+        if self.kind != "leaf" and self.retry.attempts > 1:
             raise FunctionInvalid(
                 f"the {self.kind} {self.name!r} cannot be retried", remedy="retry the leaves that it calls"
             )
 
     @property
     def declared(self) -> str:
-        """Stands for what its params and its result are declared as."""
+        """A digest of its declared params and result, and of `variant`."""
         declared = declaration(self.params, self.result)
         return f"{declared}:{digest(self.variant, length=16)}" if self.variant else declared
 
@@ -118,7 +117,7 @@ class Function:
 
     @property
     def output_schema(self) -> dict[str, Any]:
-        """The JSON Schema of its result; empty where the type has none."""
+        """The JSON Schema of its result; empty if the type has none."""
         try:
             return self.result.json_schema()
         except PydanticUserError:
@@ -126,24 +125,24 @@ class Function:
 
 
 async def undispatched(**_: Any) -> Any:
-    """The body of a worker or a shape as a function."""
+    """The body of a worker or a shape as a function; it is never called, because a task is dispatched instead."""
     raise AssertionError("a worker or a shape is dispatched")
 
 
 def risks(name: str, given: object) -> tuple[Risk, ...]:
-    """Return risk classes in their order, from one class or several.
+    """Return risk classes in their fixed order, from one class or several.
 
     Args:
-        name: Whose they are, for the error.
+        name: The name of the function, for the error.
         given: A class, or an iterable of classes.
 
     Raises:
-        FunctionInvalid: There is none, or one that is no class of risk.
+        FunctionInvalid: `given` is empty, has an unknown class, or has `read_only` and another class.
     """
     wanted = {given} if isinstance(given, str) else set(given) if isinstance(given, Iterable) else set[Any]()
     unknown = sorted(str(each) for each in wanted if each not in _RISKS)
     if unknown or not wanted or ("read_only" in wanted and len(wanted) > 1):
-        what = f"{unknown[0]!r}" if unknown else "'read_only' beside others" if wanted else "none"
+        what = f"{unknown[0]!r}" if unknown else "'read_only' and another class" if wanted else "empty"
         raise FunctionInvalid(
             f"the risk of {name!r} cannot be {what}", remedy=f"use read_only alone, or any of {', '.join(_RISKS[1:])}"
         )
@@ -158,12 +157,14 @@ def check_name(what: str, name: object) -> str:
     """
     if name in CALLERS:
         raise FunctionInvalid(
-            f"no {what} can be called {name!r}: a policy says it of another caller", remedy="call it something else"
+            f"a {what} cannot be named {name!r}, because policies use this name for another caller",
+            remedy="choose another name",
         )
     if isinstance(name, str) and _NAME.fullmatch(name):
         return name
     raise FunctionInvalid(
-        f"{name!r} cannot name a {what}", remedy="use 1 to 64 letters, digits, '_', '.' or '-', no digit first"
+        f"{name!r} cannot name a {what}",
+        remedy="use 1 to 64 letters, digits, '_', '.' or '-', and do not begin with a digit",
     )
 
 

@@ -1,4 +1,4 @@
-"""Somebody's code under way: what it raises of its own is told without what it says."""
+"""Run user code and replace any exception it raises, so that its message cannot leak into events or logs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LOG = logging.getLogger("worldagent.calls")
 OnError = Callable[[BaseException], None]
 
 _OF_ANOTHER_TURN = (UsageError, *ABOUT_THE_TURN)
-"""What would end this turn, too, though it was about a turn that the code began."""
+"""Errors that would end this turn as well, although they are about another turn that the code began."""
 
 
 def harmless(on_error: OnError) -> OnError:
@@ -27,24 +27,28 @@ def harmless(on_error: OnError) -> OnError:
     def tell(problem: BaseException) -> None:
         try:
             on_error(problem)
-        except Exception as error:  # not by name: the host's own callback can raise anything
+        except Exception as error:  # broad: the host's callback can raise anything
             _LOG.warning("on_error failed with %s", type(error).__name__)
 
     return tell
 
 
 async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None) -> T:
-    """Wait for somebody's code; what it raises of its own becomes a `TaskFailed`, and `on_error` gets the original.
+    """Wait for user code and raise a `TaskFailed` in place of its exceptions; `on_error` receives the original.
 
-    So does what another turn failed with that it began, unless whoever called is to be told of that as it is.
+    A `WorldAgentError` passes through, unless it is in `_OF_ANOTHER_TURN` and comes from a turn that the code began.
 
     Args:
-        running: The code under way; the task that runs it goes through `kept_in`.
-        what: What it is, for the error.
-        on_error: Gets the original.
+        running: The running code; the task that runs it goes through `kept_in`.
+        what: What the code is, for the error.
+        on_error: Receives the original exception.
+
+    Raises:
+        TaskFailed: The code raised another exception, was cancelled by something other than its caller, or tried to
+            end the process.
     """
     problem: BaseException
-    told, remedy = "", "mend it where the agent is made; its `on_error` gets the original"
+    told, remedy = "", "fix your code; the `on_error` of the agent receives the original exception"
     try:
         return await running
     except WorldAgentError as error:
@@ -55,15 +59,15 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        problem = error  # nobody cancels the caller: something that the code waited for was cancelled
+        problem = error  # the caller is not being cancelled: something that the code waited for was cancelled
     except Exited as error:
         problem = error.original
-    except Exception as error:  # not by name: somebody's code may raise anything; `on_error` gets it as it is
+    except Exception as error:  # broad: user code can raise anything; `on_error` receives it unchanged
         problem = error
     if on_error is not None:
         on_error(problem)
     kind = type(problem).__name__
-    del problem  # the traceback keeps this frame, and the original may quote what a model said
+    del problem  # the traceback keeps this frame, and the original may quote a model's text
     raise TaskFailed(f"{what} failed{told or f' with {kind}'}", remedy=remedy)
 
 

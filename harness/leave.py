@@ -1,4 +1,4 @@
-"""Between the gate and the journal: what is decided about a step, and what a person may still say of it (H9)."""
+"""Approvals: applies the gate's verdict to a step, and records how a person or an approver answered (H9)."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _REFUSED: Final = "; other arguments for it were refused: "
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who wants a step done, and what it is asked under.
+    """The caller of a step, and what is needed to decide about it.
 
     Attributes:
-        drive: What has recorded the turn's calls.
-        gate: What decides.
-        emit: Where events go.
-        caller: Who calls.
-        on_error: Gets the original of what an approver raises.
+        drive: The run that has recorded the turn's calls.
+        gate: Decides about the step.
+        emit: Sends events.
+        caller: The caller.
+        on_error: Receives the original of an exception that an approver raises.
     """
 
     drive: Drive
@@ -41,21 +41,21 @@ class Asker:
 
 
 async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
-    """Decide about a step before it is done.
+    """Decide about a step before it runs.
 
-    The step has then what a person is asked before, or why it is refused, and what decided so.
+    Sets on the step who decided, and either the approval request (`ask`) or the refusal.
 
     Args:
         step: The step, which is changed; its input is the params as JSON.
-        callee: What is called; its `params` declare the step's input.
-        asker: Who calls.
+        callee: The function that is called; its `params` declare the step's input.
+        asker: The caller.
     """
     drive, gate, caller = asker.drive, asker.gate, asker.caller
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
-        step.by = record.by  # it was decided about before
+        step.by = record.by  # decided in an earlier run
         return
-    if record is not None and record.answered:  # what a person said counts, also where nobody would be asked any more
+    if record is not None and record.answered:  # a person's answer counts, even if approval is no longer required
         verdict = gate.by_policy(callee, step.input, caller)
         if verdict.decision != "refuse":
             verdict = Verdict("ask", "person", pause_of(record).reason, verdict.approvers)
@@ -65,7 +65,7 @@ async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
         step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
         return
     if verdict.decision == "ask" and not drive.can_ask and caller.modelled:
-        verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and nobody can be asked here")
+        verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and no person can be asked here")
     if verdict.decision == "ask":
         _ask(step, verdict, callee, asker)
         if not await _unanswered(step, verdict, callee, asker):
@@ -78,7 +78,7 @@ async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
 
 
 async def _unanswered(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> bool:
-    """Whether an unattended turn must refuse the step, since no approver in the process has answered."""
+    """Whether an unattended turn must refuse the step, because no approver in the process has answered."""
     made, refuses = asker.drive.recorded(step.id) is not None, asker.drive.refuses(step.id)
     if (refuses or not made) and await _answered_at_once(step, callee, asker):
         return False
@@ -88,7 +88,7 @@ async def _unanswered(step: Step, verdict: Verdict, callee: Callee, asker: Asker
 
 
 async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:
-    """Let an approver in the process say what counts for the step; whether it has, so that no person is asked."""
+    """Ask the approver in the process; return whether it decided, so that no person is asked."""
     if asker.gate.approver is None:
         return False
     try:
@@ -101,13 +101,14 @@ async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:
             _take(step, answer, callee, asker)
             return True
         raise AnswerInvalid(
-            f"the approver answered {type(answer).__name__}", remedy="let it give Approve(), Reject(reason) or None"
+            f"the approver must return Approve, Reject or None, got {type(answer).__name__!r}",
+            remedy="return one of these from it",
         )
     except WorldAgentError as error:
-        if asker.on_error is not None and not isinstance(error, TaskFailed):  # of the others it knows
+        if asker.on_error is not None and not isinstance(error, TaskFailed):  # `guarded` reported a TaskFailed
             asker.on_error(error)
         code = error.code
-    _LOG.warning("the approver gave no answer to %s that counts (%s); it is left to a person", step.id, code)
+    _LOG.warning("the approver gave no valid answer to %s (%s); a person must answer", step.id, code)
     return False
 
 
@@ -119,7 +120,7 @@ def _refuse(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Non
 
 
 def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
-    """Have a person asked before the step; what they change is validated and decided about again."""
+    """Request approval for the step. Arguments that a person changes are validated and checked by the policy again."""
     fits = step.check
 
     def check(arguments: Any) -> Any:
@@ -130,7 +131,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
                 before = step.ask.reason.partition(_REFUSED)[0]
                 step.ask = replace(step.ask, reason=f"{before}{_REFUSED}{now.reason}")
             raise AnswerInvalid(
-                f"{step.name!r} may not be called with these arguments: {now.reason}", remedy="change them"
+                f"{step.name!r} cannot be called with these arguments: {now.reason}", remedy="change the arguments"
             )
         return taken
 
@@ -152,7 +153,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
 
 
 def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> None:
-    """What an approver in the process said counts as what a person says."""
+    """Apply an approver's answer to the step, as if a person had given it."""
     said = decision_of(step.pause(asker.drive.now()), answer)
     if said["kind"] == "reject":
         _tell(asker, step, "reject", "approver")
@@ -168,7 +169,7 @@ def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) ->
 
 
 def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
-    """Tell of what somebody decided, and remember what it stands for; gives what the journal keeps of it."""
+    """Emit the decision and remember an "always" in the gate; return the text that the journal keeps."""
     kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
     if said.get("always"):
         changed = said.get("arguments")
@@ -181,7 +182,7 @@ def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: C
 
 
 def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:
-    """What the journal keeps of it."""
+    """Return the text that the journal keeps of a decision."""
     if not more:
         return _plain_note(decision, by, caller.name, callee.name)
     return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})

@@ -1,4 +1,4 @@
-"""The parameters of a Python function as a model. What else a function declares is read in `tool`."""
+"""Makes a model of the parameters of a Python function. `tool` reads everything else that it declares."""
 
 from __future__ import annotations
 
@@ -31,33 +31,33 @@ def params_model(
         name: The function's name.
         parameters: Its parameters, without a context.
         hints: Type hints by name.
-        told: What the docstring says, by name.
+        told: Descriptions from the docstring, by name.
 
     Raises:
-        FunctionInvalid: A parameter cannot be given by name, has no hint or one without a schema, or a default that
-            does not fit it.
+        FunctionInvalid: A parameter cannot be passed by name, has no type hint, has a hint without a schema, or has
+            a default that does not fit its hint.
     """
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} cannot be given by name",
+                f"the parameter {parameter.name!r} of the function {name!r} cannot be passed by name",
                 remedy="use plain named parameters",
             )
         if parameter.name not in hints:
             is_self = place == 0 and parameter.name in ("self", "cls")
             raise FunctionInvalid(
                 f"the parameter {parameter.name!r} of the function {name!r} has no type hint",
-                remedy="decorate a function that is no method" if is_self else "give it one",
+                remedy="decorate a plain function, not a method" if is_self else "annotate it",
             )
         if parameter.name.startswith("_") or parameter.name in TAKEN:
             raise FunctionInvalid(
-                f"a parameter of the function {name!r} cannot be called {parameter.name!r}", remedy="rename it"
+                f"a parameter of the function {name!r} cannot be named {parameter.name!r}", remedy="rename it"
             )
         hint, about = hints[parameter.name], told.get(parameter.name)
         if about is not None:
             hint = Annotated[hint, Field(description=about)]
-        # A `Field(...)` as its default is one field with its hint.
+        # pydantic merges a default of `Field(...)` with the hint.
         fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
     made = _model(f"{name}_params", fields)
     if isinstance(made, str):
@@ -71,7 +71,7 @@ def params_model(
         )
         what = f"parameter {wrong!r} of the function {name!r} has" if wrong else f"params of the function {name!r} have"
         remedy = (
-            "take TypedDict from typing_extensions" if problem == _TYPED else "use types that pydantic can validate"
+            "import TypedDict from typing_extensions" if problem == _TYPED else "use types that pydantic can validate"
         )
         raise FunctionInvalid(f"the {what} no schema ({problem})", remedy=remedy)
     for each, field in fields.items():
@@ -79,15 +79,15 @@ def params_model(
         if problem:
             raise FunctionInvalid(
                 f"the default of the parameter {each!r} of the function {name!r} does not fit its type hint: {problem}",
-                remedy="give a default that does, or let the hint allow it, such as 'str | None'",
+                remedy="change the default, or let the hint allow it, such as 'str | None'",
             )
     return made
 
 
 def _model(name: str, fields: dict[str, Any]) -> type[BaseModel] | str:
-    """A model, or why there can be none."""
+    """Return a model, or the reason why there cannot be one."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Field name .* shadows", UserWarning)  # `schema` and such do no harm
+        warnings.filterwarnings("ignore", "Field name .* shadows", UserWarning)  # fields such as `schema` are harmless
         try:
             return create_model(name, __config__=_CONFIG, **fields)
         except (PydanticUserError, NameError, TypeError, ValueError) as error:
@@ -95,14 +95,14 @@ def _model(name: str, fields: dict[str, Any]) -> type[BaseModel] | str:
 
 
 def _misfit(field: tuple[Any, Any]) -> str:
-    """Why a default does not fit its hint."""
+    """Return why a default does not fit its hint; empty if it fits."""
     alone = _model("alone", {"value": field})
     try:
         if not isinstance(alone, str):
             alone()
     except ValidationError as failure:
         return describe_failure(failure).removeprefix("value: ")
-    except PydanticUserError:  # it names a class that is made later
+    except PydanticUserError:  # the hint names a class that is defined later
         pass
     return ""
 

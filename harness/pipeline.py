@@ -1,6 +1,6 @@
 """`call(name, input, ctx)`: the one way to run a function, folded from layers that each do one thing (H1, H9).
 
-What may be called is decided in `gate`, what was called before is given again by `journal`. No model in here.
+`gate` decides which calls run, and `journal` returns the results of calls that ran before. This module knows no model.
 """
 
 from __future__ import annotations
@@ -50,13 +50,14 @@ _SHOWN: Final = 20  # names in an error
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Prepared:
-    """What a call will do, once it may.
+    """A call that is ready to run once the gate approves it.
 
     Attributes:
-        step: What the journal is told of it; what was decided about it and its body come from the layers.
-        run: Does it: with its own params, or as JSON with those that a person put in their place; and with its budget.
-        read: Makes what the journal has of its result what the caller gets.
-        params: What a person may put in the place of its input is declared by; `step.check` looks at it.
+        step: Its step for the journal; the layers fill in the decision about it and its body.
+        run: Runs it with its budget, and with its own params or, as JSON, those that a person put in their place.
+        read: Makes the caller's result of the journal's JSON.
+        params: The model that declares the params that a person can put in place of its own; `step.check` validates
+            them.
     """
 
     step: Step
@@ -67,20 +68,20 @@ class Prepared:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Call:
-    """One call on its way through the layers, which fill in what they find out. It belongs to them, and is used once.
+    """One call on its way through the layers, which fill it in. It belongs to the layers and is used once.
 
     Attributes:
-        function: What is called.
-        input: Its params, as they were given.
-        ctx: Who calls.
-        key: Tells it from calls with equal input.
-        id: Its path id; empty is one that its caller's frame gives.
-        waits: Whether a body waits for it, which goes on in another run where a person is asked.
-        slot: Is held while it is done; see `Step.slot`.
-        how: What `CallContext.dispatch` is told beside; opaque here.
-        prepared: What it will do, from `_validated`.
-        budget: What it and all below it may use, from `_limited`.
-        changed: The params that a person put in the place of its own, from `_journaled`.
+        function: The function that is called.
+        input: Its params, as the caller passed them.
+        ctx: The context of the caller.
+        key: Distinguishes the call from calls with equal input.
+        id: Its path id; if empty, the caller's frame makes one.
+        waits: Whether a body waits for it. If a person is asked, that body continues in a later run.
+        slot: Is held while the call runs; see `Step.slot`.
+        how: Further options for `CallContext.dispatch`; opaque here.
+        prepared: The call when it is ready to run, from `_validated`.
+        budget: What the call, and all calls below it, can use; from `_limited`.
+        changed: The params that a person put in place of its own, from `_journaled`.
     """
 
     function: Function
@@ -100,7 +101,7 @@ class Call:
 
     @property
     def is_task(self) -> bool:
-        """Whether it is dispatched: a worker or a shape."""
+        """Whether it is a worker or a shape, which `dispatch` prepares."""
         return self.function.kind in ("worker", "shape")
 
 
@@ -108,7 +109,7 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 
 def _fold(run: Handler) -> Handler:
-    """What every call goes through, outermost first: validate, limit, gate, journal, trace, run."""
+    """Wrap `run` in the layers of every call, outermost first: validate, limit, gate, journal, trace."""
     handler = run
     for layer in reversed((_validated, _limited, _gated, _journaled, _traced)):
         handler = layer(handler)
@@ -121,11 +122,11 @@ def _validated(inner: Handler) -> Handler:
         try:
             value = await inner(call)
         finally:
-            call.ctx.frame.release(call.prepared.step.id)  # also where a limit or the gate came before its frame
+            call.ctx.frame.release(call.prepared.step.id)  # also if a limit or the gate stopped it before its frame
         if value is SUSPENDED:
             return value
         read = call.prepared.read
-        del call.prepared  # its closures hold the call: a cycle, which only the collector would free
+        del call.prepared  # its closures hold the call: a cycle that only the garbage collector would free
         return read(value)
 
     return layer
@@ -137,18 +138,19 @@ def _limited(inner: Handler) -> Handler:
         if ctx.tools is not None and not is_like(function.name, ctx.tools):
             some = ", ".join(ctx.tools[:_SHOWN]) + (", ..." if len(ctx.tools) > _SHOWN else "")
             raise ToolNotAllowed(
-                f"{ctx.caller.name!r} may not call {function.name!r}", remedy=f"it may call: {some or 'nothing'}"
+                f"{ctx.caller.name!r} is not allowed to call {function.name!r}",
+                remedy=f"it can call: {some or 'nothing'}",
             )
         depth = ctx.budget.book.depth
         if ctx.frame.depth >= depth:
             raise DepthExceeded(
-                f"the call of {function.name!r} is {ctx.frame.depth + 1} deep, and {depth} is the limit",
-                remedy="let calls nest less deep, or raise the setting turn_depth",
+                f"the call of {function.name!r} is nested {ctx.frame.depth + 1} deep, and the limit is {depth}",
+                remedy="nest calls less deeply, or raise the setting turn_depth",
             )
         reached: LimitReached | None = None
-        if ctx.frame.drive.recorded(step.id) is None:  # else it was counted when it was made
+        if ctx.frame.drive.recorded(step.id) is None:  # else it was counted when it was first made
             try:
-                # The items of a map are bounded by the map, which counts as one call.
+                # A map counts as one call and bounds its items itself.
                 ctx.budget.take(step.id, chosen=ctx.told_caller.modelled and call.slot is None)
             except LimitReached as error:
                 reached = error
@@ -162,7 +164,7 @@ def _limited(inner: Handler) -> Handler:
 
 
 async def _refused(call: Call, reached: LimitReached) -> Any:
-    """A call beyond a limit: the journal keeps it as its failure, so that a replay is told the same."""
+    """Fail a call that is over a limit. The journal keeps the failure, so that a replay gets the same error."""
     step, ctx = call.prepared.step, call.ctx
     ctx.emit(CallDecided, call_id=step.id, function=step.name, decision="refuse", gate="limit", parent=step.parent)
 
@@ -170,14 +172,14 @@ async def _refused(call: Call, reached: LimitReached) -> Any:
         raise reached
 
     if isinstance(reached, ABOUT_THE_TURN):
-        step.body, step.once = raising, False  # the turn ends, and makes it once it is resumed
+        step.body, step.once = raising, False  # the turn ends, and makes the call again when it is resumed
     else:
         step.refusal = reached
     return await _stepped(call)
 
 
 def _stepped(call: Call) -> Awaitable[Any]:
-    """Have its frame do its step, or give what the journal has of it."""
+    """Let the frame run the step, or return what the journal has of it."""
     step, frame = call.prepared.step, call.ctx.frame
     return frame.do(step) if call.waits else frame.direct(step)
 
@@ -186,7 +188,7 @@ def _gated(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         prepared, function = call.prepared, call.function
         step = prepared.step
-        # A worker that is called by its name has the params of the shape that runs it.
+        # A worker that is called by name has the params of the shape that runs it.
         callee = function if function.params is prepared.params else replace(function, params=prepared.params)
         await with_leave(step, callee, call.ctx.asker)
         told = False
@@ -194,7 +196,7 @@ def _gated(inner: Handler) -> Handler:
             value = await inner(call)
             told = value is not SUSPENDED
         except WorldAgentError as error:
-            # What it failed with may be a stranger's text, too.
+            # An error can contain a stranger's text as well.
             told = not isinstance(error, CallRefused | PauseExpired)
             raise
         finally:
@@ -215,7 +217,7 @@ def _journaled(inner: Handler) -> Handler:
 
         slot = call.slot
         if slot is None and call.function.kind == "leaf" and call.ctx.told_caller.modelled:
-            slot = call.budget.book.slots  # not for what waits for calls of its own: that could wait for itself
+            slot = call.budget.book.slots  # leaves only: a function that waits for its own calls could wait for itself
         call.prepared.step.body, call.prepared.step.slot = body, slot
         return await _stepped(call)
 
@@ -224,7 +226,7 @@ def _journaled(inner: Handler) -> Handler:
 
 def _traced(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
-        if call.is_task:  # it tells of itself
+        if call.is_task:  # a task emits its own events
             return await inner(call)
         step, emit = call.prepared.step, call.ctx.emit
         risk = call.function.risk
@@ -250,7 +252,7 @@ def _traced(inner: Handler) -> Handler:
 
 
 async def _run(call: Call) -> Any:
-    if call.is_task:  # its time is looked after where it tells of itself
+    if call.is_task:  # a task applies its own time limit
         return await _tried(call)
     return await timely(_tried(call), call.function, call.budget)
 
@@ -280,7 +282,7 @@ async def _dispatched(call: Call) -> Prepared:
 
 
 async def _prepared(call: Call) -> Prepared:
-    """What the call of a leaf or a flow will do."""
+    """Prepare the call of a leaf or a flow."""
     function, frame = call.function, call.ctx.frame
     what = f"params of function {function.name!r}"
     params = validate_model(function.params, call.input, what=what, error=ParamsInvalid)
@@ -307,7 +309,7 @@ async def _prepared(call: Call) -> Prepared:
     )
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
-        # A try may change what it is given; the next one gets what was checked.
+        # An attempt may change its params; the next one gets a fresh copy of the validated ones.
         taken = _for_try(function, params, given) if changed is None else changed_params(changed)
         return await _body(function, taken, call.ctx.fork(call_id, function, budget=budget))
 
@@ -325,7 +327,7 @@ def _for_try(function: Function, params: BaseModel, given: Mapping[str, Any]) ->
 
 
 async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
-    # Validated values, not a dump: a body that asks for a model gets the model.
+    # Validated values, not a dump: a parameter that is declared as a model receives the model.
     given = {field: getattr(params, field) for field in type(params).model_fields} | (params.model_extra or {})
     flow, what = function.kind == "flow", f"function {function.name!r}"
 
@@ -339,17 +341,17 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
                 ctx.frame.end()
 
     def cut() -> None:
-        ctx.frame.cancelled = True  # for what goes on on its thread, or swallows its cancellation
+        ctx.frame.cancelled = True  # for a body that runs on in a thread, or swallows its cancellation
 
     def late() -> WorldAgentError:
         return CallTimeout(
             f"the call of {function.name!r} took longer than {function.timeout:g} s",
-            remedy="ask it for less, or raise its timeout",
+            remedy="ask for less work in one call, or raise its timeout",
         )
 
     running = guarded(ctx.frame.run(body()) if flow else body(), what=what, on_error=ctx.on_error)
     if flow and function.timeout is None:
-        value = await running  # the frame ends what does not end
+        value = await running  # the frame ends a body that does not end by itself
     else:
         time = None if function.timeout is None else ctx.budget.clock.sleep(function.timeout)
         patience = None if flow else PATIENCE
@@ -362,14 +364,16 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
 
 
 def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget) -> Awaitable[Any]:
-    """Hold what a call runs to the seconds of its own limits, if it has such a limit."""
+    """Apply the time limit of the function's `Limits` to a running call, if it has one."""
     seconds = function.limits.seconds
     if seconds is None:
         return running
     whose = _whose(function)
 
     def late() -> WorldAgentError:
-        return LimitReached(f"{whose} may take {seconds:g} s, and has", remedy="ask it for less, or raise its limits")
+        return LimitReached(
+            f"{whose} reached its limit of {seconds:g} s", remedy="ask for less work in one call, or raise its limits"
+        )
 
     return in_time(running, budget.clock.sleep(seconds), what=whose, late=late)
 
@@ -382,7 +386,7 @@ async def run_call(call: Call) -> Any:
     """Send a call through the layers.
 
     Returns:
-        What its result type declares; `SUSPENDED` where a person is asked first and no body waits for it.
+        A value of its declared result type; `SUSPENDED` if a person must answer first and no body waits for the call.
 
     Raises:
         WorldAgentError: See `CallContext.call`.
@@ -396,10 +400,10 @@ async def call(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext
 
 
 async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext) -> Any:
-    """Run the function, worker or shape called `name` where no body waits for it; see `CallContext.call`.
+    """Run the function, worker or shape called `name` without a turn; see `CallContext.call`.
 
     Raises:
-        NobodyToAsk: A person would have to be asked.
+        NobodyToAsk: The call requires approval or an answer from a person.
     """
     value = await _CALL(Call(function=ctx.registry.function(name), input=input, ctx=ctx, waits=False))
     if value is SUSPENDED:

@@ -1,4 +1,4 @@
-"""Questions that a flow asks a person, as steps of its frame. What becomes of the answer is decided in `journal`."""
+"""Questions that a flow asks a person, as steps of its frame. `journal` decides what happens with the answer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ANSWER = "the answer"
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a person is asked, and the type of what they answer.
+    """A question to a person, and the type of the answer.
 
     Attributes:
-        ask: As the journal keeps it.
+        ask: The question as the journal keeps it.
         answer: The type of the answer.
     """
 
@@ -34,20 +34,21 @@ class Question:
     def of(
         cls, question: object, options: Sequence[str] | None, form: type[BaseModel] | None, seconds: float | None
     ) -> Question:
-        """Check what is asked.
+        """Validate a question and make a `Question` of it.
 
         Raises:
-            InvalidArgument: It does not fit; the text names what.
+            InvalidArgument: An argument is not valid; the text names it.
         """
         if not isinstance(question, str) or not is_text(question):
-            raise InvalidArgument("the question is empty or not a text", remedy="say what is asked")
+            raise InvalidArgument("`question` must be a text that is not empty", remedy="pass the question to ask")
         if options is not None and (isinstance(options, str) or not options or not all(map(is_text, options))):
-            raise InvalidArgument("the options are no texts", remedy="give a list of one text or more")
+            raise InvalidArgument("`options` must be a list of texts", remedy="pass a list of one or more texts")
         if options is not None and form is not None:
-            raise InvalidArgument("options and form are both given", remedy="give one of them")
+            raise InvalidArgument("a question cannot have both `options` and `form`", remedy="pass only one of them")
         if seconds is not None and not _is_time(seconds):
             raise InvalidArgument(
-                f"seconds {seconds!r} is no time", remedy="give seconds above 0, ten years at most, or None for ever"
+                f"`seconds` must be above 0 and at most ten years, got {seconds!r}",
+                remedy="pass a number of seconds, or None to wait for ever",
             )
         try:
             answer: TypeAdapter[Any] = TypeAdapter(str if form is None else form)
@@ -57,7 +58,7 @@ class Question:
         else:
             taken = None if options is None else tuple(options)
             return cls(Ask(kind="question", question=question, options=taken, schema=schema, seconds=seconds), answer)
-        raise InvalidArgument(f"the form has no schema ({problem})", remedy="use fields that JSON can hold")
+        raise InvalidArgument(f"the form has no JSON Schema ({problem})", remedy="use fields that JSON can hold")
 
 
 def _is_time(seconds: object) -> bool:
@@ -89,7 +90,7 @@ async def ask_person(frame: Frame, question: Question, key: str | None, *, emit:
 
 
 def _refuse(step: Step, drive: Drive, emit: Emitter, caller: str) -> None:
-    """Refuse a question of an unattended turn; a replay gets what was recorded, and the event is sent once."""
+    """Refuse a question of an unattended turn. A replay gets the recorded refusal, and the event is sent once."""
     if drive.recorded(step.id) is None:
         emit(
             CallDecided,

@@ -1,4 +1,4 @@
-"""Functions, workers and shapes by name, and by what they are good for. One name means one thing (H10)."""
+"""The registry: functions, workers and shapes by name and by capability. Each name is used once (H10)."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from .gate import Policy, is_like
 from .worker import Worker
 
 Missing = Callable[[str], WorldAgentError | None]
-"""Says why a source does not have a function of this name, or None where it never would."""
+"""Returns why a source does not have a function of this name now, or None if it never has one."""
 
 
 _GLOB: Final = frozenset("*?[")
-_LISTED: Final = 20  # names that an error tells
-_COMPARED: Final = 2000  # names that are looked through for those
-_SHOWN: Final = 80  # characters of a name that there is not
+_LISTED: Final = 20  # names that an error lists
+_COMPARED: Final = 2000  # names that are compared to find similar ones
+_SHOWN: Final = 80  # characters that an error shows of an unknown name
 
 
 class Registry:
-    """What can be called by name in one agent.
+    """Everything that can be called by name in one agent.
 
     Args:
         functions: The functions.
-        workers: The workers, and functions that stand in a worker's place.
-        allow: Globs over the names of what can be called; what fits none cannot, by any caller, whenever it comes.
-            None is all.
+        workers: The workers, and functions that replace a worker.
+        allow: Globs over the names that can be called. No caller can call a name that matches none of them, also if
+            it is added later. None allows all names.
 
     Raises:
-        NameTaken: Two of them have one name.
-        FunctionInvalid: Something else was given.
+        NameTaken: Two of them have the same name.
+        FunctionInvalid: An item is not a function or a worker.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Registry:
         for what, given in (("functions", functions), ("workers", workers)):
             if isinstance(given, Function | Worker | str) or not isinstance(given, Iterable):
                 raise FunctionInvalid(
-                    f"{what}= is of type {type(given).__name__!r}", remedy=f"give a list, or leave {what}= out"
+                    f"{what}= must be a list, got {type(given).__name__!r}", remedy=f"pass a list, or omit {what}="
                 )
         for function in functions:
             if not isinstance(function, Function):
@@ -95,41 +95,41 @@ class Registry:
 
     @property
     def worker_policies(self) -> Mapping[str, Policy]:
-        """The policies that workers have of their own, by the workers' names."""
+        """The policies of workers that have one, by the workers' names."""
         return {name: worker.policy for name, worker in self._workers.items() if worker.policy is not None}
 
     @property
     def offered(self) -> Mapping[str, Function]:
-        """What the conversation can call: all that can be called, but for what is declared with `offered=False`."""
+        """What the conversation can call: everything that can be called and is not declared with `offered=False`."""
         every = {**self._functions, **self._tasks}
         return MappingProxyType({name: function for name, function in every.items() if function.offered})
 
     @property
     def version(self) -> int:
-        """Another number once something else is offered."""
+        """A number that changes when the offered functions change."""
         return self._version
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of all that can be called."""
+        """The names of everything that can be called."""
         return (*self._functions, *self._tasks)
 
     @property
     def declared(self) -> tuple[Function, ...]:
-        """All that there is, also what cannot be called since it is not allowed."""
+        """Everything that was declared, including what `allow` excludes."""
         return (*self._functions.values(), *self._tasks.values(), *self._barred.values())
 
     @property
     def untrusted(self) -> tuple[str, ...]:
-        """The names of functions whose results may hold what strangers wrote."""
+        """The names of functions whose results may contain text by strangers."""
         return tuple(function.name for function in self._functions.values() if function.untrusted)
 
     def function(self, name: str) -> Function:
-        """Return what is called `name`: a function, or a worker or shape as one.
+        """Return the function called `name`, or the worker or shape of this name as a function.
 
         Raises:
-            UnknownFunction: There is none.
-            ToolNotAllowed: It is not among what can be called.
+            UnknownFunction: Nothing has this name.
+            ToolNotAllowed: `allow` excludes it.
             HostError: Its source, such as an MCP server, cannot be reached.
         """
         found = self._functions.get(name) or self._tasks.get(name)
@@ -144,24 +144,24 @@ class Registry:
         )
 
     def find(self, capability: str) -> tuple[Function, ...]:
-        """Return what is good for something, in the order in which it was given.
+        """Return the functions with a capability, in the order in which they were passed.
 
         Args:
-            capability: One of the words that a function declares.
+            capability: A word from the `capabilities` of a function.
         """
         return tuple(
             found for found in (*self._functions.values(), *self._tasks.values()) if capability in found.capabilities
         )
 
     def allows(self, name: str) -> bool:
-        """Whether something of this name can be called, if there is such."""
+        """Whether `allow` includes this name, whether or not anything has it."""
         return self._allow is None or is_like(name, self._allow)
 
     def check_allowed(self, name: str) -> None:
-        """Refuse what there is but cannot be called.
+        """Refuse a name that exists but cannot be called.
 
         Raises:
-            ToolNotAllowed: It is not among what can be called.
+            ToolNotAllowed: `allow` excludes it.
         """
         if name in self._barred:
             raise ToolNotAllowed(
@@ -170,11 +170,11 @@ class Registry:
             )
 
     def add_shape(self, function: Function, *, always: bool = False) -> bool:
-        """Add a shape as a function, or put it in the place of the one of an earlier run. Its key is its name.
+        """Add a shape as a function, or replace the shape of this name from an earlier run. Its key is its name.
 
         Args:
             function: The shape.
-            always: Whether it can be called whatever is allowed.
+            always: Whether it can be called even if `allow` excludes it.
 
         Returns:
             Whether it can be called.
@@ -193,16 +193,16 @@ class Registry:
     def replace_source(
         self, source: str, functions: Iterable[Function], *, missing: Missing | None = None, known: bool = True
     ) -> None:
-        """Put functions in the place of all that a source gave before.
+        """Replace all functions of a source.
 
         Args:
-            source: Where they are from, such as an MCP server.
-            functions: All that it has now.
-            missing: Says why it does not have another one.
-            known: Whether it is known what it has.
+            source: The source, such as an MCP server.
+            functions: All functions that it has now.
+            missing: Returns why it does not have a function of a given name now.
+            known: Whether the list of its functions is known to be complete.
 
         Raises:
-            NameTaken: One has a name that is not the source's to give; nothing is changed.
+            NameTaken: A name is already used outside of this source; nothing is changed.
         """
         given = {function.name: function for function in functions}
         before = self._sources.get(source, frozenset())
@@ -223,44 +223,46 @@ class Registry:
             self._missing[source] = missing
 
     def check_tools(self) -> None:
-        """Make sure that of the tools that a worker or a flow names there is one, as far as that can be known.
+        """Check that at least one of the tools that a worker or a flow names exists.
+
+        Nothing is checked if the agent has sources, because their functions may be added later.
 
         Raises:
-            FunctionInvalid: There is none, they are no globs, and no source could ever give one.
+            FunctionInvalid: None of the names exists, and none is a glob.
         """
-        if self._sources:  # what one has may come later
+        if self._sources:
             return
         for function in (*self._functions.values(), *self._tasks.values()):
             named = function.tools or ("*",)
             if not any(self._is_taken(name) or _GLOB.intersection(name) for name in named):
                 raise FunctionInvalid(
-                    f"{function.name!r} names {named[0][:_SHOWN]!r} in its tools, and there is none",
+                    f"{function.name!r} names {named[0][:_SHOWN]!r} in its tools, which does not exist",
                     remedy=_known("functions", self.names, named[0]),
                 )
 
     @property
     def complete(self) -> bool:
-        """Whether it is known what all sources have."""
+        """Whether the functions of all sources are known."""
         return not self._unknown
 
     def is_free(self, name: str, source: str) -> bool:
-        """Whether a source can give a function of this name."""
+        """Whether a source can add a function of this name."""
         return not self._is_taken(name) or name in self._sources.get(source, frozenset())
 
     def absent(self, name: str) -> WorldAgentError | None:
-        """Why a function that is not there may be one of a source that cannot be reached; None where it is none."""
+        """Return the error of an unreachable source that may have a function of this name; None if there is none."""
         return next((error for missing in self._missing.values() if (error := missing(name)) is not None), None)
 
     def is_worker(self, name: str) -> bool:
-        """Whether this is a worker, or a function that was given in a worker's place (H8)."""
+        """Whether this is a worker, or a function that replaces a worker (H8)."""
         return name in self._workers or name in self._stand_ins
 
     def runnable(self, name: str) -> Function:
-        """Return the worker called `name` as a function, or the function that was given in a worker's place (H8).
+        """Return the worker called `name` as a function, or the function that replaces a worker (H8).
 
         Raises:
-            UnknownWorker: There is neither.
-            ToolNotAllowed: It is not among what can be called.
+            UnknownWorker: Neither exists.
+            ToolNotAllowed: `allow` excludes it.
         """
         found = self._functions.get(name) if name in self._stand_ins else None
         return found if found is not None else self.worker(name).function
@@ -269,8 +271,8 @@ class Registry:
         """Return the worker called `name`.
 
         Raises:
-            UnknownWorker: There is none.
-            ToolNotAllowed: It is not among what can be called.
+            UnknownWorker: No worker has this name.
+            ToolNotAllowed: `allow` excludes it.
         """
         if name in self._workers:
             return self._workers[name]
@@ -281,7 +283,7 @@ class Registry:
         )
 
     def _place(self, where: dict[str, Function], function: Function) -> bool:
-        """Put something where it can be called, or where it is known and cannot."""
+        """Add a function to `where`, or to the barred ones if `allow` excludes it; return whether it can be called."""
         allowed = self.allows(function.name)
         (where if allowed else self._barred)[function.name] = function
         return allowed
@@ -297,18 +299,18 @@ class Registry:
 
 
 def _known(what: str, names: Iterable[str], wanted: object) -> str:
-    """The names there are; of many those that are like the one that was wanted, and some others where these are few."""
+    """Return a remedy that lists the known names; if there are many, the most similar ones and a few others."""
     known = sorted(names)
     if not known:
         return f"this agent has no {what}; pass {what}= to WorldAgent"
     if len(known) <= _LISTED:
         return f"the {what} are: {', '.join(known)}"
     text = str(wanted)[:_SHOWN]
-    # To compare them all would hold up the process where there are many thousands.
+    # Comparing many thousands of names would block the event loop.
     alike = known if len(known) <= _COMPARED else [name for name in known if name[:1] == text[:1]][:_COMPARED]
     close = difflib.get_close_matches(text, alike, _LISTED, cutoff=0.5)
     others = [name for name in known[:_LISTED] if name not in close][: _LISTED - len(close)]
     if not close:
         return f"some of the {len(known)} {what} are: {', '.join(others)}"
     more = f"; others are: {', '.join(others)}" if others else ""
-    return f"of the {len(known)} {what} these are nearest: {', '.join(close)}{more}"
+    return f"the closest of the {len(known)} {what} are: {', '.join(close)}{more}"

@@ -1,6 +1,7 @@
-"""From a Python function to a `Function`: a leaf, or a flow if it takes a context to call with (H2, H7, D8).
+"""Makes a `Function` of a Python function: a leaf, or a flow if it takes a context that can call (H2, H7, D8).
 
-Type hints become params and result, the docstring the description. What is not async runs on a thread.
+Type hints become the params and the result, and the docstring becomes the description. A function that is not async
+runs on a thread.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from .params import params_model
 Plain = Callable[..., Any]
 
 _THREADS = 32
-"""How many functions that are not async run at once in one event loop."""
+"""How many functions that are not async can run concurrently in one event loop."""
 
 _POOL: RunVar[CapacityLimiter] = RunVar("worldagent_functions")
 
@@ -40,20 +41,20 @@ _ARGUMENT = re.compile(r"(?m)^( +)\*{0,2}(\w+)(?: \([^)]*\))?:[ \t]*(.*(?:\n\1[ 
 
 
 class _Options(typing.TypedDict, total=False):
-    """How a function is declared; what is left out is taken from the Python function. See `Function`.
+    """The options of every function; the defaults come from the Python function. See `Function`.
 
     Attributes:
-        name: Its name, if not the function's own.
-        description: What it does, if not the first paragraph of the docstring.
+        name: Its name; by default the name of the Python function.
+        description: What it does; by default the first paragraph of the docstring.
         title: Its name for people, such as "Look up a price", for events.
         risk: What it does to the world: `read_only`, or one or several of `write`, `network`, `destructive`.
-        approval: Whether each call asks for an approval, whatever the policy approves.
-        untrusted: Whether its result may hold what strangers wrote.
+        approval: Whether each call requires approval, even if the policy approves it.
+        untrusted: Whether its result may contain text by strangers.
         capabilities: Words by which `agent.find` finds it.
-        timeout: Seconds of one try; left out, those that its caller has left.
-        limits: What one call of it, and all below it, may use.
+        timeout: The most seconds for one attempt; by default the time that its caller has left.
+        limits: What one call of it, and all calls below it, can use.
         capture: Whether events have its arguments, and traces may hold its arguments and result.
-        offered: Whether the conversation can call it. Workers can call what their `tools` name all the same.
+        offered: Whether the conversation can call it. Workers can call it whenever their `tools` name it.
     """
 
     name: str | None
@@ -70,21 +71,21 @@ class _Options(typing.TypedDict, total=False):
 
 
 class FlowOptions(_Options, total=False):
-    """How a flow is declared. See `Function`.
+    """The options of a flow. See `Function`.
 
     Attributes:
-        tools: Globs over the names that it may call; left out, any.
+        tools: Globs over the names that it can call; by default any name.
     """
 
     tools: Iterable[str] | None
 
 
 class ToolOptions(_Options, total=False):
-    """How a leaf is declared. See `Function`.
+    """The options of a leaf. See `Function`.
 
     Attributes:
         idempotent: Whether running it twice does the same as running it once.
-        retry: How often it is tried where it fails for a passing reason.
+        retry: How often it is retried after a transient failure.
     """
 
     idempotent: bool
@@ -105,17 +106,17 @@ def tool(body: Plain | None = None, /, **options: typing.Unpack[ToolOptions]) ->
     """Make a `Function` of a Python function, a `dspy.Tool` or a tool of LangChain.
 
     The type hints of a Python function become the params and the result. A tool of another library has the params that
-    it declares, and gives any JSON.
+    it declares and returns any JSON.
 
-    A function without a context, or whose first parameter is a `ToolContext`, becomes a leaf: it may have effects and
-    calls nothing. One whose first parameter is a `WorkerContext` or `CallContext` can call others, so it becomes a
-    flow, as with `@flow`.
+    A function without a context, or whose first parameter is a `ToolContext`, becomes a leaf: it can have effects and
+    calls nothing. A function whose first parameter is a `WorkerContext` or `CallContext` can call others, so it becomes
+    a flow, as with `@flow`.
 
-    A function that is not async runs on a thread of its own, so that the event loop is free meanwhile. Where its call
-    is cancelled or times out, the thread runs on and its result is dropped.
+    A function that is not async runs on its own thread, so that it does not block the event loop. If its call is
+    cancelled or times out, the thread keeps running and its result is dropped.
 
     Args:
-        body: The function or tool, when used as `@tool` without brackets.
+        body: The function or tool, when used as `@tool` without parentheses.
         options: See `ToolOptions`. Without `risk` a leaf counts as `write` and `network`, so a call that a model makes
             requires approval (H9); a flow counts as `read_only`.
 
@@ -132,16 +133,16 @@ def flow(**options: typing.Unpack[FlowOptions]) -> Callable[[Body], Function]: .
 def flow(body: Body | None = None, /, **options: typing.Unpack[FlowOptions]) -> Any:
     """Make a flow `Function` of an async Python function whose first parameter is the `CallContext`.
 
-    A flow calls other functions through `ctx.call` and has no effects of its own, so that its body can be run again.
-    What it calls passes the gate by itself.
+    A flow calls other functions through `ctx.call` and has no effects itself, so that its body can run again. Each of
+    its calls passes the gate separately.
 
     Args:
-        body: The function, when used as `@flow` without brackets.
+        body: The function, when used as `@flow` without parentheses.
         options: See `FlowOptions`. Without `risk` it counts as `read_only`.
 
     Raises:
-        FunctionInvalid: It is not async, a parameter has no type hint, a hint has no schema, its context can call
-            nothing, or an option does not fit a flow.
+        FunctionInvalid: It is not async, a parameter has no type hint, a hint has no schema, its context cannot call
+            anything, or an option does not fit a flow.
     """
     return _decorate(body, "flow", dict(options))
 
@@ -156,8 +157,8 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
         return _foreign(foreign, options)
     if not inspect.isroutine(body):
         if isinstance(body, Function):
-            raise FunctionInvalid(f"{body.name!r} is a tool already", remedy="use the decorator once")
-        plain = body is None or isinstance(body, str | int | float)  # others may show what is not for an error
+            raise FunctionInvalid(f"{body.name!r} is already a tool", remedy="apply the decorator once")
+        plain = body is None or isinstance(body, str | int | float)  # the repr of other values may hold secrets
         what = repr(body)[:80] if plain else f"{getattr(body, '__name__', type(body).__name__)!r}"
         raise FunctionInvalid(
             f"{what} is not a Python function",
@@ -207,7 +208,7 @@ def _foreign(given: Adopted, options: dict[str, Any]) -> Function:
 
 def _check_flow(name: str, context: Any, is_async: bool) -> None:
     """Refuse a flow that cannot call anything."""
-    problem, remedy = "", "give it 'ctx: CallContext' as first parameter"
+    problem, remedy = "", "add 'ctx: CallContext' as its first parameter"
     if not is_async:
         problem, remedy = "is not async", "declare it with 'async def'"
     elif context is ToolContext:
@@ -220,19 +221,19 @@ def _check_flow(name: str, context: Any, is_async: bool) -> None:
 
 
 def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[str, Any]:
-    """The options as `Function` takes them, checked against the kind of function that they are for."""
+    """Return the options as `Function` takes them, after checking that they fit this kind of function."""
     known = _OPTIONS[kind]
     for option in sorted(options.keys() - known):
         other = next((each for each, names in _OPTIONS.items() if option in names), None)
         if other is None:
             near = difflib.get_close_matches(option, known, 1)
             meant = f"did you mean {near[0]!r}? " if near else ""
-            problem, remedy = "which there is not", f"{meant}the options are: {', '.join(sorted(known))}"
+            problem, remedy = "which does not exist", f"{meant}the options are: {', '.join(sorted(known))}"
         elif other == "leaf":  # a flow's body runs again from the start, with the results of the calls that it made
-            problem = "and is a flow, since it takes a context that it can call with"
-            remedy = "leave the option out and set it on what it calls, or take a ToolContext"
+            problem = "but it is a flow, because its context can call functions"
+            remedy = "set the option on the functions that it calls, or take a ToolContext"
         else:
-            problem, remedy = "and calls nothing", "take a WorkerContext as first parameter, or leave the option out"
+            problem, remedy = "but it calls nothing", "take a WorkerContext as first parameter, or omit the option"
         raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
     given = {key: value for key, value in options.items() if key not in ("name", "description")}
     return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
@@ -246,7 +247,7 @@ def _on_a_thread(body: Plain) -> Body:
         except LookupError:
             pool = CapacityLimiter(_THREADS)
             _POOL.set(pool)
-        # It cannot be cut off: whoever cancels it goes on, and what it still does is nobody's result.
+        # A thread cannot be interrupted: after a cancellation the caller continues, and the result is dropped.
         work = Inside.on_thread(partial(body, *placed, **named))
         return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=pool)
 
@@ -256,16 +257,16 @@ def _on_a_thread(body: Plain) -> Body:
 def _hints(name: str, body: Plain) -> dict[str, Any]:
     try:
         return typing.get_type_hints(body, include_extras=True)
-    except Exception as error:  # not by name: to read a hint is to run code of the embedder's, which may raise anything
+    except Exception as error:  # broad: reading a hint runs the embedder's code, which can raise anything
         problem = f"{type(error).__name__}: {error.name!r}" if isinstance(error, NameError) else type(error).__name__
     raise FunctionInvalid(
         f"the type hints of the function {name!r} cannot be read ({problem})",
-        remedy="import the names that its hints use",
+        remedy="import the names that its type hints use",
     )
 
 
 def _can_call(hint: Any) -> bool:
-    """Whether a first parameter says that it is a context to call others with."""
+    """Whether the first parameter is declared as a context that can call functions."""
     return hint is not Any and hasattr(hint, "call") and _is_context(hint)
 
 
@@ -278,7 +279,7 @@ def _is_context(hint: Any) -> bool:
 
 def _result_type(name: str, hints: dict[str, Any]) -> TypeAdapter[Any]:
     if "return" not in hints:
-        raise FunctionInvalid(f"the function {name!r} does not say what it returns", remedy="annotate its return type")
+        raise FunctionInvalid(f"the function {name!r} has no return type", remedy="annotate its return type")
     try:
         return TypeAdapter(hints["return"])
     except PydanticUserError as error:
@@ -294,7 +295,7 @@ def _summary(body: Plain) -> str:
 
 
 def _arguments(body: Plain) -> dict[str, str]:
-    """What a docstring in Google's style says of each parameter."""
+    """Return the description of each parameter from a docstring in Google style."""
     text = inspect.getdoc(body) or ""
     sections = list(_SECTION.finditer(text))
     for section, after in zip_longest(sections, sections[1:]):

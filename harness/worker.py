@@ -1,4 +1,4 @@
-"""A worker as data. Its loop is in `graphs.loop`, its Signature in `signatures`."""
+"""The worker as data. `graphs.loop` has its loop, and `signatures` makes its Signature."""
 
 from __future__ import annotations
 
@@ -23,38 +23,38 @@ MOST_RETRIES: Final = 20
 MOST_STEPS: Final = 1000
 
 _TAKEN: Final = TAKEN | {"calls", "lm", "offered_tools", "result", "role"}
-"""What no param of a worker can be called: its Signature has such fields of its own, or they are no fields."""
+"""Names that a worker's params cannot have: its Signature has these fields, or pydantic reserves them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A language model with instructions of its own, run by name through the `subagent` shape.
+    """A language model with its own instructions, run by name through the `subagent` shape.
 
     Attributes:
-        name: What it is called by, and the name of its entry Signature.
+        name: Its name, which is also the name of its entry Signature.
         instructions: Its static instructions. No role changes them.
-        description: What it is for, shown to whoever may call it.
-        risk: What calling it does to the world. What it calls in its turn passes the gate by itself.
-        capabilities: What it is good for, in words that `agent.find` looks up.
-        tools: Globs over what it may call; left out, nothing.
-        input: What it takes: a pydantic model, or the JSON Schema of an object. Left out, one text, `request`.
-        output: What it gives: a type, or a JSON Schema. Left out, a text.
+        description: What it is for, shown to the models that can call it.
+        risk: What calling it does to the world. The calls that it makes pass the gate separately.
+        capabilities: Words for what it is good for, by which `agent.find` finds it.
+        tools: Globs over the names that it can call; by default it cannot call anything.
+        input: Its params: a pydantic model, or the JSON Schema of an object. By default one text, `request`.
+        output: Its result: a type, or a JSON Schema. By default a text.
         prompt: The message that its model receives: a text in which `{field}` is replaced by that field of the input,
-            as JSON if it is not a text, and `{{` and `}}` are braces. Left out, the model receives the fields as such.
-        options: How its model generates its answers, by the names of `GenerationOptions`. They go over those of
+            as JSON if it is not a text, and `{{` and `}}` are braces. By default the model receives the fields.
+        options: How its model generates its answers, by the names of `GenerationOptions`. They override those of
             the profile and the settings.
-        model: Its model: a model string, or a name from `WorldAgent(models=...)`; None is the turn's, or the agent's.
-        fallbacks: Models that are tried in turn where its own cannot be reached, times out or is rate limited.
-        retries: How often it is told what is wrong with an answer that cannot be used, and tries again.
-        max_steps: How many times it may call tools before it must answer.
-        limits: What one call of it, and all below it, may use.
-        policy: Rules of its own for what it calls and for all that is called below it. They narrow the agent's policy:
-            of the two verdicts the stricter one counts. What none of its rules match is left to the agent's policy,
-            unless it sets `default`; so is what they approve.
-        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        model: Its model: a model string, or a name from `WorldAgent(models=...)`; None uses the turn's, or the agent's.
+        fallbacks: Models to try, in order, if its own model cannot be reached, times out or is rate limited.
+        retries: How often its model is shown a validation error of its answer and answers again.
+        max_steps: How many times it can call tools before it must answer.
+        limits: What one call of it, and all calls below it, can use.
+        policy: Its own rules for the calls that it makes and all calls below them. They narrow the agent's policy:
+            the stricter of the two verdicts counts. If its rules approve a call, or none of them matches and it does
+            not set `default`, the agent's policy decides.
+        capture: Whether traces may hold its params and results, if the agent's `Trace` captures them.
         offered: Whether the conversation can call it.
-        params: What it takes, as a model.
-        result: What it gives, as an adapter.
+        params: Its params, as a model.
+        result: Its result, as an adapter.
     """
 
     name: str
@@ -88,12 +88,13 @@ class Worker:
             object.__setattr__(self, attribute, self._words(attribute))
         if self.model is not None and not is_text(self.model):
             raise FunctionInvalid(
-                f"the model of the worker {self.name!r} is no text", remedy="give a model string or a name, or none"
+                f"the model of the worker {self.name!r} must be a text",
+                remedy="pass a model string or a name, or omit it",
             )
         if not isinstance(self.limits, Limits):
             raise FunctionInvalid(
-                f"the limits of the worker {self.name!r} are of type {type(self.limits).__name__!r}",
-                remedy="give Limits(...) or leave them out",
+                f"the limits of the worker {self.name!r} must be Limits, got {type(self.limits).__name__!r}",
+                remedy="pass Limits(...), or omit them",
             )
         self._check_policy()
         self._check_texts()
@@ -106,7 +107,7 @@ class Worker:
         self._check_prompt()
 
     def message(self, inputs: Mapping[str, Any]) -> str:
-        """The prompt with the fields of the input in it.
+        """Return the prompt with the placeholders replaced by the fields of the input.
 
         Args:
             inputs: The params as JSON.
@@ -126,7 +127,7 @@ class Worker:
 
     @property
     def function(self) -> Function:
-        """The worker as a function of its input, which gives its output."""
+        """The worker as a function of its input that returns its output."""
         return Function(
             self.name,
             undispatched,
@@ -147,22 +148,23 @@ class Worker:
             given: object = getattr(self, attribute)
             if not isinstance(given, str) or (given and not is_text(given)):
                 raise FunctionInvalid(
-                    f"the {attribute} of the worker {self.name!r} is no text", remedy="give text that UTF-8 can hold"
+                    f"the {attribute} of the worker {self.name!r} must be a text",
+                    remedy="pass text that UTF-8 can encode",
                 )
 
     def _check_params(self) -> None:
-        """Its params are inputs of its Signature, too, whose names are Python's."""
+        """Check the names of its params, which are also the names of its Signature's inputs."""
         if self.params is WorkerRequest:
             return
         schema = self.params.model_json_schema()
         names = schema.get("properties", {})
         missing = [name for name in schema.get("required", ()) if name not in names]
         wrong = [name for name in names if name in _TAKEN or not name.isidentifier() or name.startswith("_")]
-        problem, remedy = "", "name its params as Python names arguments"
+        problem, remedy = "", "give its params names that are Python identifiers and do not begin with '_'"
         if not names:
             problem = "no params"
         elif wrong:
-            problem = f"a param that cannot be called {wrong[0]!r}"
+            problem = f"a param that cannot be named {wrong[0]!r}"
         elif missing:
             problem, remedy = f"no param {missing[0]!r}, which is required", "declare it, or do not require it"
         if problem:
@@ -174,17 +176,17 @@ class Worker:
             return
         if not isinstance(policy, Policy):
             raise FunctionInvalid(
-                f"the policy of the worker {self.name!r} is of type {type(policy).__name__!r}",
-                remedy="give Policy(...) or leave it out",
+                f"the policy of the worker {self.name!r} must be a Policy, got {type(policy).__name__!r}",
+                remedy="pass Policy(...), or omit it",
             )
         idle = sorted(policy.model_fields_set - {"rules", "default"})
         for rule in policy.rules:
-            # What a rule approves is left to the agent's policy, which counts it; who may answer is said there, too.
+            # The agent's policy decides about calls that a rule approves: it counts them and names the approvers.
             idle += sorted(rule.model_fields_set & {"times", "seconds", "approvers"})
         if idle:
             raise FunctionInvalid(
                 f"the policy of the worker {self.name!r} has {idle[0]}=, which belongs to the agent's policy",
-                remedy="leave it out: a worker's policy has rules and default",
+                remedy="omit it: a worker's policy has rules and default",
             )
 
     def _check_prompt(self) -> None:
@@ -195,7 +197,7 @@ class Worker:
         except ValueError:
             problem = "a single brace"
         else:
-            # A conversion, a format or an attribute would read more than the field.
+            # A conversion, a format specification or an attribute would read more than the field.
             wrong = [
                 name
                 for _, name, form, conversion in parts
@@ -214,14 +216,15 @@ class Worker:
     def _params(self) -> type[BaseModel]:
         given = self.input
         if isinstance(given, Mapping):
-            from .schema import params_of  # it imports a library that most agents do not need
+            from .schema import params_of  # here, because it imports a library that most agents do not need
 
-            # As with shapes and functions: what is not declared is refused.
+            # As with shapes and functions, undeclared params are refused.
             return params_of(self.name, {"type": "object", "additionalProperties": False, **given})
         if isinstance(given, type) and issubclass(given, BaseModel):
             return given
         raise FunctionInvalid(
-            f"the worker {self.name!r} declares {given!r} as its input", remedy="give a pydantic model or a JSON Schema"
+            f"the input of the worker {self.name!r} must be a model or a schema, got {given!r}",
+            remedy="pass a pydantic model or a JSON Schema",
         )
 
     def _result(self) -> TypeAdapter[Any]:
@@ -236,22 +239,25 @@ class Worker:
         except PydanticUserError:
             pass
         raise FunctionInvalid(
-            f"the worker {self.name!r} declares {self.output!r} as its output, which has no schema",
-            remedy="give a type that pydantic knows, or a JSON Schema",
+            f"the output of the worker {self.name!r} has no schema: {self.output!r}",
+            remedy="pass a type that pydantic can validate, or a JSON Schema",
         )
 
     def _words(self, attribute: str) -> tuple[str, ...]:
         given: object = getattr(self, attribute)
         words = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
         if not all(is_text(word) for word in words):
-            raise FunctionInvalid(f"{attribute} of the worker {self.name!r} are no texts", remedy="give texts")
+            raise FunctionInvalid(
+                f"{attribute} of the worker {self.name!r} must be texts", remedy="pass one text or a list of texts"
+            )
         return tuple(map(str, words))
 
     def _check_number(self, attribute: str, least: int, most: int) -> None:
         given: object = getattr(self, attribute)
         if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
             raise FunctionInvalid(
-                f"{attribute} of the worker {self.name!r} is {given!r}", remedy=f"give {least} to {most}"
+                f"{attribute} of the worker {self.name!r} must be an integer from {least} to {most}, got {given!r}",
+                remedy="pass an integer in this range",
             )
 
 

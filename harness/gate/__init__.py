@@ -1,7 +1,7 @@
-"""What may be called without asking, what a person is asked for, what is refused (H9). No model, no role, no journal.
+"""The gate: decides which calls run, which require approval and which are refused (H9).
 
-`policy` holds the rules as data, `predicates` what they say of arguments, `gate` decides about one call after the
-other. Whoever makes calls asks the gate, and writes down what it says.
+`policy` has the rules as data, `predicates` their conditions on arguments, and `gate` decides about each call. This
+package knows no model, no role and no journal: the code that makes a call asks the gate and records its verdict.
 """
 
 from .approver import Approver

@@ -1,4 +1,4 @@
-"""Somebody in the process who can answer approvals at once. Who answers later does it by `resume()`."""
+"""The approver: answers approval requests at once, in the process. Later answers arrive through `resume()`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ...core.pauses import Approve, Pause, Reject
 
 
 class Approver(Protocol):
-    """Answers approvals in the process: a dialog of the host's, a rule of its own."""
+    """Answers approval requests in the process, such as with a dialog of the host."""
 
     async def __call__(self, pause: Pause, /) -> Approve | Reject | None:
-        """Answer, or give None: then the turn pauses, and a person answers later.
+        """Answer an approval request, or return None to pause the turn until a person answers.
 
         Args:
-            pause: What is asked. Its `id` is the call's; `arguments` are what would run.
+            pause: The approval request. Its `id` is the id of the call, and the call would run with its `arguments`.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""The arguments that a function declares: whether it can have one, and what it receives at a dotted path.
+"""The arguments that a function declares: whether it can have an argument, and what it receives at a dotted path.
 
-A function does not receive everything that a call holds: a key that it does not declare may be dropped, and a key that
-is spelt almost like a declared one may be read instead of it. Approving rules therefore look at declared keys only.
+A function does not receive everything in a call. A key that it does not declare may be dropped, and a key that is spelt
+almost like a declared one may be read in its place. Approving rules therefore consider declared keys only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from pydantic import BaseModel, PydanticUserError
 
-_DEEPEST = 50  # of references that lead to each other
-_MAX_WAYS: Final = 64  # alternatives of one schema that are looked at
+_DEEPEST = 50  # references that are followed in a chain
+_MAX_WAYS: Final = 64  # alternatives of one schema that are considered
 _OTHER_KEYWORDS: Final = frozenset(
     (
         "patternProperties",
@@ -29,17 +29,17 @@ _OTHER_KEYWORDS: Final = frozenset(
         "$recursiveRef",
     )
 )
-"""Keywords that say more about keys than this module reads: an object that has one declares its `properties` only."""
+"""Keywords about keys that this module does not evaluate: with one of them, only `properties` count as declared."""
 
 Part = Mapping[str, Any]
 
 
 @lru_cache(maxsize=1024)
 def schema_of(params: type[BaseModel]) -> Part | None:
-    """The JSON Schema of arguments as the gate sees them: as they are written, with serialization aliases.
+    """Return the JSON Schema of arguments as the gate sees them: serialized, with serialization aliases.
 
     Returns:
-        The schema, which must not be changed; None where the params have none.
+        The schema, which must not be changed; None if the params have none.
     """
     try:
         return params.model_json_schema(mode="serialization")
@@ -50,16 +50,16 @@ def schema_of(params: type[BaseModel]) -> Part | None:
 def received(arguments: Mapping[str, Any], path: str, schema: Part | None) -> list[Any]:
     """Return the value at a dotted path, if it is certain that this value is the one the function receives.
 
-    It is certain where each step is a declared key, or a key of an object that declares none, and where no other key
-    could be read instead. A key that holds dots counts where it is declared under exactly that name.
+    It is certain if each step is a declared key, or a key of an object that declares no keys, and no other key could be
+    read in its place. A key that contains dots counts only if it is declared under exactly that name.
 
     Args:
         arguments: The params as JSON, validated by `schema`.
-        path: As in `Rule.arguments`.
-        schema: From `schema_of`; None where nothing is known of the params.
+        path: A path as in `Rule.arguments`.
+        schema: The result of `schema_of`; None if nothing is known of the params.
 
     Returns:
-        One value, or none.
+        A list with the value, or an empty list if it is not certain.
     """
     if schema is None:
         return []
@@ -81,13 +81,13 @@ def received(arguments: Mapping[str, Any], path: str, schema: Part | None) -> li
 
 
 def _ways(schemas: Sequence[Any], root: Part, deep: int = _DEEPEST) -> list[list[Part]]:
-    """What may describe an object: alternatives, each of them parts that all hold."""
+    """Return the alternatives by which schemas can describe an object; all parts of an alternative must hold."""
     if not schemas:
         return [[]]
     first, *others = schemas
     if first is True:
         first = {}
-    # A part with an `$id` has references of its own, which are not followed.
+    # References in a part with an `$id` are relative to that part, and are not followed.
     if not isinstance(first, Mapping) or not deep or ("$id" in first and first is not root):
         return []
     more: list[Any] = [*first.get("allOf", ())]
@@ -104,7 +104,7 @@ def _ways(schemas: Sequence[Any], root: Part, deep: int = _DEEPEST) -> list[list
 
 
 def _referred(reference: str, root: Part) -> Any:
-    """What a reference within the schema leads to; False, which describes nothing, for any other reference."""
+    """Resolve a reference within the schema; return False, a schema that nothing fits, for any other reference."""
     if reference != "#" and not reference.startswith("#/"):
         return False
     found: Any = root
@@ -117,7 +117,7 @@ def _referred(reference: str, root: Part) -> Any:
 
 
 def _can_be(way: Sequence[Part], value: Mapping[str, Any]) -> bool:
-    """Whether a valid object can be described in this way, by its type, required keys and constants."""
+    """Whether this alternative can describe a valid object, by its type, required keys and constants."""
     for part in way:
         kind = part.get("type", "object")
         if kind != "object" and (isinstance(kind, str) or "object" not in kind):
@@ -141,14 +141,14 @@ def _declares(way: Sequence[Part], key: str) -> bool:
 
 
 def _is_open(way: Sequence[Part]) -> bool:
-    """Whether an object has keys that it does not name: a mapping, or one that says so itself."""
+    """Whether an object can have undeclared keys: it is a mapping, or its schema allows more properties."""
     return all("properties" not in part or "additionalProperties" in part for part in way) and not any(
         _OTHER_KEYWORDS & part.keys() for part in way
     )
 
 
 def _below(way: Sequence[Part], key: str, *, dotted: bool) -> list[Any]:
-    """The schemas of the value of a key; empty where it is not certain that the function receives the key."""
+    """Return the schemas of the value of a key; empty if it is not certain that the function receives the key."""
     if _declares(way, key):
         return [part["properties"][key] for part in way if key in part.get("properties", ())]
     if dotted or not _is_open(way):
@@ -157,10 +157,10 @@ def _below(way: Sequence[Part], key: str, *, dotted: bool) -> list[Any]:
 
 
 def _competes(key: str, steps: Sequence[str], way: Sequence[Part]) -> bool:
-    """Whether a function may read this key instead of the one that the steps lead to.
+    """Whether a function may read this key in place of the one that the steps lead to.
 
-    It may where the key is not declared, as aliases are not, or where capitals tell the two apart: JSON decoders such
-    as Go's ignore them.
+    That is possible if the key is not declared, because it may be an alias, or if the two keys differ only in case:
+    some JSON decoders, such as Go's, ignore case.
     """
     if _declares(way, key):
         return False
@@ -171,11 +171,11 @@ def _competes(key: str, steps: Sequence[str], way: Sequence[Part]) -> bool:
 
 
 def may_have(params: type[BaseModel], path: str) -> bool:
-    """Whether there may be something at a dotted path; where the params leave it open, there may.
+    """Whether arguments can have a value at a dotted path; also true if the params do not exclude it.
 
     Args:
-        params: What a function declares.
-        path: As in `Rule.arguments`.
+        params: The params that a function declares.
+        path: A path as in `Rule.arguments`.
     """
     if params.model_config.get("extra") == "allow":
         return True
@@ -211,7 +211,7 @@ def _in_object(schema: Mapping[str, Any], steps: list[str], parts: Mapping[str, 
         return _may(declared[first], rest, parts, deep - 1)
     if declared is not None:
         return schema.get("additionalProperties", False) is not False
-    # One without a title is any mapping; a title is that of a model, here of one without fields.
+    # An object without a title is a mapping with any keys; one with a title is a model, here without fields.
     others = schema.get("additionalProperties", "title" not in schema)
     return others is not False and _may(others, rest, parts, deep - 1)
 

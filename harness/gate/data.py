@@ -1,4 +1,4 @@
-"""Data of the policy, whose faults are told as `PolicyInvalid`. What it means is `policy`'s and `predicates`'."""
+"""The base class of rules, policies and predicates; their validation errors are a `PolicyInvalid`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...core.validation import describe_failure
 
 
 class Data(BaseModel):
-    """Data whose faults are a `PolicyInvalid`."""
+    """A frozen model whose validation errors are raised as a `PolicyInvalid`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

@@ -1,4 +1,4 @@
-"""A policy from a file that people write: YAML, or JSON, which is YAML too. What its keys mean is `policy`'s."""
+"""Loads a policy from a YAML file, or a JSON file, which is also YAML. `policy` defines the keys."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     """Read a policy from a YAML or JSON file.
 
     Args:
-        path: The file. Its keys are those of `Policy`, those of its rules are those of `Rule`; `version: 1` may stand
-            before them.
+        path: The file. Its keys are those of `Policy`, the keys of its rules are those of `Rule`, and `version: 1` is
+            allowed.
 
     Raises:
-        PolicyInvalid: It cannot be read; the text names file, line and what is wrong.
+        PolicyInvalid: The file cannot be read; the text names the file, the line and the problem.
         MissingExtra: The extra `yaml` is not installed.
     """
     file, data = _read(path)
@@ -36,34 +36,37 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
 
 
 def policy_in(document: YamlDocument, *path: str) -> Policy:
-    """The policy that a document holds.
+    """Read the policy in a document.
 
     Args:
         document: The document.
-        path: The keys that lead to it; none where the whole document is the policy.
+        path: The keys that lead to the policy; none if the document is the policy.
 
     Raises:
-        PolicyInvalid: It cannot be read; the text names file, line and what is wrong.
+        PolicyInvalid: The policy cannot be read; the text names the file, the line and the problem.
     """
     said = document.data
     for key in path:
         said = said[key]
     if not isinstance(said, Mapping):
-        raise PolicyInvalid(f"{document.where(*path)} is no policy", remedy=f"its keys are: {', '.join(_KEYS)}")
+        raise PolicyInvalid(
+            f"{document.where(*path)}: a policy must be a mapping", remedy=f"its keys are: {', '.join(_KEYS)}"
+        )
     unknown = [key for key in said if key not in _KEYS]
     if unknown:
         raise PolicyInvalid(
-            f"{document.where(*path, unknown[0])} has the key {unknown[0]!r}",
+            f"{document.where(*path, unknown[0])} has the unknown key {unknown[0]!r}",
             remedy=f"the keys are: {', '.join(_KEYS)}",
         )
     if said.get("version", VERSION) != VERSION or isinstance(said.get("version"), bool):
         raise PolicyInvalid(
-            f"{document.where(*path, 'version')} is of version {said['version']!r}", remedy=f"write version: {VERSION}"
+            f"{document.where(*path, 'version')} has version {said['version']!r}, which is not supported",
+            remedy=f"write version: {VERSION}",
         )
     listed = said.get("rules", [])
     if not isinstance(listed, list):
         raise PolicyInvalid(
-            f"{document.where(*path, 'rules')}: the rules are no list", remedy="begin each with '- decision:'"
+            f"{document.where(*path, 'rules')}: `rules` must be a list", remedy="begin each rule with '- decision:'"
         )
     rules = [_rule(document, (*path, "rules", place), each) for place, each in enumerate(listed)]
     for place, rule in enumerate(rules):
@@ -73,41 +76,45 @@ def policy_in(document: YamlDocument, *path: str) -> Policy:
 
 
 def _read(path: object) -> tuple[Path, bytes]:
-    """The file's content, or as much of it as tells that it is too big. What would be waited for is not opened."""
+    """Read the file, or enough of it to know that it is too large. A pipe or a device is not opened: it could block."""
     problem, file = "", Path()
     data: bytes | None = None
     try:
-        file = Path(os.fspath(path))  # type: ignore[call-overload]  # a hint does not hold anybody
+        file = Path(os.fspath(path))  # type: ignore[call-overload]  # a caller can ignore the type hint
         data = read_regular(file, LONGEST + 1)
         if data is None:
-            problem = "it is a directory" if file.is_dir() else "it is no file with content"
+            problem = "it is a directory" if file.is_dir() else "it is not a regular file"
     except OSError as failure:
         problem = failure.strerror or type(failure).__name__
     except (TypeError, ValueError):
-        problem = "that is no path"
+        problem = "it is not a path"
     if data is None:
         named = str(file) if isinstance(path, str | os.PathLike) else f"of type {type(path).__name__}"
-        raise PolicyInvalid(f"the policy {named!r} cannot be read: {problem}", remedy="give the path of a file")
+        raise PolicyInvalid(f"the policy {named!r} cannot be read: {problem}", remedy="pass the path of a file")
     if len(data) > LONGEST:
-        raise PolicyInvalid(f"the policy {str(file)!r} has more than {LONGEST} bytes", remedy="keep it below that")
+        raise PolicyInvalid(
+            f"the policy {str(file)!r} has more than {LONGEST} bytes", remedy=f"keep it to {LONGEST} bytes"
+        )
     return file, data
 
 
 def _rule(document: YamlDocument, path: tuple[str | int, ...], said: Any) -> Rule:
     where = document.where(*path)
     if not isinstance(said, Mapping):
-        raise PolicyInvalid(f"{where} is no rule", remedy="write keys and values, such as 'decision: ask'")
+        raise PolicyInvalid(
+            f"{where}: a rule must be a mapping", remedy="write keys and values, such as 'decision: ask'"
+        )
     unknown = [key for key in said if key not in Rule.model_fields]
     if unknown:
         raise PolicyInvalid(
-            f"{document.where(*path, unknown[0])} has the key {unknown[0]!r}",
+            f"{document.where(*path, unknown[0])} has the unknown key {unknown[0]!r}",
             remedy=f"the keys of a rule are: {', '.join(Rule.model_fields)}",
         )
     return _told(where, partial(Rule, **said))
 
 
 def _told(where: str, make: Callable[[], K]) -> K:
-    """Make it, or say where it went wrong."""
+    """Make an object, or raise its `PolicyInvalid` with the place in the file."""
     try:
         return make()
     except PolicyInvalid as error:

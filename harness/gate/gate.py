@@ -1,7 +1,7 @@
-"""Decides about the calls of one run at a turn, by the policy, what the turn has read, and what was said before (H9).
+"""Decides about the calls of one run of a turn, by the policy, by what the turn has read, and by earlier answers (H9).
 
-It is told of the calls that the journal has, and keeps nothing beyond the run. What is done with a verdict is
-`harness._pipeline`'s and the journal's.
+The gate learns of earlier runs from the journal's records, and keeps nothing beyond the run. `harness.leave` and the
+journal act on its verdicts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .policy import Decision, Policy, Rule, several
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a call.
+    """The caller of a call.
 
     Attributes:
-        name: A worker, a shape, a function, `converse` for the conversation; `code` is the host's own code.
-        modelled: Whether a model had a say in it, here or further up.
-        workers: The workers that it works for, the outermost first: their own policies narrow what it may call.
+        name: A worker, a shape, a function, `converse` for the conversation, or `code` for the host's own code.
+        modelled: Whether a model could have influenced the call, here or further up.
+        workers: The workers that it works for, the outermost first. Their policies narrow what it can call.
     """
 
     name: str
@@ -36,15 +36,15 @@ class Caller:
     workers: tuple[str, ...] = ()
 
     def calling(self, name: str) -> Caller:
-        """Who makes the calls of something that it calls."""
+        """Return the caller of the calls that a function makes which this caller calls."""
         return replace(self, name=name)
 
     def working(self, name: str) -> Caller:
-        """Who makes the calls of a worker that it calls."""
+        """Return the caller of the calls that a worker makes which this caller calls."""
         return Caller(name, modelled=True, workers=(*self.workers, name))
 
     def told(self, *, modelled: bool) -> Caller:
-        """The same, where a model may have had a say meanwhile."""
+        """Return the same caller, marked if a model could have influenced it since."""
         return replace(self, modelled=True) if modelled and not self.modelled else self
 
 
@@ -53,11 +53,11 @@ CODE: Final = Caller(HOST)
 
 
 class Callee(Protocol):
-    """What the gate looks at of a function, a worker or a shape."""
+    """The parts of a function, a worker or a shape that the gate needs."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         ...
 
     @property
@@ -67,30 +67,31 @@ class Callee(Protocol):
 
     @property
     def approval(self) -> bool:
-        """Whether a person is always asked."""
+        """Whether each call requires approval."""
         ...
 
     @property
     def params(self) -> type[BaseModel]:
-        """What declares its arguments."""
+        """The model of its arguments."""
         ...
 
     @property
     def description(self) -> str:
-        """What it says it does."""
+        """Its description."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is decided about one call.
+    """The decision about one call.
 
     Attributes:
-        decision: What.
-        by: What decided: `code`, `default`, `rule:NAME`, `always`, `function`, `approver` or `person`.
-        reason: Why a person is asked, or it is refused.
-        approvers: Globs over the accounts that may answer; empty is anybody.
-        expires: How many seconds an answer is waited for; None is for ever.
+        decision: The decision.
+        by: What decided: `code`, `default`, `rule:NAME`, `worker:NAME`, `worker:NAME:RULE`, `always`, `function`,
+            `approver` or `person`.
+        reason: Why the call requires approval or is refused.
+        approvers: Globs over the accounts that can answer; empty allows any account.
+        expires: How many seconds to wait for an answer; None waits for ever.
     """
 
     decision: Decision
@@ -107,11 +108,12 @@ _STRICTNESS: Final[Mapping[Decision, int]] = {"approve": 0, "ask": 1, "refuse": 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a person approved for the rest of a turn with an "always".
+    """An approval with "always", which covers further calls for the rest of a turn.
 
     Attributes:
-        covers: Stands for the arguments that it covers; empty where it covers any.
-        description: Stands for the function's description then; None where an earlier version did not record it.
+        covers: The digest of the arguments that it covers; empty if it covers any.
+        description: The digest of the function's description at that time; None if an earlier version did not record
+            it.
         at: When it was given, in seconds since 1970.
     """
 
@@ -121,7 +123,7 @@ class Grant:
 
 
 class Recorded(Protocol):
-    """What the gate looks at of a recorded call."""
+    """The parts of a recorded call that the gate needs."""
 
     @property
     def name(self) -> str:
@@ -140,7 +142,7 @@ class Recorded(Protocol):
 
     @property
     def refused(self) -> bool:
-        """Whether it failed for want of leave, so that nothing was done."""
+        """Whether it was not approved, so that it had no effect."""
         ...
 
     @property
@@ -150,7 +152,7 @@ class Recorded(Protocol):
 
     @property
     def let(self) -> Mapping[str, Any] | None:
-        """What the gate had said of it."""
+        """The recorded decision about it."""
         ...
 
 
@@ -158,10 +160,10 @@ class Gate:
     """Decides about calls.
 
     Args:
-        policy: The rules.
-        approver: Who is asked at once, before the turn pauses.
-        clock: Tells the time.
-        workers: The policies that workers have of their own, by the workers' names.
+        policy: The policy of the agent.
+        approver: Is asked first, before the turn pauses.
+        clock: The clock.
+        workers: The policies of workers that have one, by the workers' names.
 
     Attributes:
         marks: The untrusted functions whose results the turn has read.
@@ -187,7 +189,7 @@ class Gate:
         self._granted: dict[tuple[str, str], dict[str, Grant]] = {}
 
     def recall(self, records: Iterable[Recorded], untrusted: Iterable[str]) -> None:
-        """Take over what was decided and read in the turn before.
+        """Restore the decisions, the marks and the "always" approvals of earlier runs of the turn.
 
         Args:
             records: The turn's recorded calls.
@@ -202,22 +204,22 @@ class Gate:
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
             if said.get("always"):
-                # Up to version 0.1.0 neither arguments nor description were recorded: such a grant covers equal ones.
+                # Versions up to 0.1.0 did not record `covers`: such a grant covers the arguments that it approved.
                 given = said.get("arguments") or record.arguments
                 covers = said["covers"] if "covers" in said else stands_for(given)
                 self._grant(function, caller, Grant(covers, said.get("description"), record.at))
 
     def mark(self, *sources: str) -> None:
-        """The turn has read what these untrusted functions gave."""
+        """Take note that the turn has read results of these untrusted functions."""
         self.marks.update(sources)
 
     def grant(self, callee: Callee, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
         """Take note that a person approves calls for the rest of the turn, within the policy's limits.
 
         Args:
-            callee: What is called.
-            caller: Who calls.
-            arguments: The arguments that it covers; None covers any.
+            callee: The function that is called.
+            caller: The caller.
+            arguments: The arguments that the grant covers; None covers any.
         """
         covers = "" if arguments is None else stands_for(arguments)
         grant = Grant(covers, stands_for(callee.description), self._now())
@@ -231,16 +233,16 @@ class Gate:
             given[grant.covers] = grant
 
     def decide(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
-        """Decide about a call that was not decided about before.
+        """Decide about a new call.
 
         Args:
-            callee: What is called.
+            callee: The function that is called.
             arguments: Its params as JSON.
-            caller: Who calls.
+            caller: The caller.
         """
         verdict = self.by_policy(callee, arguments, caller)
         if verdict.decision == "approve" and callee.approval:
-            verdict = Verdict("ask", "function", "it always asks")
+            verdict = Verdict("ask", "function", "the function always requires approval")
         if verdict.decision == "ask":
             verdict = self._by_grant(verdict, callee, arguments, caller)
         if verdict.decision == "approve":
@@ -250,7 +252,7 @@ class Gate:
         return verdict
 
     def by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
-        """What the policies say of a call by now: what they refuse may not be made even where a person approves it.
+        """Return the verdict of the policies. A call that they refuse must not run, even if a person approves it.
 
         The strictest verdict counts, so a worker's own policy can only narrow the agent's (H6).
         """
@@ -261,7 +263,7 @@ class Gate:
         return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
 
     def _by_worker(self, worker: str, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
-        """What a worker's own policy says: nothing of what none of its rules match, unless it sets `default`."""
+        """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""
         policy = self._workers[worker]
         rule = self._rule(policy, callee, arguments, caller)
         if rule is None and "default" in policy.model_fields_set and not _is_harmless(callee):
@@ -302,23 +304,23 @@ class Gate:
                 return Verdict("ask", by, why, several(rule.approvers), rule.expires)
             case "approve":
                 pass
-        if harmless or not caller.modelled:  # it needs no leave, so the rule's limits are not used up by it
+        if harmless or not caller.modelled:  # needs no approval, so it does not count against the rule's limits
             return _BY_DEFAULT if caller.modelled else _BY_CODE
         if "destructive" in callee.risk:
-            return Verdict("ask", by, "what is destructive is approved one by one")
+            return Verdict("ask", by, "destructive calls are approved one by one")
         if self.marks and not rule.after:
             return Verdict("ask", by, self._why(callee, ""))
         if self._is_used_up(_use(by, callee.name, caller.name), rule.times, rule.seconds):
-            return Verdict("ask", by, f"the rule {rule.name!r} has approved as much as it may in one turn")
+            return Verdict("ask", by, f"the rule {rule.name!r} reached its limit of approvals for one turn")
         return Verdict("approve", by)
 
     def _why(self, callee: Callee, otherwise: str) -> str:
         if self.marks and not _is_harmless(callee):
-            return f"the turn has read what is untrusted: {', '.join(sorted(self.marks))}"
+            return f"the turn has read untrusted results of: {', '.join(sorted(self.marks))}"
         return otherwise
 
     def _by_grant(self, verdict: Verdict, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
-        """The verdict where a person would be asked, unless their "always" covers the call."""
+        """Approve a call that requires approval if a person's "always" covers it; otherwise return the verdict."""
         given = self._granted.get((callee.name, caller.name))
         if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
             return verdict
@@ -347,7 +349,7 @@ class Gate:
 
 
 def stands_for(value: object) -> str:
-    """Stands for arguments or a description, so that equal ones are recognised."""
+    """Return a digest of arguments or a description, by which equal ones are recognised."""
     return digest(value, length=16)
 
 
@@ -356,7 +358,7 @@ def _is_harmless(callee: Callee) -> bool:
 
 
 def _use(by: str, function: str, caller: str) -> str:
-    """What the uses of a standing permission are counted by."""
+    """Return the key under which uses of a rule or an "always" are counted."""
     return f"{by}:{function}:{caller}" if by == "always" else by
 
 

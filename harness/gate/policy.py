@@ -1,4 +1,4 @@
-"""The policy as data: rules over calls, of which the first that matches counts (H9). Files are read in `file`."""
+"""The policy as data: rules over calls, of which the first that matches counts (H9). `file` loads policy files."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from .predicates import Said, find, holds, said_of
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
-"""One or several; read, they are several."""
+"""One glob or several; after validation always a tuple."""
 
 _ANY = ("*",)
 _WAIT: Final[Any] = Field(default=None, gt=0, le=LONGEST_WAIT, allow_inf_nan=False, strict=True)
 
 
 class Declared(Protocol):
-    """What a policy is compared with: something that can be called."""
+    """Something that can be called, against which a policy is checked."""
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         ...
 
     @property
     def params(self) -> type[BaseModel]:
-        """What it takes."""
+        """The model of its params."""
         ...
 
 
 class Rule(Data):
-    """What is decided about calls that it matches. What is left out matches everything.
+    """A decision about the calls that it matches. A condition that is not set matches every call.
 
     Attributes:
         decision: `approve`, `ask` a person, or `refuse`.
         function: Globs over the name of the function, worker or shape that is called.
-        risk: Classes of risk. A rule that approves matches where they cover all of the function's; one that asks or
-            refuses, where they share one.
+        risk: Classes of risk. A rule that approves matches if they include all classes of the function. A rule that
+            asks or refuses matches if they include one of them.
         caller: Globs over callers: a worker, a shape, a function, `converse` for the conversation, `code` for the host.
-        arguments: What must hold of arguments, by dotted paths: a glob for a text, a value, or a `Predicate`.
-        after: Globs over untrusted functions. Such a rule counts where the turn has read what these gave; one that
-            approves, where it has read nothing else that is untrusted, and only such a rule approves there. It names
-            functions and arguments, too.
-        approvers: Globs over the accounts that may answer; left out, anybody.
-        expires: How many seconds an answer is waited for, ten years at most; left out, as long as the policy says.
+        arguments: Conditions on arguments, by dotted paths: a glob for a text, a value, or a `Predicate`.
+        after: Globs over untrusted functions. The rule matches only if the turn has read results of such a function.
+            A rule that approves matches only if the turn has read no other untrusted results, and only a rule with
+            `after` can approve in such a turn. It must also set `function` and `arguments`.
+        approvers: Globs over the accounts that can answer; by default any account.
+        expires: How many seconds to wait for an answer, ten years at most; by default as the policy sets it.
         times: How many calls in one turn it approves.
         seconds: How long it approves, from its first approval in the turn.
-        optional: Whether it may match no function that there is.
-        name: What it is called in traces and errors; its place in the policy, if left out.
+        optional: Whether the rule is valid although no known function, caller or argument matches it.
+        name: Its name in traces and errors; by default its place in the policy.
     """
 
     decision: Decision
@@ -82,7 +82,7 @@ class Rule(Data):
     @classmethod
     def _some(cls, given: Globs) -> Globs:
         if not given or not all(given):
-            raise PydanticCustomError("nothing", "it is empty; leave it out, or name at least one")
+            raise PydanticCustomError("nothing", "it is empty; omit it, or name at least one")
         return given
 
     @field_validator("arguments", mode="before")
@@ -94,44 +94,44 @@ class Rule(Data):
     def _fits(self) -> Self:
         problem, remedy = "", ""
         if self.after and (self.function == _ANY or not self.arguments):
-            problem, remedy = "has after= alone", "name function= and arguments= with it, or leave after= out"
+            problem, remedy = "has after= without function= and arguments=", "add both, or omit after="
         elif self.decision == "approve" and "destructive" in self.risk:
-            problem, remedy = "approves what is destructive", "let it ask: such a call is approved one by one"
+            problem, remedy = "approves destructive calls", "use decision 'ask': such calls are approved one by one"
         elif self.approvers and self.decision != "ask":
-            problem, remedy = "has approvers= and does not ask", "leave them out, or let it ask"
+            problem, remedy = "has approvers= but does not ask", "omit approvers=, or use decision 'ask'"
         elif self.expires is not None and self.decision != "ask":
-            problem, remedy = "has expires= and does not ask", "leave it out, or let it ask"
+            problem, remedy = "has expires= but does not ask", "omit expires=, or use decision 'ask'"
         if problem:
             raise PolicyInvalid(f"the rule {self.name or self.decision!r} {problem}", remedy=remedy)
         return self
 
     def beside(self, before: Sequence[Rule]) -> None:
-        """Refuse to stand behind rules of which one has its name, or leaves it nothing.
+        """Check the rule against the rules before it.
 
         Raises:
-            PolicyInvalid: There is such a rule.
+            PolicyInvalid: A rule before it has its name or matches every call.
         """
         for rule in before:
             if self.name and rule.name == self.name:
-                raise PolicyInvalid(f"two rules are called {self.name!r}", remedy="give each a name of its own")
+                raise PolicyInvalid(f"two rules are named {self.name!r}", remedy="give each rule a different name")
             if rule.function == rule.caller == _ANY and not (rule.arguments or rule.after or rule.risk):
                 raise PolicyInvalid(
-                    f"the rule {self.name or self.decision!r} never counts: {rule.name or rule.decision!r} before it "
+                    f"the rule {self.name or self.decision!r} is never used: {rule.name or rule.decision!r} before it "
                     "matches every call",
                     remedy="put the rule that matches every call last",
                 )
 
     def follows(self, marks: Collection[str]) -> bool:
-        """Whether it is about a turn that has read what these untrusted functions gave."""
+        """Whether its `after` matches a turn that has read results of these untrusted functions."""
         found = [is_like(mark, self.after) for mark in marks]
         return any(found) and (self.decision != "approve" or all(found))
 
     def heeds(self, callees: Iterable[str]) -> bool:
-        """Whether it can be about calls of any known caller: the host, the conversation, or one of these by name."""
+        """Whether its `caller` matches any known caller: the host, the conversation, or one of these by name."""
         return any(is_like(name, self.caller) for name in (*callees, *CALLERS))
 
     def about(self, function: str, risk: tuple[Risk, ...], caller: str) -> bool:
-        """Whether it can be about calls of a function by a caller, whatever their arguments are."""
+        """Whether it can match calls of a function by a caller, with some arguments."""
         if not is_like(function, self.function) or not is_like(caller, self.caller):
             return False
         shared = set(risk) & set(several(self.risk))
@@ -145,18 +145,18 @@ class Rule(Data):
         arguments: Mapping[str, Any],
         params: type[BaseModel] | None = None,
     ) -> bool:
-        """Whether a call is of those that it decides about, apart from what the turn has read.
+        """Whether it matches a call, apart from `after`.
 
         Args:
-            function: What is called.
+            function: The name of the function.
             risk: Its risk.
-            caller: Who calls.
+            caller: The name of the caller.
             arguments: Its params as JSON.
-            params: What declares them; left out, they may have any keys.
+            params: The model of its params; None allows any keys.
         """
         if not self.about(function, risk, caller):
             return False
-        if self.decision != "approve":  # what may be meant is enough to ask or refuse, and not to approve
+        if self.decision != "approve":  # a possible match is enough to ask or refuse, but not to approve
             return all(
                 any(holds(said, value, unsure=True) for value in find(arguments, path))
                 for path, said in self.arguments.items()
@@ -171,15 +171,15 @@ class Rule(Data):
 class Policy(Data):
     """Rules over calls; the first one that matches counts.
 
-    Where none does, what is `read_only` is approved, what only the host's own code calls for is approved, and all else
-    is decided by `default`.
+    If no rule matches, calls of `read_only` functions and calls that no model influenced are approved, and `default`
+    decides about all others.
 
     Attributes:
         rules: The rules, in their order.
-        default: What becomes of a call that nothing matches: `ask` or `refuse`.
-        times: How many calls of a function a person's "always this turn" stands for.
-        seconds: How long it stands.
-        expires: How many seconds a person's answer is waited for, where no rule says it; None is for ever.
+        default: The decision about a call that no rule matches: `ask` or `refuse`.
+        times: How many calls of a function a person's "always this turn" covers.
+        seconds: How long it covers them.
+        expires: How many seconds to wait for a person's answer if no rule sets it; None waits for ever.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -200,12 +200,12 @@ class Policy(Data):
         return self
 
     def could_allow(self, function: str, risk: tuple[Risk, ...], caller: str) -> bool:
-        """Whether there can be a call that it approves, or asks a person for.
+        """Whether it can approve a call, or ask a person about it.
 
         Args:
-            function: What is called.
+            function: The name of the function.
             risk: Its risk.
-            caller: Who calls, with a model that has a say in it.
+            caller: The name of the caller; the call counts as influenced by a model.
         """
         for rule in self.rules:
             if rule.about(function, risk, caller):
@@ -216,13 +216,13 @@ class Policy(Data):
         return self.default != "refuse" or risk == ("read_only",)
 
     def check(self, callees: Iterable[Declared]) -> None:
-        """Refuse rules that match nothing, which are most often misspelt.
+        """Refuse rules that match nothing, because they are usually misspelt.
 
         Args:
-            callees: All that can be called.
+            callees: Everything that can be called.
 
         Raises:
-            PolicyInvalid: A rule names what is not there: what is called, who calls, or an argument.
+            PolicyInvalid: A rule that is not `optional` names a function, a caller or an argument that does not exist.
         """
         known = {callee.name: callee for callee in callees}
         for rule in self.rules:
@@ -234,19 +234,19 @@ def _check(rule: Rule, known: Mapping[str, Declared]) -> None:
     matched = [callee for name, callee in known.items() if is_like(name, rule.function)]
     problem = ""
     if not matched:
-        problem = f"is about {' or '.join(several(rule.function))!r}, and nothing is called so"
+        problem = f"names the function {' or '.join(several(rule.function))!r}, which does not exist"
     elif not rule.heeds(known):
-        problem = f"is about the caller {' or '.join(several(rule.caller))!r}, and nothing that calls is called so"
+        problem = f"names the caller {' or '.join(several(rule.caller))!r}, which does not exist"
     if problem:
         raise PolicyInvalid(
             f"the rule {rule.name!r} {problem}",
-            remedy=f"there is: {', '.join(sorted(known)) or 'nothing'}; or set optional on the rule",
+            remedy=f"the known names are: {', '.join(sorted(known)) or 'none'}; or set optional on the rule",
         )
     for path in rule.arguments:
         if not any(may_have(callee.params, path) for callee in matched):
             raise PolicyInvalid(
-                f"the rule {rule.name!r} is about the argument {path!r}, and nothing that it is about has one",
-                remedy="look at what the function declares; or set optional on the rule",
+                f"the rule {rule.name!r} names the argument {path!r}, which none of its functions has",
+                remedy="use an argument that the function declares, or set optional on the rule",
             )
 
 
@@ -254,7 +254,7 @@ T = TypeVar("T", bound=str)
 
 
 def several(given: T | Iterable[T]) -> tuple[T, ...]:
-    """One text or several, as several."""
+    """Return one text or several as a tuple."""
     return cast("tuple[T, ...]", (given,) if isinstance(given, str) else tuple(given))
 
 

@@ -1,6 +1,7 @@
-"""What a rule says of one argument of a call, where it must be sure of it and where a doubt is enough.
+"""Conditions of a rule on one argument of a call.
 
-A rule that approves must be sure. One that asks or refuses need not be: whatever an argument may be meant as counts.
+A rule that approves must be certain that its condition holds. For a rule that asks or refuses, a possible reading of
+the argument is enough.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ _WILD = re.compile(r"[*?\[]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UP = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
 _ELSEWHERE = re.compile(r"~|//|[A-Za-z]:")
-"""How paths begin that the text alone does not place: somebody's home, another machine, a drive."""
+"""The beginnings of paths whose place the text does not tell: a home directory, another machine, a drive."""
 
 
 Number = Annotated[float, Field(allow_inf_nan=False, strict=True)]
 
 
 class Predicate(Data):
-    """What must hold of one argument; all that is given must hold, and something must be given.
+    """A condition on one argument. It needs at least one attribute, and all attributes that are set must hold.
 
-    In a rule that asks or refuses it also holds of what may be meant: of a text that is read line by line or without
-    control characters, of the path that it comes to, of an item of a list, of a number that is written as a text.
+    In a rule that asks or refuses, possible readings of the argument count as well: a text read line by line or without
+    control characters, the normalized path, an item of a list, a number that is written as a text.
 
     Attributes:
         equals: It is this JSON value.
@@ -43,16 +44,16 @@ class Predicate(Data):
         like: It is a text that the glob matches. To approve, a wildcard matches no line break, no other control
             character and no path that climbs with `..`; to ask or refuse, it matches all of them, and a path that
             climbs out of where it begins matches any glob.
-        under: It is a path at or below this folder, as a text: `..` is followed, links are not looked at. What the text
-            does not tell, such as whether a relative path leads into an absolute folder, is no to approve, and yes to
-            ask or refuse.
-        least: It is a number, no smaller.
-        most: It is a number, no greater.
+        under: It is a path at or below this folder, judged by its text: `..` is followed, links are not resolved. If
+            the text does not tell, such as whether a relative path leads into an absolute folder, an approving rule
+            does not match, and a rule that asks or refuses does.
+        least: It is a number that is not smaller.
+        most: It is a number that is not greater.
         between: It is a number from the first to the second of these two.
-        longest: It is a text or a list with no more characters or items.
+        longest: It is a text or a list with at most this many characters or items.
         host: It is a URL at this host, or below it if it begins with `*.`: `api.example.com`, `*.example.com`. To
-            approve, its scheme is `http` or `https` and its port the usual one, unless the host names others, as in
-            `wss://example.com:8443`; it holds no user name, and every parser reads the same host.
+            approve, its scheme must be `http` or `https` and its port the default one, unless the host names others, as
+            in `wss://example.com:8443`; it must have no user name, and every parser must read the same host.
         email: It is exactly one mail address: `ana@corp.com`, or `*@corp.com`, where the wildcard is in the local part.
         command: It is one command without anything that a shell expands, given by its program and first arguments:
             `git status`. A last word `*` allows more arguments, as in `git log *`, but no options; name those.
@@ -111,7 +112,7 @@ class Predicate(Data):
     @model_validator(mode="after")
     def _something(self) -> Self:
         if not self._given():
-            raise PydanticCustomError("empty", "it says nothing, and would never hold")
+            raise PydanticCustomError("empty", "it has no condition, and would never hold")
         return self
 
     def holds(self, value: Any, *, unsure: bool = False) -> bool:
@@ -119,7 +120,7 @@ class Predicate(Data):
 
         Args:
             value: The argument, as JSON.
-            unsure: Whether it is enough that it may hold.
+            unsure: Whether a possible reading of the argument is enough.
         """
         return all(_of(value, partial(self._one, name, unsure=unsure), unsure) for name in self._given())
 
@@ -169,13 +170,13 @@ _TESTS: Final = {"host": is_at_host, "email": is_email, "command": is_command}
 
 
 def said_of(path: str, said: Any) -> Any:
-    """What is said of one argument, in one of its kinds, so that errors name its place and not all that it is not.
+    """Read a condition on one argument. Unlike a pydantic union, an error names only the place and one problem.
 
     Raises:
-        PydanticCustomError: It cannot be read.
+        PydanticCustomError: The condition cannot be read.
     """
     if isinstance(said, str | int | float | Predicate | None):
-        problem = "a number that is none never holds" if said != said else ""
+        problem = "NaN never holds" if said != said else ""
     elif not isinstance(said, Mapping):
         problem = "give a glob, a value or a predicate"
     else:
@@ -190,11 +191,11 @@ def said_of(path: str, said: Any) -> Any:
 
 
 Said = str | bool | int | float | Predicate | None
-"""What a policy says of an argument: a glob for a text, a value, or a predicate."""
+"""A condition of a policy on an argument: a glob for a text, a value, or a predicate."""
 
 
 def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
-    """Whether what a policy says of an argument holds of its value, or where a doubt is enough, may hold."""
+    """Whether a condition holds of the value of an argument; with `unsure`, whether it holds of a possible reading."""
     match said:
         case Predicate():
             return said.holds(value, unsure=unsure)
@@ -205,10 +206,10 @@ def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
 
 
 def find(arguments: Mapping[str, Any], path: str) -> Iterator[Any]:
-    """All that an argument at a dotted path may be, for rules that ask or refuse: each of these readings is a doubt.
+    """Yield every value that a function may read at a dotted path, for rules that ask or refuse.
 
-    A key may hold the dots of the path, capitals may be ignored, and lists are looked into. What approving rules look
-    at is `received` of `arguments`.
+    A key may contain the dots of the path, case is ignored, and lists are searched. Approving rules use `received` of
+    `arguments` instead.
     """
     yield from _below(arguments, path.split("."))
 
@@ -227,7 +228,7 @@ def _below(value: Any, steps: list[str]) -> Iterator[Any]:
 
 
 def _of(value: Any, test: Callable[[Any], bool], unsure: bool) -> bool:
-    """Whether a test holds of a value; where a doubt is enough, of something in it."""
+    """Whether a test holds of a value; with `unsure`, whether it holds of anything in the value."""
     if test(value):
         return True
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -246,7 +247,7 @@ def _matches(value: Any, glob: str, unsure: bool) -> bool:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """What a text may be to a function that takes it as lines, as a path, or that drops what cannot be printed."""
+    """Yield the readings of a text: as it is, by lines, without control characters, and as normalized paths."""
     yield text
     pieces = [text] if _CONTROL.search(text) is None else [_CONTROL.sub("", text), *_CONTROL.split(text)]
     for piece in filter(None, pieces):
@@ -255,12 +256,12 @@ def _readings(text: str) -> Iterator[str]:
 
 
 def _came_to(path: str) -> str:
-    """A path without `.`, `..` and slashes that come twice, also at its beginning."""
+    """Return a path without `.`, `..` and double slashes, also at its beginning."""
     return re.sub("^//", "/", posixpath.normpath(path))
 
 
 def _is_out(path: str) -> bool:
-    """Whether a path climbs out of where it begins."""
+    """Whether a path climbs above the folder where it begins."""
     return path == ".." or path.startswith("../")
 
 
@@ -276,7 +277,7 @@ def _same(value: Any, other: Any, unsure: bool) -> bool:
     if unsure:
         text, wanted = _text(value), _text(other)
         return bool(value == other) or (text is not None and wanted is not None and wanted in _readings(text))
-    # True is 1 in Python, and neither is the other in JSON.
+    # True equals 1 in Python, but not in JSON.
     if isinstance(value, list | tuple) and isinstance(other, list | tuple):
         return len(value) == len(other) and all(_same(*pair, False) for pair in zip(value, other, strict=True))
     if isinstance(value, Mapping) and isinstance(other, Mapping):
@@ -286,7 +287,7 @@ def _same(value: Any, other: Any, unsure: bool) -> bool:
 
 
 def _text(value: Any) -> str | None:
-    """A text, number or truth value as a text."""
+    """Return a text, a number or a boolean as a text."""
     if isinstance(value, str):
         return value
     return canonical_json(value) if isinstance(value, int | float) else None

@@ -1,7 +1,7 @@
-"""Texts that programs parse: URLs, mail addresses, commands. What a rule says of one, surely or as a doubt.
+"""Conditions on texts that programs parse: URLs, mail addresses and commands.
 
-Parsers disagree about unusual texts, so that an approving rule takes only texts that every parser reads alike. A rule
-that asks or refuses matches whatever one of them may read.
+Parsers disagree about unusual texts. An approving rule therefore matches only texts that every parser reads alike, and
+a rule that asks or refuses matches if any parser could read the text that way.
 """
 
 from __future__ import annotations
@@ -26,46 +26,46 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _MAX_HOST: Final = 253  # characters of a host (RFC 1035)
 _MAX_EMAIL: Final = 254  # characters of an address (RFC 5321)
 _MAX_TEXT: Final = 8192  # characters of a URL or a command that is approved
-_MAX_DOUBTED: Final = 16_384  # characters of a text that is searched; a longer one may hold anything
+_MAX_DOUBTED: Final = 16_384  # characters of a text that is searched; a longer one counts as a possible match
 _WEB: Final = ("http", "https")
 _PORTS: Final = {"http": 80, "https": 443, "ws": 80, "wss": 443, "ftp": 21}
 _SHELL: Final = frozenset(";&|<>$`()\\{}[]*?~!#^%")
-"""Characters that a shell may expand, or that end a command, wherever they are."""
+"""Characters that a shell may expand, or that end a command."""
 _HIDES: Final = frozenset("$`{%^!")
-"""Characters that can stand for any other text."""
+"""Characters that a shell can replace by any other text."""
 
 
 class HostPattern(NamedTuple):
-    """A host that a rule names: `*.` before it means its subdomains."""
+    """A host in a rule. If it begins with `*.`, it means the subdomains."""
 
     scheme: str | None
     host: str
     port: int | None
 
     def covers(self, host: str) -> bool:
-        """Whether it names this host."""
+        """Whether the pattern matches this host."""
         if self.host.startswith("*."):
             return host.endswith(self.host[1:]) and host != self.host[1:]
         return host == self.host
 
 
 def host_pattern(text: str) -> HostPattern:
-    """Read the host that a rule names.
+    """Read the host of a rule.
 
     Raises:
-        ValueError: It cannot be one.
+        ValueError: The text is not a host.
     """
     found = _HOST_PATTERN.fullmatch(text.lower())
     if found is None or found[2].startswith("*.") is not ("*" in text) or ("*" in text and "." not in found[2][2:]):
         raise ValueError(
             "name a host such as 'api.example.com', or '*.example.com' for its subdomains, with a scheme or a port if "
-            "only that one is meant; other letters than ASCII in their 'xn--' form"
+            "only that one is meant; write letters other than ASCII in their 'xn--' form"
         )
     return HostPattern(found[1], found[2], None if found[3] is None else int(found[3]))
 
 
 def is_at_host(text: str, pattern: str, *, unsure: bool) -> bool:
-    """Whether a text is a URL at the host; where a doubt is enough, whether the host may be in it."""
+    """Whether a text is a URL at the host; with `unsure`, whether the host may be in it."""
     wanted = host_pattern(pattern)
     if unsure:
         return len(text) > _MAX_DOUBTED or any(wanted.covers(host) for host in _hosts(text))
@@ -87,15 +87,14 @@ def is_at_host(text: str, pattern: str, *, unsure: bool) -> bool:
 
 
 def _hosts(text: str) -> set[str]:
-    """All that may be a host in a text, as any parser may read it."""
+    """Return everything in a text that any parser may read as a host."""
     plain = unicodedata.normalize("NFKC", unquote(_CONTROL.sub("", text))).lower().replace("\u3002", ".")
     found: set[str] = set()
     for each in {*re.split(r"[^\w.-]+", plain), *re.split(r"[^\w.-]+", _CONTROL.sub(" ", text).lower())}:
         piece = each.strip(".")
         found.add(piece)
-        if (
-            piece and len(piece) <= _MAX_HOST and (piece[0].isdigit() or not piece.isascii())
-        ):  # the others stay as they are
+        # Parsing changes only numbers, such as IPv4 addresses, and letters other than ASCII.
+        if piece and len(piece) <= _MAX_HOST and (piece[0].isdigit() or not piece.isascii()):
             try:
                 found.add((Url(f"https://{piece}/").host or "").strip("."))
             except ValueError:
@@ -104,21 +103,21 @@ def _hosts(text: str) -> set[str]:
 
 
 def email_pattern(text: str) -> tuple[str, str]:
-    """Read the addresses that a rule names, as local part and domain.
+    """Read the mail addresses of a rule, as local part and domain.
 
     Raises:
-        ValueError: It cannot be one.
+        ValueError: The text is not an address.
     """
     local, _, domain = text.rpartition("@")
     if not local or "@" in local or not _HOST.fullmatch(domain.lower()):
         raise ValueError(
-            "name an address such as 'ana@corp.com' or '*@corp.com'; a wildcard is for the part before the '@'"
+            "name an address such as 'ana@corp.com' or '*@corp.com'; a wildcard is allowed only before the '@'"
         )
     return local, domain.lower()
 
 
 def is_email(text: str, pattern: str, *, unsure: bool) -> bool:
-    """Whether a text is exactly one address that the pattern names; where a doubt is enough, whether it may be."""
+    """Whether a text is exactly one address that the pattern matches; with `unsure`, whether it may be one."""
     local, domain = email_pattern(pattern)
     parsed = _address(text)
     if parsed is not None:
@@ -132,7 +131,7 @@ def is_email(text: str, pattern: str, *, unsure: bool) -> bool:
 
 
 def _address(text: str) -> tuple[str, str] | None:
-    """The one address that a text is: no name, list, comment or quotes; None if it is anything else."""
+    """Parse a text that is one plain address; None if it has a name, a list, a comment, quotes or anything else."""
     if len(text) > _MAX_EMAIL or not _PLAIN.fullmatch(text):
         return None
     try:
@@ -145,10 +144,10 @@ def _address(text: str) -> tuple[str, str] | None:
 
 
 def command_pattern(text: str) -> tuple[list[str], bool]:
-    """Read the command that a rule names: its words, and whether more arguments can follow.
+    """Read the command of a rule: its words, and whether more arguments can follow.
 
     Raises:
-        ValueError: It cannot be one.
+        ValueError: The text is not one command.
     """
     words = text.split()
     more = len(words) > 1 and words[-1] == "*"
@@ -159,7 +158,7 @@ def command_pattern(text: str) -> tuple[list[str], bool]:
 
 
 def is_command(text: str, pattern: str, *, unsure: bool) -> bool:
-    """Whether a text is the one command that a pattern names; where a doubt is enough, whether it may run it."""
+    """Whether a text is one command that the pattern matches; with `unsure`, whether it may run such a command."""
     fixed, more = command_pattern(pattern)
     if unsure:
         return _may_run(text, fixed)
@@ -171,7 +170,7 @@ def is_command(text: str, pattern: str, *, unsure: bool) -> bool:
 
 
 def _words(text: str) -> list[str] | None:
-    """The words of one command that a shell would take as they are; None where it would do more than that."""
+    """Return the words of one command that a shell would not change; None if it would expand or run anything else."""
     if len(text) > _MAX_TEXT or _SHELL & set(text) or not _PLAIN.fullmatch(text.replace(" ", "x")):
         return None
     try:
@@ -184,7 +183,7 @@ def _words(text: str) -> list[str] | None:
 
 
 def _may_run(text: str, fixed: list[str]) -> bool:
-    """Whether these words may be a command somewhere in a text, in their order."""
+    """Whether a text may contain these words, in their order, as a command."""
     if len(text) > _MAX_DOUBTED or _HIDES & set(text):
         return True
     plain = re.sub(r"[\"'\\]", "", unicodedata.normalize("NFKC", text)).lower()
@@ -201,7 +200,7 @@ def _has_in_order(plain: str, wanted: list[str]) -> bool:
 
 
 def _may_be(word: str, wanted: str) -> bool:
-    """Whether a word of a command is another one, or a wildcard that a shell may replace by it."""
+    """Whether a word of a command is the wanted one, or a wildcard that a shell may expand to it."""
     return word == wanted or (bool(set("*?[") & set(word)) and (len(word) > _MAX_HOST or fnmatchcase(wanted, word)))
 
 

@@ -1,4 +1,4 @@
-"""What call code is run by, wherever that code reaches to. What is decided of its calls is `harness.gate`'s."""
+"""Tracks which body of a call the running code belongs to, and keeps that code from ending the process."""
 
 from .exits import Exited, kept_in
 from .inside import Inside, Origin

@@ -1,4 +1,4 @@
-"""Code that wants the process to end, where it runs. Who is told of it is `harness._guard`'s matter."""
+"""Keeps user code from ending the process. `harness.guard` reports the attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Exited(Exception):
-    """The code wants the process to end, such as by `sys.exit()`."""
+    """The code tried to end the process, such as by `sys.exit()`."""
 
     def __init__(self, original: BaseException) -> None:
         super().__init__()
@@ -18,18 +18,20 @@ class Exited(Exception):
 
 
 async def kept_in(running: Awaitable[T]) -> T:
-    """Wait, in the very task that it runs in, for code that must not end the process; `guarded` is told.
+    """Wait for code that must not end the process, in the task that runs it; `guarded` handles the `Exited`.
 
-    An event loop ends where a task of it raises what is no `Exception`. The program's own end goes through: being
-    cancelled, and Ctrl+C.
+    An event loop ends if a task raises something that is not an `Exception`. A cancellation and Ctrl+C pass through.
+
+    Raises:
+        Exited: The code raised `SystemExit` or another exception that is not an `Exception`.
     """
     task = asyncio.current_task()
     try:
         return await running
-    except BaseException as error:  # not by name: `SystemExit`, and what somebody has made of `BaseException`
+    except BaseException as error:  # broad: `SystemExit`, and other subclasses of `BaseException`
         if isinstance(error, Exception | asyncio.CancelledError | KeyboardInterrupt):
             raise
-        if isinstance(error, GeneratorExit) and asyncio.current_task() is not task:  # the coroutine is closed
+        if isinstance(error, GeneratorExit) and asyncio.current_task() is not task:  # the coroutine is being closed
             raise
         exited = error
     raise Exited(exited)

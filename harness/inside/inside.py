@@ -1,6 +1,6 @@
-"""Whose body runs, on its thread and in the tasks that it makes too, and what a turn is told that it begins.
+"""Which body of a call is running here, also in its thread and its tasks, and the origin of a turn that it begins.
 
-A context variable carries it: it knows nothing of a thread that a body makes without handing its context on.
+A context variable carries it, so a thread that a body starts without copying its context is not recognised.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Origin:
     """The call that a turn was begun or resumed from.
 
     Attributes:
-        caller: What was called; the turn's own calls are by it where `modelled`.
-        modelled: Whether a model had a say in that call, and so in the turn.
-        depth: How deep it stands; what the turn does stands deeper.
+        caller: The function that was called. If `modelled`, the calls of the turn count as its calls.
+        modelled: Whether a model influenced that call, and so the turn.
+        depth: How deep that call is nested; the calls of the turn are deeper.
         marks: The untrusted functions whose results had been read there.
-        workers: The workers that the call was made for: their own policies narrow the turn's calls, too.
+        workers: The workers that the call was made for. Their policies narrow the turn's calls as well.
     """
 
     caller: str
@@ -40,7 +40,7 @@ class Origin:
     workers: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """It as JSON."""
+        """The origin as JSON."""
         return {
             "caller": self.caller,
             "modelled": self.modelled,
@@ -51,7 +51,7 @@ class Origin:
 
     @classmethod
     def read(cls, kept: Mapping[str, Any] | None) -> Origin | None:
-        """What `to_json` gave."""
+        """Read what `to_json` returned."""
         if kept is None:
             return None
         return cls(
@@ -64,7 +64,7 @@ class Origin:
 
     @staticmethod
     def both(first: Origin | None, then: Origin | None) -> Origin | None:
-        """That of a turn that was begun from one call and resumed from another."""
+        """Combine the origins of a turn that was begun from one call and resumed from another."""
         if first is None or then is None:
             return first or then
         return Origin(
@@ -77,12 +77,12 @@ class Origin:
 
 
 class Inside:
-    """A body of a call while it runs: `with Inside(name, ctx): ...`, in a task of the body's own.
+    """Marks the running body of a call: `with Inside(name, ctx): ...`, in the body's own task.
 
     Args:
-        name: What is called.
-        ctx: What its body runs under.
-        leaf: Whether it is one, which calls nothing.
+        name: The name of the function.
+        ctx: The context of its body.
+        leaf: Whether it is a leaf, which cannot call anything.
     """
 
     _now: ClassVar[ContextVar[Inside | None]] = ContextVar("worldagent_inside", default=None)
@@ -97,28 +97,28 @@ class Inside:
 
     def __enter__(self) -> Self:
         self._running.add(self)
-        self._now.set(self)  # for good: the task is the body's own
+        self._now.set(self)  # never reset: the task belongs to the body
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A task that the body has made and not waited for takes its first step yet as a part of it.
+        # A task that the body has started and not awaited still takes its first step as part of the body.
         try:
             asyncio.get_running_loop().call_soon(self._running.discard, self)
-        except RuntimeError:  # the loop is gone, and the body is thrown away
+        except RuntimeError:  # the loop is closed, and the body is being discarded
             self._running.discard(self)
 
     @classmethod
     def now(cls) -> Inside | None:
-        """The innermost body that whoever asks is part of; None once it is over, and for the host's own code."""
+        """The innermost body that the running code is part of; None for the host's code and after the body ended."""
         inside = cls._now.get()
         return inside if inside is not None and inside._running else None
 
     @classmethod
     @contextmanager
     def left(cls) -> Generator[None]:
-        """What is done here is the host's own, though a body of a call waits for it."""
+        """Run a block as the host's code, although a body of a call waits for it."""
         before = cls._now.get()
         cls._now.set(None)
         try:
@@ -128,23 +128,24 @@ class Inside:
 
     @classmethod
     def refuse(cls, name: str) -> None:
-        """Refuse a call that is made past the context of the body that makes it.
+        """Refuse a call on the agent by a body, which must use its own context.
 
         Args:
-            name: What is called.
+            name: The name that is called.
 
         Raises:
-            FunctionInvalid: A body runs here.
+            FunctionInvalid: The running code is part of a body.
         """
         inside = cls.now()
         if inside is not None:
             raise FunctionInvalid(
-                f"{inside.name!r} calls {str(name)[:200]!r} on the agent", remedy="make it a @flow and use ctx.call"
+                f"{inside.name!r} cannot call {str(name)[:200]!r} on the agent",
+                remedy="make it a @flow and use ctx.call",
             )
 
     @classmethod
     def on_thread(cls, work: Callable[[], T]) -> Callable[[], T]:
-        """`work` for a thread: the body runs for as long as that does, though nobody waits for it any more."""
+        """Wrap `work` for a thread: the body counts as running until `work` ends, even after a cancellation."""
         inside = cls.now()
         if inside is None:
             return work
@@ -161,7 +162,7 @@ class Inside:
 
     @property
     def origin(self) -> Origin:
-        """What a turn is told that is begun here and now."""
+        """The origin of a turn that this body begins now."""
         ctx = self._ctx
         return Origin(
             caller=ctx.caller.name,

@@ -1,4 +1,4 @@
-"""The journal of a turn's calls, and the run that it answers for. No function and no policy in here."""
+"""The journal of a turn's calls, and the run of a turn that uses it. This package knows no function and no policy."""
 
 from .drive import ABOUT_THE_TURN, UNATTENDED, Drive
 from .frame import Frame

@@ -1,8 +1,8 @@
-"""One owner's run at a turn's calls: what is recorded is given again, what is new runs, what needs leave waits (D8).
+"""One owner's run of a turn: recorded calls return their result, new calls run, and others wait for approval (D8).
 
-`start`, `resume` and recovery after a crash are one thing: the bodies run from the top, and the journal answers for
-what was done before. This module decides about one call; how a body's calls are held in order is in `frame`. It knows
-no graph, no model and no role: whoever hands a step in says what stands for the role it got.
+`start`, `resume` and recovery after a crash work alike: the bodies run from the start, and the journal returns the
+results of calls that ran before. This module decides about one call; `frame` keeps the calls of a body in order. It
+knows no graph, no model and no role: a step carries a digest of its role.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ from .records import CallRecord, Journal
 from .steps import SUSPENDED, Ask, Step, Suspended
 
 _UNBEGUN: Final = 0
-"""The epoch of a call that was under way and surely did nothing; an owner's is 1 or more."""
+"""The epoch of a call that was started and certainly had no effect; the epochs of owners begin at 1."""
 
 _RUN: Final = object()
-"""Returned by `_admit` for a step that may run, since None is a valid result."""
+"""Returned by `_admit` for a step that can run; None would be a valid result."""
 
 UNATTENDED: Final = "unattended"
-"""What the gate's records name as the decider where an unattended turn refuses instead of asking."""
+"""The decider in the gate's records if an unattended turn refuses a call that requires approval."""
 
 _SAME: Final = frozenset({bool, int, str, NoneType})
-"""What is read from JSON as it was written."""
+"""Types whose values do not change when they are written as JSON and read again."""
 
 ABOUT_THE_TURN = (
     Diverged,
@@ -60,24 +60,24 @@ ABOUT_THE_TURN = (
     StorageInvalid,
     TurnLimitReached,
 )
-"""Errors that end a turn's run wherever they come up: no call, task or plan is told of them."""
+"""Errors that end a turn's run wherever they occur; no call, task or plan sees them."""
 
 
 class Drive:
-    """One owner's run at one turn.
+    """One owner's run of one turn.
 
     Args:
         turn: The turn's id.
-        records: What the journal has of it.
-        journal: Where calls are kept; None keeps nothing, and asks nobody.
+        records: The turn's records in the journal.
+        journal: The journal; None records no calls, and then no person can be asked.
         lease: The ownership of the turn's thread.
-        clock: Tells the time.
-        thinkers: The names of tasks that are a model's work through and through.
+        clock: The clock.
+        thinkers: The names of tasks that consist of a model's work only.
 
     Attributes:
-        stopping: Whether nothing new may begin: the turn is to stop where it can go on later.
-        refreshed: Whether calls may get another role than they got at first.
-        unattended: What happens where a person would be asked; None asks them.
+        stopping: Whether the turn is being stopped: no new call begins, so that the turn can be resumed later.
+        refreshed: Whether calls can get another role than they had when they were recorded.
+        unattended: What the turn does instead of asking a person; None asks.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Drive:
         self.refreshed = False
         self.unattended: UnattendedMode | None = None
         self._records = records if records is not None else {}
-        # Each call asks for what is below it. To look through all calls for that would cost the square of them.
+        # An index, because each call looks up the records below it; searching all records would take quadratic time.
         self._below: dict[str, list[CallRecord]] = {}
         for record in self._records.values():
             self._below.setdefault(record.parent, []).append(record)
@@ -109,52 +109,52 @@ class Drive:
         self._settling = asyncio.Lock()
 
     def now(self) -> datetime:
-        """The time by the turn's clock."""
+        """Return the time by the turn's clock."""
         return self._clock.now()
 
     def recorded(self, step_id: str) -> CallRecord | None:
-        """What the journal has of a call."""
+        """Return the record of a call, if there is one."""
         return self._records.get(step_id)
 
     def recorded_below(self, parent: str) -> tuple[CallRecord, ...]:
-        """The calls that `parent` made before this run."""
+        """Return the calls that `parent` made in earlier runs."""
         return tuple(self._below.get(parent, ()))
 
     def hears(self, path: str) -> None:
-        """A model has had a say in what the body of this call does and gives."""
+        """Take note that a model has influenced what the body of this call does and returns."""
         self._heard.add(path)
 
     def heard(self, path: str) -> bool:
-        """Whether a model has had a say in what the body of this call does and gives."""
+        """Whether a model has influenced what the body of this call does and returns."""
         return path in self._heard
 
     @property
     def can_ask(self) -> bool:
-        """Whether a person can be asked: an answer would find what waits for it."""
+        """Whether a person can be asked: that needs a journal, which keeps the call until the answer arrives."""
         return self._journal is not None
 
     @property
     def left(self) -> tuple[str, ...]:
-        """The answered pauses that nobody has asked for again."""
+        """The ids of calls with an answered pause that no body has made again in this run."""
         return tuple(record.id for record in self._records.values() if record.answered)
 
     async def run(self, step: Step) -> Any:
-        """Do a step, or give what the journal has of it.
+        """Run a step, or return its recorded result.
 
         Returns:
             Its result as JSON, or `SUSPENDED`.
 
         Raises:
-            Diverged: Something else was recorded under its id.
-            RoleChanged: It was given another role when it was recorded.
-            NobodyToAsk: A person would have to be asked, and nothing is kept that an answer could find.
-            WorldAgentError: What the step itself raised, now or then.
+            Diverged: A call with another input was recorded under its id.
+            RoleChanged: It had another role when it was recorded.
+            NobodyToAsk: It requires a person, and there is no journal that could keep the request.
+            WorldAgentError: The error of the step, raised now or recorded in an earlier run.
         """
         record = self._recall(step)
         if record.over:
             return _given(record)
         if step.refusal is not None:
-            # A recorded question must have what was asked, also where it is refused.
+            # The record of a question must have the question, even if it is refused.
             ask = step.ask.json() if step.kind == "question" and step.ask is not None else record.ask
             return await self._fail(replace(record, gate=step.gate, ask=ask), step.refusal)
         record, outcome = await self._admit(step, record)
@@ -168,29 +168,29 @@ class Drive:
             return await self._begin(step, record)
 
     async def keep(self, step: Step, value: Any) -> Any:
-        """Record a step that is done by now, also where the turn is to stop; its body is not run.
+        """Record a step that is already done, without running its body; also while the turn is being stopped.
 
         Args:
             step: The step.
-            value: What it gave, as JSON.
+            value: Its result, as JSON.
 
         Returns:
-            Its result as JSON: what the journal has of it, where it was recorded before.
+            Its result as JSON; if it was recorded before, the recorded result.
         """
         record = self._recall(step)
         return _given(record) if record.over else await self._done(record, value)
 
     def refuses(self, call_id: str) -> bool:
-        """Whether the turn is unattended and refuses where a person would be asked before this call."""
+        """Whether the turn is unattended and refuses this call instead of asking a person."""
         record = self._records.get(call_id)
         asked = record is not None and (record.open or record.answered) and record.ask is not None
         return self.unattended == "refuse" and not asked
 
     async def settle(self, parent: str) -> None:
-        """Record the passing failures below `parent`: its body went on after them, so a replay must see them again."""
+        """Record the transient failures below `parent`: its body continued after them, so a replay must repeat them."""
         if not self._told and not self._settling.locked():
             return
-        async with self._settling:  # nobody goes on before what a branch beside it records is there
+        async with self._settling:  # no branch continues before the failures that a concurrent branch records
             for record in [record for record in self._told.values() if record.parent == parent]:
                 del self._told[record.id]
                 await self._finish(record)
@@ -222,26 +222,26 @@ class Drive:
         if (found.hash, found.name) != (stands_for, step.name):
             raise Diverged(
                 f"the call {step.id!r} was recorded with another input",
-                remedy="let the body ask for the same in the same order each time, or start a new turn",
+                remedy="make the body repeat the same calls in the same order in each run, or start a new turn",
             )
         if found.role != step.role and not self.refreshed:
             raise RoleChanged(
-                f"the call {step.id!r} was given another role when the turn began",
-                remedy="give the same role again, or resume with `on_role_change` as `refresh`",
+                f"the call {step.id!r} had another role when the turn began",
+                remedy="pass the same role again, or resume with `on_role_change` as `refresh`",
             )
         return self._asked_after_all(found) if found.state == "withdrawn" else found
 
     def _asked_after_all(self, found: CallRecord) -> CallRecord:
-        """What was withdrawn needs a person's word as before, should anybody ask for it again."""
+        """Restore a withdrawn call that a body makes again: it waits for a person as before."""
         lost = json.loads(found.ask or "{}").get("kind") == "uncertain"
         found = replace(found, state="started" if lost else "waiting", decision=None)
         self._records[found.id] = self._unwritten[found.id] = found
         return found
 
-    # --- leave ------------------------------------------------------------------------------------------------------
+    # --- approvals --------------------------------------------------------------------------------------------------
 
     async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
-        """Check whether the step may run now; returns its record with `_RUN`, or with the result it has instead."""
+        """Check whether the step can run now; return its record with `_RUN`, or with the result it has instead."""
         lost = record.state == "started" and record.epoch not in (self._epoch, _UNBEGUN) and step.once
         if lost or record.state == "uncertain":
             return await self._uncertain(step, record)
@@ -251,7 +251,7 @@ class Drive:
         if decision is None and record.late(self._clock.now()):
             decision = {"kind": "expired"}
         match decision:
-            case None if step.ask is not None:  # else leave is no longer needed; what a person said counts all the same
+            case None if step.ask is not None:  # otherwise approval is no longer required, but an answer still counts
                 return record, await self._waits(step, record)
             case {"kind": "approve"} if step.kind != "question":
                 return await self._let(step, record, decision)
@@ -266,33 +266,35 @@ class Drive:
             case {"kind": "expired"}:
                 return record, await self._fail(
                     self._told_of(step, record, "refuse", {}),
-                    PauseExpired(f"nobody answered {step.name!r} in time", remedy="do without it, or ask again"),
+                    PauseExpired(
+                        f"the pause of {step.name!r} expired without an answer", remedy="do without it, or ask again"
+                    ),
                 )
             case _:
                 return record, _RUN
 
     async def _let(self, step: Step, record: CallRecord, decision: dict[str, Any]) -> tuple[CallRecord, Any]:
-        """A person gives leave; what may not be, or is something else by now, leaves the question open."""
+        """Apply a person's approval. If it is outdated, or its arguments are not allowed, the pause stays open."""
         arguments, ask = decision.get("arguments"), step.ask
         if ask is not None:
             problem = ask.outdated(json.loads(record.ask or "{}"), decision.get("account"))
             if not problem and arguments is not None and step.check is not None:
                 problem = _misfit(step.check, arguments)
             if problem:
-                ask = step.ask or ask  # the check may have said there why not
+                ask = step.ask or ask  # the check may have added its reason to `step.ask`
                 await self._put(replace(record, decision=None, ask=ask.json(problem)))
                 return record, SUSPENDED
         return self._told_of(step, record, "approve" if arguments is None else "modify", decision), _RUN
 
     def _told_of(self, step: Step, record: CallRecord, decision: str, said: dict[str, Any]) -> CallRecord:
-        """The record with what a person decided, or that nobody did in time, in words that outlive the answer."""
+        """Return the record with the decision of a person, or its expiry, as the gate keeps it."""
         return record if step.noted is None else replace(record, gate=step.noted(decision, said))
 
     async def _waits(self, step: Step, record: CallRecord) -> Suspended:
         assert step.ask is not None
         if self._journal is None:
             raise NobodyToAsk(
-                f"{step.name!r} asks a person, and this call is outside any turn",
+                f"{step.name!r} requires a person's answer, and this call is not part of a turn",
                 remedy="call it inside a turn, which can wait for the answer",
             )
         if record.id in self._unwritten:
@@ -302,14 +304,16 @@ class Drive:
         return SUSPENDED
 
     async def _uncertain(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
-        """What was under way when its owner stopped may have happened or not; a person says which (T5)."""
+        """Handle a call that was running when its owner stopped: a person says whether it had its effect (T5)."""
         match record.decided if record.state == "uncertain" else None:
             case {"kind": "happened", "value": value}:
                 return record, await self._done(record, value)
             case {"kind": "lost"}:
                 return record, await self._fail(
                     record,
-                    EffectLost(f"the call of {record.name!r} was cut off before it happened", remedy="make it again"),
+                    EffectLost(
+                        f"the call of {record.name!r} was interrupted before it had an effect", remedy="make it again"
+                    ),
                 )
             case {"kind": "again"}:
                 return record, _RUN
@@ -321,7 +325,7 @@ class Drive:
             await self._put(replace(record, state="uncertain", epoch=self._epoch, ask=ask, decision=None, expires=None))
         if self.unattended == "refuse":
             raise EffectUncertain(
-                f"the call {record.id!r} of {record.name!r} was under way when a process ended and may have had its "
+                f"the call {record.id!r} of {record.name!r} was running when a process ended and may have had its "
                 "effect",
                 remedy="find out whether it did, then resume the turn with Happened(result), NotHappened() or "
                 "RunAgain() as the answer to the call's id",
@@ -329,7 +333,7 @@ class Drive:
         return record, SUSPENDED
 
     async def _answered(self, step: Step, record: CallRecord) -> Any:
-        """Read the answer to a question; one that the asker does not take leaves the question open."""
+        """Read the answer to a question; if it is not valid, the question stays open."""
         decision = record.decided or {}
         assert step.ask is not None
         try:
@@ -357,11 +361,12 @@ class Drive:
         except NobodyToAsk as error:
             if not self.can_ask:
                 raise
-            failure: WorldAgentError = _unasked(step, error)  # in a turn somebody can be asked: it is the body's own
+            # In a turn a person can be asked, so the error comes from a call that the body made without a turn.
+            failure: WorldAgentError = _unasked(step, error)
         except ABOUT_THE_TURN:
             raise
         except HostError as error:
-            if error.retryable:  # it may go well next time, unless the caller goes on without it: see `settle`
+            if error.retryable:  # not recorded, so that it can be retried, unless the caller continues: see `settle`
                 if step.once and error.unsent == record.id:
                     await self._put(replace(record, epoch=_UNBEGUN))
                 self._told[record.id] = _failed(record, error)
@@ -376,7 +381,7 @@ class Drive:
         return await self._fail(record, failure)
 
     async def _done(self, record: CallRecord, value: Any) -> Any:
-        """Record a result; gives it as a replay will get it."""
+        """Record a result; return it as a replay will return it."""
         text = canonical_json(value)
         await self._finish(record, state="done", result=text)
         return value if type(value) in _SAME else json.loads(text)
@@ -392,13 +397,13 @@ class Drive:
             await self._journal.put(self._with_unwritten(record), lease=self._lease)
 
     async def _finish(self, record: CallRecord, **over: Any) -> None:
-        """Write how a call ended; where it is written, it is this owner's."""
+        """Write how a call ended, under the epoch of this owner."""
         if self._journal is not None:
             record = replace(record, **over, epoch=self._epoch)
             await self._journal.finish(self._with_unwritten(record), lease=self._lease)
 
     def _with_unwritten(self, record: CallRecord) -> list[CallRecord]:
-        """The record after those of its callers that were not worth a write of their own."""
+        """Return the record, preceded by the records of its callers that were not written yet."""
         above = []
         parent = self._unwritten.get(record.parent)
         while parent is not None:
@@ -411,9 +416,9 @@ class Drive:
 
 
 def _heard(records: Iterable[CallRecord], thinkers: Collection[str]) -> set[str]:
-    """The calls in which a model had a say: those that asked one, and those that got what such a call gave."""
+    """Return the calls that a model influenced: they called a model, or they got the result of such a call."""
     found: set[str] = set()
-    for record in sorted(records, key=lambda record: record.id.count("/"), reverse=True):  # from the leaves up
+    for record in sorted(records, key=lambda record: record.id.count("/"), reverse=True):  # deepest first
         if record.kind == "model" or record.name in thinkers or (record.over and record.id in found):
             found.add(record.parent)
     return found

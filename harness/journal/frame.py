@@ -1,10 +1,11 @@
-"""A body that calls others, and how its calls are held in order when it runs again (D8).
+"""Runs a body that calls others, and keeps its calls in order when it runs again (D8).
 
-A body that is replayed gets its history first: recorded results at once, recorded failures when all recorded calls were
-asked for again, anything new only after that. Equal calls are numbered as they are made. Two that run at the same time
-have no order, so the second one is refused unless a key tells it from the first (decision 0079). While a person is
-asked, the `await` of the call simply does not return; once nothing in the body moves any more, the body is cancelled.
-No exception that it could catch means "paused". What one call does is `drive`'s.
+A replayed body gets its history first. Recorded results return at once, recorded failures after all recorded calls were
+made again, and new calls run only after that. Equal calls are numbered in the order they are made. Two equal calls that
+run concurrently have no order, so the second one is refused unless a key distinguishes them (decision 0079).
+
+While a call waits for a person, its `await` does not return; when nothing in the body moves any more, the body is
+cancelled. No exception that the body could catch means "paused". `drive` runs each call.
 """
 
 from __future__ import annotations
@@ -22,21 +23,21 @@ from ..inside import Inside
 from .drive import ABOUT_THE_TURN, Drive
 from .steps import SUSPENDED, Step
 
-# Seconds without any movement, after which
-_STILL_SECONDS: Final = 0.02  # a body that waits is taken to wait for a person,
-_DIVERGED_SECONDS: Final = 2.0  # a body that wants something new is taken to have forgotten what it did before,
-_BRANCH_DIVERGED_SECONDS: Final = 30.0  # the same where it has branches, since one may wait for something of its own,
-_BRANCH_FAILURE_SECONDS: Final = 0.5  # a recorded failure of a branch is given to it.
-# Seconds that a body, or a call of it, may take to end once it is cancelled, before it is cancelled again.
+# Seconds without any movement in the body, after which
+_STILL_SECONDS: Final = 0.02  # a waiting body counts as waiting for a person,
+_DIVERGED_SECONDS: Final = 2.0  # a body with a new call counts as diverged from its recorded calls,
+_BRANCH_DIVERGED_SECONDS: Final = 30.0  # the same for a body with branches, which may wait for something else,
+_BRANCH_FAILURE_SECONDS: Final = 0.5  # a branch gets its recorded failure.
+# Seconds that a cancelled body, or a cancelled call of it, can take to end before it is cancelled again.
 _BODY_END_SECONDS: Final = 0.05
 _EFFECT_END_SECONDS: Final = 1.0
-_MAX_CANCELLATIONS: Final = 5  # of a body that swallows them; then it is left alone
-_MAX_LATE_CALLS: Final = 50  # of tasks that outlive their body; then those are left alone
+_MAX_CANCELLATIONS: Final = 5  # of a body that swallows them; then it is abandoned
+_MAX_LATE_CALLS: Final = 50  # by tasks that outlive their body; then these tasks are abandoned
 
 
 @dataclass(slots=True)
 class _Held:
-    """A call that waits for the body's history; `failed` is one whose failure is recorded, the others are new."""
+    """A call that waits for the body's history; with `failed` its failure is recorded, otherwise the call is new."""
 
     failed: bool
     branch: bool
@@ -44,15 +45,15 @@ class _Held:
 
 
 class Frame:
-    """What the calls of one body have in common.
+    """Runs one body and keeps its calls in order.
 
     Args:
-        drive: The turn's.
+        drive: The run of the turn.
         path: The path id of the call whose body it is.
-        depth: How deep it stands; the turn's own calls are 1.
+        depth: How deep the call is nested; the turn's own calls are at 1.
 
     Attributes:
-        cancelled: Whether nobody waits for the body any more, though it may still be running on a thread.
+        cancelled: Whether the body was cancelled; it may still be running on a thread.
     """
 
     def __init__(self, drive: Drive, path: str, depth: int) -> None:
@@ -72,7 +73,7 @@ class Frame:
         self._numbers: dict[str, int] = {}
         self._running: dict[str, str] = {}
 
-    # Made when they are first wanted: a leaf calls nothing, and most calls are of leaves.
+    # Cached properties, because most calls are of leaves, which call nothing.
 
     @cached_property
     def _unvisited(self) -> set[str]:
@@ -84,39 +85,41 @@ class Frame:
 
     @property
     def modelled(self) -> bool:
-        """Whether a model has had a say in what the body calls from now on."""
+        """Whether a model has influenced what the body calls from now on."""
         return self._modelled
 
     def hear(self) -> None:
-        """A model has a say in what the body calls from now on, and in what it gives."""
+        """Take note that a model has influenced what the body calls from now on, and what it returns."""
         self._modelled = True
         self.drive.hears(self.path)
 
     async def child(
         self, name: str, data: object, key: str | None = None, *, text: str | None = None, model: bool = False
     ) -> str:
-        """The path id of the next call of `name` with this input; equal ones are numbered in the order they are made.
+        """Make the path id of the next call of `name` with this input; equal calls are numbered in order.
 
         Args:
-            name: What is called.
+            name: The name that is called.
             data: Its input as JSON.
-            key: Tells it from calls with equal input.
-            text: The input as canonical JSON, where that is there already.
-            model: Whether a model is asked. It may be asked the same several times at once: nothing happens twice where
-                two requests get each other's answers.
+            key: Distinguishes the call from calls with equal input.
+            text: The input as canonical JSON, if the caller already has it.
+            model: Whether it is a model call. Equal model calls can run concurrently, because they have no effects: it
+                does no harm if a replay swaps their answers.
 
         Raises:
-            InvalidArgument: `key` is no text, or an equal call with the same key runs.
-            FunctionInvalid: The body has come to its end.
+            InvalidArgument: `key` is not a text, or an equal call with the same key is running.
+            FunctionInvalid: The body has ended.
         """
         if self._ended:
-            await asyncio.sleep(_STILL_SECONDS)  # one that tries again and again does not hold up the others
+            await asyncio.sleep(
+                _STILL_SECONDS
+            )  # so that a loop which calls again and again cannot block the event loop
             raise FunctionInvalid(
                 f"the call {self.path!r} is over, and {name!r} cannot be called from it",
                 remedy="call it before its body ends, or with agent.call",
             )
         if key is not None and not is_text(key):
-            raise InvalidArgument(f"key of a call of {name!r} is no text", remedy="give key a text, or leave it out")
+            raise InvalidArgument(f"`key` of a call of {name!r} must be a text", remedy="pass a text, or omit it")
         if self._closed:
             await self._park()
         mark = digest(data, length=12, text=text) if key is None else _escaped(key)
@@ -124,7 +127,7 @@ class Frame:
         number = self._numbers.get(base, 0)
         call_id = f"{base}.{number}" if number else base
         record = self.drive.recorded(call_id)
-        # One that is recorded was let through: by a version that took equal calls, or when it came after the other.
+        # A recorded call was accepted before: it came after the other one, or an earlier version allowed equal calls.
         if record is None and base in self._running and not model:
             await self._refuse(name, key)
         self._numbers[base] = number + 1
@@ -133,23 +136,24 @@ class Frame:
         return call_id
 
     def release(self, call_id: str) -> None:
-        """Note that nothing waits for this call of `child` any more, so that an equal one may be made."""
+        """Take note that nothing waits for this call of `child` any more, so that an equal call can be made."""
         head, _, mark = call_id.rpartition(":")
         base = f"{head}:{mark.partition('.')[0]}"  # digests and keys have no dot
         if self._running.get(base) == call_id:
             del self._running[base]
 
     async def do(self, step: Step) -> Any:
-        """Do a step for the body. Where a person is asked, this does not return in this run.
+        """Run a step for the body. If the step waits for a person, this does not return in this run.
 
         Raises:
-            FunctionInvalid: It is a leaf that asks.
-            WorldAgentError: What the step raised.
+            FunctionInvalid: The body is a leaf.
+            WorldAgentError: The error of the step.
         """
         inside = Inside.now()
         if inside is not None and inside.leaf:
             raise FunctionInvalid(
-                f"the leaf {inside.name!r} calls {step.name!r}", remedy="make it a @flow, and its own effects leaves"
+                f"the leaf {inside.name!r} cannot call {step.name!r}",
+                remedy="make it a @flow, and move its own effects into leaves",
             )
         try:
             value = await self._asked(step)
@@ -160,30 +164,30 @@ class Frame:
             self.release(step.id)
 
     async def direct(self, step: Step) -> Any:
-        """Do a step for one who keeps the order of its calls itself, and is told where it waits.
+        """Run a step for a caller that keeps its calls in order itself and handles `SUSPENDED`.
 
         Returns:
             Its result as JSON, or `SUSPENDED`.
 
         Raises:
-            WorldAgentError: What the step raised.
+            WorldAgentError: The error of the step.
         """
         self._unvisited.discard(step.id)
         return await self.drive.run(step)
 
     def end(self) -> None:
-        """Nothing is called from here any more: the body, which `run` did not get, is over."""
+        """Refuse further calls, because the body, which did not go through `run`, has ended."""
         self._closed = self._over = self._ended = True
 
     async def run(self, body: Coroutine[Any, Any, Any]) -> Any:
-        """Run a body to its end, or until nothing in it can go on.
+        """Run a body to its end, or until nothing in it can continue.
 
         Returns:
-            What it returns, or `SUSPENDED`.
+            The result of the body, or `SUSPENDED`.
 
         Raises:
-            Diverged: It does not ask again for what is recorded, and wants something new.
-            BaseException: What it raises.
+            Diverged: It makes new calls, but does not repeat the recorded ones.
+            BaseException: The exception of the body.
         """
         running = self._body = asyncio.create_task(body)
         diverged = False
@@ -192,7 +196,7 @@ class Frame:
             suspended, self._closed = self._closed, True
             self._ended = not suspended
             self._let_go()
-            if self._tasks:  # what is under way is not cut off
+            if self._tasks:  # running calls are not interrupted
                 await asyncio.gather(*map(asyncio.shield, tuple(self._tasks)), return_exceptions=True)
         except asyncio.CancelledError:
             self._closed = self._ended = True
@@ -205,20 +209,20 @@ class Frame:
             raise self._error
         if diverged or (not suspended and self._forgotten(running)):
             raise Diverged(
-                f"{self.path!r} does not ask again for what it did before the pause: {self._missed()}",
-                remedy="let its body depend on its params and the results of its calls alone, or start a new turn",
+                f"{self.path!r} does not repeat the calls that it made before the pause: {self._missed()}",
+                remedy="let its body depend only on its params and the results of its calls, or start a new turn",
             )
         if suspended:
             if running.done() and not running.cancelled():
-                running.exception()  # what a body says that was cut off does not count
+                running.exception()  # retrieved, so that asyncio does not log it: it does not count
             return SUSPENDED
-        self._body = None  # its context holds the frame: a cycle, which only the collector would free
+        self._body = None  # its context holds the frame: a cycle that only the garbage collector would free
         return running.result()
 
     # --- the body ---------------------------------------------------------------------------------------------------
 
     async def _follow(self, running: asyncio.Task[Any]) -> bool:
-        """Wait for the body's end, or close the frame once nothing moves; whether it has diverged."""
+        """Wait for the body's end, or close the frame when nothing moves; return whether the body has diverged."""
         while not running.done():
             still = await self._still(running)
             if running.done() or not (self._closed or (still and self._stuck())):
@@ -234,7 +238,7 @@ class Frame:
         return False
 
     async def _still(self, running: asyncio.Task[Any]) -> bool:
-        """Wait until something moves; whether nothing has for a while."""
+        """Wait until something moves; return whether nothing has moved for a while."""
         moved = asyncio.ensure_future(self._moved.wait())
         try:
             await asyncio.wait({running, moved}, return_when=asyncio.FIRST_COMPLETED, timeout=self._grace())
@@ -260,22 +264,22 @@ class Frame:
         return ", ".join(repr(call_id.removeprefix(f"{self.path}/")) for call_id in sorted(self._unvisited)[:3])
 
     def _let_go(self, *, failed: bool = False) -> bool:
-        """Let calls go on that are held back, or those with a recorded failure alone; whether there were any."""
+        """Release the held calls, or only those with a recorded failure; return whether there were any."""
         found = [held for held in self._held.values() if not held.go.done() and (held.failed or not failed)]
         for held in found:
             held.go.set_result(None)
         return bool(found)
 
     def _forgotten(self, running: asyncio.Task[Any]) -> bool:
-        """Whether a body came to its end without what a person was asked for it, which it cannot have done before."""
+        """Whether a body ended without repeating a call that waits for a person; it must have diverged then."""
         if running.cancelled():
             return False
         records = [self.drive.recorded(call_id) for call_id in self._unvisited]
         return any(record is not None and (record.open or record.answered) for record in records)
 
     async def _asked(self, step: Step) -> Any:
-        branch = asyncio.current_task() is not self._body  # a task that the body has made asks
-        self._live += 1  # it is on its way
+        branch = asyncio.current_task() is not self._body  # the call comes from a task that the body has started
+        self._live += 1  # counts as movement while it settles
         try:
             await self.drive.settle(self.path)
         finally:
@@ -289,43 +293,43 @@ class Frame:
         try:
             return await asyncio.shield(task)  # a sibling that fails does not interrupt an effect
         except asyncio.CancelledError:
-            if task in self._held:  # it has not begun, and nothing waits for it any more
+            if task in self._held:  # it has not begun, and its caller was cancelled
                 task.cancel()
             raise
 
     def _landed(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # else asyncio would log one whose caller was cancelled
+            task.exception()  # otherwise asyncio would log the error of a call whose caller was cancelled
 
     async def _refuse(self, name: str, key: str | None) -> NoReturn:
-        """Refuse a call whose equal runs. The body does nothing more: when it ran again, it might not be refused."""
+        """Refuse a call while an equal one runs, and end the body: in a replay the call might not be refused."""
         which = "two equal calls" if key is None else f"two calls with the key {key!r}"
         error = InvalidArgument(
             f"{which} of {name!r} run at the same time in {self.path!r}, and a turn that resumes could not tell which "
             "result belongs to which",
-            remedy="give each a `key=` of its own, such as its place in the list, or make one after the other",
+            remedy="give each call a different `key=`, such as its place in the list, or make them one after the other",
         )
         if self._body is None:
             raise error
         await self._give_up(error)
 
     async def _give_up(self, error: WorldAgentError) -> NoReturn:
-        """End the body with this error, whatever it would make of it."""
+        """End the body with this error; the body cannot catch it."""
         self._closed, self._error = True, error
         await self._wait()
 
     async def _wait(self) -> NoReturn:
-        """Wait for a person, or for the end of the body."""
+        """Wait for a person, or for the end of the body; never returns."""
         self._waiting += 1
         self._moved.set()
         try:
             await self._park()
         finally:
-            self._waiting -= 1  # its caller was cancelled, by a sibling that failed or by the end of the body
+            self._waiting -= 1  # its caller was cancelled, because a sibling failed or the body ended
 
     async def _park(self) -> NoReturn:
-        """Not return in this run. Tasks that the body has left here are cancelled once it is over."""
+        """Never return in this run. Tasks of the body that still wait here are cancelled after the body ended."""
         loop = asyncio.get_running_loop()
         parked = loop.create_future()
         self._parked.add(parked)
@@ -336,10 +340,10 @@ class Frame:
             await parked
         finally:
             self._parked.discard(parked)
-        raise AssertionError("nobody sets this future")
+        raise AssertionError("this future is never set")
 
     async def _sweep(self) -> None:
-        """End the tasks that the body has made and left waiting."""
+        """End the tasks that the body has started and that still wait."""
         self._over = True
         left = tuple(self._parked)
         for parked in left:
@@ -354,7 +358,7 @@ class Frame:
         try:
             return await self._done(step, branch)
         except ABOUT_THE_TURN as error:
-            self._error = self._error or error  # also where its caller was cancelled
+            self._error = self._error or error  # even if its caller was cancelled
             raise
         finally:
             self._live -= 1
@@ -384,15 +388,15 @@ class Frame:
 
 
 def _escaped(key: str) -> str:
-    """A key as part of a path id: a slash begins what stands below a call, a dot the number of an equal one."""
+    """Escape a key for a path id, where a slash separates nested calls and a dot precedes a call's number."""
     return key.replace("%", "%25").replace("/", "%2F").replace(".", "%2E")
 
 
 async def _end(tasks: Sequence[asyncio.Task[Any]], *, patience: float) -> bool:
-    """Cancel tasks and wait for their end; one that swallows it is cancelled again, then left alone.
+    """Cancel tasks and wait for their end; a task that swallows its cancellation is cancelled again, then abandoned.
 
     Returns:
-        Whether the one who waits was cancelled meanwhile, which leaves none of them behind.
+        Whether the waiting task was cancelled meanwhile; even then all tasks are cancelled.
     """
     cancelled = False
     for _ in range(_MAX_CANCELLATIONS):

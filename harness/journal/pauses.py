@@ -1,4 +1,4 @@
-"""Pauses out of recorded calls, and answers into them. The values themselves are `core.pauses`."""
+"""Makes pauses of recorded calls, and decisions of answers. `core.pauses` defines the values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .records import CallRecord
 
 
 def pause_of(record: CallRecord) -> Pause:
-    """The pause of a recorded call that waits, or that is answered and was not resumed since."""
+    """Return the pause of a recorded call that waits, or that was answered but not yet resumed."""
     ask: dict[str, Any] = json.loads(record.ask) if record.ask else {"kind": "approval"}
     return Pause(
         id=pause_id_of(record.id),
@@ -50,21 +50,21 @@ def pause_of(record: CallRecord) -> Pause:
 
 
 def decision_of(pause: Pause, answer: object, account: str | None = None) -> dict[str, Any]:
-    """What the journal keeps of an answer.
+    """Return the decision that the journal keeps of an answer.
 
     Args:
-        pause: What is answered.
-        answer: A `PersonAnswer`; for a question its value alone will do.
-        account: Who answers.
+        pause: The pause that is answered.
+        answer: A `PersonAnswer`; for a question, its value is enough.
+        account: The account that answers.
 
     Raises:
-        NotAnApprover: Somebody else may answer; the pause stays open.
-        AnswerInvalid: It is no answer to this pause, or does not fit its schema; the pause stays open.
+        NotAnApprover: The account cannot answer this pause; the pause stays open.
+        AnswerInvalid: The answer has the wrong kind or does not fit the schema; the pause stays open.
     """
     if not may_answer(account, pause.approvers):
         raise NotAnApprover(
-            f"the account {account!r} may not answer the pause {pause.id!r}",
-            remedy=f"let one of these answer: {', '.join(pause.approvers)}",
+            f"the account {account!r} is not allowed to answer the pause {pause.id!r}",
+            remedy=f"let one of these accounts answer: {', '.join(pause.approvers)}",
         )
     by = {} if account is None else {"account": account}
     match pause.kind, answer:
@@ -87,33 +87,33 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
         case _:
             pass
     raise AnswerInvalid(
-        f"{type(answer).__name__} is no answer to the pause {pause.id!r}, which is of kind {pause.kind!r}",
+        f"{type(answer).__name__} cannot answer the pause {pause.id!r}, which is of kind {pause.kind!r}",
         remedy=f"answer with {_KNOWN[pause.kind]}",
     )
 
 
 def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
-    """What an approval says beyond yes."""
+    """Return the parts of an approval that the journal keeps: its `always` and changed arguments."""
     if answer.hash is not None and answer.hash != pause.hash:
         raise AnswerInvalid(
-            f"the approval of the pause {pause.id!r} is for other arguments than wait there",
+            f"the approval of the pause {pause.id!r} was given for other arguments",
             remedy="look at the pause again, and answer with its hash",
         )
     if answer.always and not may_be_always(pause):
         raise AnswerInvalid(
-            f"{pause.function!r} is destructive, so that each call of it is approved by itself",
-            remedy="approve this one call, without `always`",
+            f"{pause.function!r} is destructive, so each call of it must be approved separately",
+            remedy="approve only this call, without `always`",
         )
     if answer.always not in (False, True, "same", "any"):
         raise AnswerInvalid(
             f"the approval of the pause {pause.id!r} has an `always` that is neither 'same' nor 'any'",
-            remedy="use 'same' for calls with equal arguments, 'any' for calls with any arguments, or leave it out",
+            remedy="use 'same' for calls with equal arguments, 'any' for calls with any arguments, or omit it",
         )
     said: dict[str, Any] = {"always": "any" if answer.always == "any" else "same"} if answer.always else {}
     if answer.arguments is not None and not isinstance(answer.arguments, Mapping):
         raise AnswerInvalid(
-            f"the arguments for the pause {pause.id!r} are of type {type(answer.arguments).__name__!r}",
-            remedy="give the function's params by name, or leave them out",
+            f"the arguments for the pause {pause.id!r} must be a mapping, got {type(answer.arguments).__name__!r}",
+            remedy="pass the function's params by name, or omit them",
         )
     if answer.arguments is not None:
         said["arguments"] = _fitting(pause, dict(answer.arguments))
@@ -128,7 +128,7 @@ _KNOWN: Mapping[str, str] = {
 
 
 def _with_defaults(pause: Pause, value: Any) -> Any:
-    """The answer to a form, with the form's own defaults for the fields that it leaves out."""
+    """Return the answer to a form, with the form's defaults for missing fields."""
     fields = (pause.schema or {}).get("properties")
     if not isinstance(value, Mapping) or not isinstance(fields, Mapping):
         return value
@@ -142,19 +142,20 @@ def _fitting(pause: Pause, value: Any) -> Any:
     value = _json(pause, value)
     if pause.options is not None and value not in pause.options:
         raise AnswerInvalid(
-            f"the answer to the pause {pause.id!r} is none of its options", remedy=f"use one of {list(pause.options)}"
+            f"the answer to the pause {pause.id!r} must be one of its options",
+            remedy=f"use one of {list(pause.options)}",
         )
     misfits = [] if pause.schema is None else _misfits(pause, pause.schema, value)
     if misfits:
         raise AnswerInvalid(
             f"the answer to the pause {pause.id!r} does not fit its schema ({'; '.join(misfits[:5])})",
-            remedy="answer with what the pause's schema describes",
+            remedy="answer with a value that fits the schema of the pause",
         )
     return value
 
 
 def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
-    # The schema may be a stranger's: an MCP server's form, or a row that somebody else wrote.
+    # The schema may come from a stranger: from the form of an MCP server, or from a row that we did not write.
     try:
         checker = Checker(f"the pause {pause.id!r}", schema)
     except FunctionInvalid as error:
@@ -162,8 +163,8 @@ def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
     else:
         return [str(each) for each in checker.problems(value)]
     raise StorageInvalid(
-        f"{problem}, so that it cannot be read",
-        remedy="restore the database from a copy, or go on with another thread",
+        f"{problem}, so the stored pause cannot be read",
+        remedy="restore the database from a copy, or continue in another thread",
     )
 
 

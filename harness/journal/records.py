@@ -1,7 +1,7 @@
-"""The journal: one row for each call of a turn, the truth about what ran and with which result (D8).
+"""The journal: one row for each call of a turn, which is authoritative for what ran and with which result (D8).
 
-Rows and where they are kept, nothing else. What is run, held back or asked is decided in `drive`. Checkpoints, which
-tell where a turn stands between calls, are LangGraph's.
+This module has the rows and their storage; `drive` decides which calls run, wait or ask a person. LangGraph keeps the
+checkpoints, which are the turn's state between calls.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _LIMIT = LimitReached.code
 _REFUSED = (CallRefused.code, PauseExpired.code)
 _LOAD = f"SELECT {_COLUMNS} FROM wa_call WHERE turn=?"
 _ROLES = "SELECT DISTINCT role FROM wa_call WHERE turn=? AND role IS NOT NULL ORDER BY role"
-# Path ids of all that a call has called begin with its own and a slash; `0` is the character after it.
+# The path ids below a call begin with its own id and a slash; `0` is the character after the slash.
 _WITHDRAW = """UPDATE wa_call SET state='withdrawn'
                WHERE turn=? AND id >= ? AND id < ? AND state IN ('waiting', 'uncertain')"""
 _WITHDRAW_ALL = "UPDATE wa_call SET state='withdrawn' WHERE turn=? AND state IN ('waiting', 'uncertain')"
 _ASKED = """SELECT turn, SUM(CASE WHEN decision IS NULL THEN 1 ELSE 0 END),
                    SUM(CASE WHEN decision IS NULL THEN 0 ELSE 1 END)
             FROM wa_call WHERE turn IN ({}) AND state IN ('waiting', 'uncertain') GROUP BY turn"""
-# One statement looks and writes: of two who answer at once the second waits for the first, and finds no question.
+# One statement checks and writes, so that of two concurrent answers the second finds no open question.
 _ANSWER = """UPDATE wa_call SET decision=?
              WHERE id=? AND turn=? AND decision IS NULL AND state IN ('waiting', 'uncertain') RETURNING id"""
 
@@ -81,19 +81,19 @@ class CallRecord:
         turn: The turn it belongs to.
         parent: The path id of the call, task or turn that made it.
         name: The function's name, the shape's key, the Signature's name.
-        kind: What it is.
-        hash: Stands for its input, so that a replay that asks for something else is noticed.
-        state: `waiting` and `uncertain` wait for a person, `started` was under way when the row was written.
-        epoch: The owner that wrote the state; 0 where what was begun surely did nothing.
+        kind: Its kind.
+        hash: A digest of its input, by which a replay with another input is noticed.
+        state: `waiting` and `uncertain` wait for a person; `started` was running when the row was written.
+        epoch: The epoch of the owner that wrote the state; 0 if the call was started but certainly had no effect.
         at: When it was first written, in seconds since 1970.
-        input: Its params as JSON; None where they are not needed again.
-        ask: What a person is asked, as JSON.
-        decision: What the person said, as JSON.
+        input: Its params as JSON; None if they are not needed again.
+        ask: The request to a person, as JSON.
+        decision: The person's answer, as JSON.
         result: Its result or error as JSON.
-        role: Stands for the role it was given; opaque here.
-        expires: When nobody need answer any more, in seconds since 1970.
-        version: Stands for what its params and its result are declared as.
-        gate: What the gate said of it, and a person after it, as JSON.
+        role: A digest of its role; opaque here.
+        expires: When the request to a person expires, in seconds since 1970.
+        version: A digest of its declared params and result.
+        gate: The decision of the gate, and of a person after it, as JSON.
     """
 
     id: str
@@ -116,15 +116,15 @@ class CallRecord:
 
     @property
     def let(self) -> Any:
-        """What the gate said of it, or None."""
+        """The recorded decision about it, or None."""
         if self.gate is None:
             return None
-        # What nobody changed is the same text for call after call; what a person said is read anew.
+        # Decisions without changed arguments are equal texts for many calls, so their parsed form is cached.
         return json.loads(self.gate) if _CHANGED in self.gate else _read_plain(self.gate)
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What it is, or was, made with: its params, or what a person put in their place."""
+        """The arguments that it runs with: its params, or those that a person put in their place."""
         changed = (self.let or {}).get("arguments")
         if changed is None:
             changed = {} if self.input is None else json.loads(self.input)
@@ -132,35 +132,35 @@ class CallRecord:
 
     @property
     def by(self) -> str:
-        """What let it through."""
+        """What approved it, such as `rule:NAME` or `person`."""
         let = self.let
         return "" if let is None else str(let["by"])
 
     @property
     def over(self) -> bool:
-        """Whether it has a result or an error, which a replay gets again."""
+        """Whether it has a result or an error, which a replay returns."""
         return self.state in ("done", "failed")
 
     @property
     def counts(self) -> bool:
-        """Whether it is a call that was made, and not one that a limit refused."""
+        """Whether it is a call that was made, not one that a limit refused."""
         if self.kind not in ("leaf", "flow", "task"):
             return False
         return self.gate is not None or self._code != _LIMIT
 
     @property
     def refused(self) -> bool:
-        """Whether it failed for want of leave, so that nothing was done."""
+        """Whether it was not approved, so that it had no effect."""
         return self._code in _REFUSED
 
     @property
     def _code(self) -> str | None:
-        """The code of what it failed with."""
+        """The code of its error."""
         return json.loads(self.result or "{}").get("code") if self.state == "failed" else None
 
     @property
     def made(self) -> bool:
-        """Whether a body that runs again makes it again."""
+        """Whether it is part of the body's history, so that a replay must make it again."""
         return self.state != "withdrawn"
 
     @property
@@ -170,72 +170,73 @@ class CallRecord:
 
     @property
     def answered(self) -> bool:
-        """Whether a person has answered, and nobody has taken the answer up yet."""
+        """Whether a person has answered, and the turn was not resumed with the answer yet."""
         return self.state in ("waiting", "uncertain") and self.decision is not None
 
     @property
     def settled(self) -> bool:
-        """Whether a person was asked, and nobody waits for an answer any more."""
+        """Whether a person was asked, and the request is no longer open."""
         return self.ask is not None and self.made and not self.open
 
     @property
     def decided(self) -> Any:
-        """What the person said, or None."""
+        """The person's answer, or None."""
         return None if self.decision is None else json.loads(self.decision)
 
     def late(self, now: datetime) -> bool:
-        """Whether the time for an answer is over."""
+        """Whether the request to a person has expired."""
         return self.expires is not None and now.timestamp() >= self.expires
 
 
 @lru_cache(maxsize=256)
 def _read_plain(gate: str) -> Any:
-    """What the gate said, for whoever looks at it and changes nothing."""
+    """Return a decision as a read-only mapping, because callers share it."""
     let = json.loads(gate)
     return MappingProxyType(let) if isinstance(let, dict) else let
 
 
 class Journal(Protocol):
-    """Where the calls of turns are kept. A late owner's writes are refused by `lease`.
+    """The storage of the calls of turns. `lease` refuses the writes of an owner that has lost the thread.
 
-    Under a lease, what says that a leaf with an effect is begun or over is on the disk when the write returns; the rest
-    goes with what the turn writes next.
+    Under a lease, the record that a leaf with an effect begins or ends is on the disk when the write returns. Other
+    records are written with the next commit of the turn.
     """
 
     async def load(self, turn: str, *, lease: Lease | None = None) -> dict[str, CallRecord]:
-        """All calls of a turn by path id; with those that wait to be written under `lease`, which are written then.
+        """Return all calls of a turn by path id. With `lease`, its queued records are written first.
 
         Raises:
-            StorageInvalid: What is kept of one is not what was written; the text names the call.
+            StorageInvalid: A stored row is not valid; the text names the call.
         """
         ...
 
     async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
-        """Write calls anew, or their states over what is there.
+        """Write new calls, or update the state of existing ones.
 
         Raises:
-            LeaseLost: Another owner took the thread over.
+            LeaseLost: Another owner has taken over the thread.
         """
         ...
 
     async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
-        """As `put`; what a person is still asked below them is withdrawn, for nobody waits for it any more."""
+        """Write calls as `put` does, and withdraw the open requests to a person below them."""
         ...
 
     async def answer(self, turn: str, decisions: Mapping[str, Any]) -> tuple[str, ...]:
-        """Write what a person said to calls, by their ids and whoever owns the thread: all of it or nothing.
+        """Write a person's decisions about calls, by their ids; atomic, and independent of the owner of the thread.
 
         Returns:
-            The calls that ask no more, since somebody was first or nobody waits; with one, nothing is written.
+            The calls that are no longer open, because they were answered or withdrawn. If there is one, nothing is
+            written.
         """
         ...
 
     async def withdraw(self, turn: str) -> None:
-        """Ask nobody anything any more for this turn."""
+        """Withdraw all open requests to a person of this turn."""
         ...
 
     async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """For each turn that asks somebody: how many questions are open, and how many answers nobody has taken up."""
+        """Return for each turn with pauses how many are open, and how many are answered but not resumed."""
         ...
 
 
@@ -283,14 +284,14 @@ class SqlJournal:
         texts = {call_id: canonical_json(decision) for call_id, decision in decisions.items()}
 
         def work(transaction: Transaction) -> None:
-            # In the order of ids: two who answer the same calls at once do not wait for each other in a ring.
+            # In the order of ids, so that two concurrent answers to the same calls cannot deadlock.
             gone = {
                 call_id
                 for call_id in sorted(texts)
                 if not transaction.execute(_ANSWER, (texts[call_id], call_id, turn))
             }
             if gone:
-                raise _Gone(gone)  # so that none of them is taken
+                raise _Gone(gone)  # rolls the transaction back
 
         try:
             await self._database.transact(work)
@@ -312,12 +313,12 @@ class SqlJournal:
 
     @staticmethod
     def roles(transaction: Transaction, turn: str) -> tuple[str, ...]:
-        """What stands for the roles of a turn's calls, for one who reads a database and opens none."""
+        """Return the digests of the roles of a turn's calls, within an open transaction."""
         return tuple(role for (role,) in transaction.execute(_ROLES, (turn,)))
 
 
 class _Gone(Exception):
-    """Calls that ask nobody any more."""
+    """Calls that are no longer open."""
 
     def __init__(self, calls: set[str]) -> None:
         super().__init__()
@@ -325,7 +326,7 @@ class _Gone(Exception):
 
 
 def _acts(records: Sequence[CallRecord]) -> bool:
-    """Whether one says that an effect is about to happen or has happened: that is on the disk before what follows."""
+    """Whether a record says that an effect begins or has happened; it must be on the disk before the turn continues."""
     return any(
         record.kind in ("leaf", "round") and record.input is not None and record.state != "waiting"
         for record in records

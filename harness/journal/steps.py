@@ -1,4 +1,4 @@
-"""What a body can ask for, as values. What becomes of it is decided in `drive`."""
+"""Steps, which a body requests, and the requests to a person. `drive` runs them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .stored import CallKind
 
 
 class Suspended(Enum):
-    """What a call gives instead of a result while a person is asked, or the turn is to stop."""
+    """The value of a call that waits for a person, or did not run because the turn is being stopped."""
 
     SUSPENDED = "suspended"
 
@@ -28,20 +28,20 @@ SUSPENDED: Final = Suspended.SUSPENDED
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What a person is asked before a step is done.
+    """A request to a person, which must be answered before a step runs.
 
     Attributes:
-        kind: Whether it is leave for a call or a question.
-        function: What is to be called, where that is not what the step is called.
-        question: What is asked.
-        options: What can be answered.
+        kind: An approval, a question, or an interrupted effect (`uncertain`).
+        function: The name of the function, if the step has another name.
+        question: The text of a question.
+        options: The answers to choose from.
         schema: The JSON Schema of the answer.
-        seconds: How long an answer is waited for; None is for ever.
-        risk: What the function does to the world, for leave.
-        description: What the function says it does, for leave.
-        reason: Why leave is needed.
-        caller: Who wants to make the call.
-        approvers: Globs over the accounts that may answer; empty is anybody.
+        seconds: How long to wait for an answer; None waits for ever.
+        risk: What the function does to the world, for an approval.
+        description: The description of the function, for an approval.
+        reason: Why approval is required.
+        caller: The caller of the function.
+        approvers: Globs over the accounts that can answer; empty allows any account.
     """
 
     kind: PauseKind
@@ -57,23 +57,23 @@ class Ask:
     approvers: tuple[str, ...] = ()
 
     def outdated(self, asked: Mapping[str, Any], account: str | None) -> str:
-        """Why leave that was given for what was asked then is none for this; empty if it is.
+        """Return why an approval of the earlier request is not valid for this one; empty if it is valid.
 
         Args:
-            asked: What was asked, as the journal keeps it.
-            account: Who gave it.
+            asked: The earlier request, as the journal keeps it.
+            account: The account that approved it.
         """
         if not may_answer(account, self.approvers):
-            return f"by now one of these must answer: {', '.join(self.approvers)}"
+            return f"one of these accounts must now answer: {', '.join(self.approvers)}"
         more = [risk for risk in self.risk if risk not in asked.get("risk", self.risk)]
         if more:
-            return f"by now it is {' and '.join(more)}"
+            return f"its risk now includes {' and '.join(more)}"
         # Versions up to 0.1.0 did not record the description.
         changed = asked.get("description", self.description) != self.description
         return "its description has changed since it was shown" if changed else ""
 
     def json(self, problem: str | None = None) -> str:
-        """As the journal keeps it."""
+        """Return the request as JSON for the journal."""
         given = {"question": self.question, "options": self.options, "schema": self.schema, "problem": problem}
         asked = {
             "function": self.function,
@@ -91,36 +91,36 @@ class Ask:
 
 
 async def _undone(_: Any) -> Any:
-    raise AssertionError("a step is given its body before it is done")
+    raise AssertionError("a step must get its body before it runs")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Step:
-    """Something that a body asks for and that is recorded: a call, a task, a model's answer, a question.
+    """Something that a body requests and the journal records: a call, a task, a model call, a question.
 
-    Whoever makes it fills it in until it is handed over to a frame or a drive.
+    The code that makes a step fills it in before it passes the step to a frame or a drive.
 
     Attributes:
         id: Its path id.
-        parent: The path id of who asks for it.
-        name: What it is called.
-        kind: What it is.
+        parent: The path id of the call, task or turn that requests it.
+        name: Its name.
+        kind: Its kind.
         input: Its params as JSON.
-        text: The same as canonical JSON, where that is there already.
-        body: Does it; gives JSON, or `SUSPENDED`. It gets what the gate said, or for a question the answer, which it
-            reads; it raises if that does not fit.
-        role: Stands for the role it gets; opaque here.
-        ask: What a person is asked before.
-        once: Whether doing it twice would be doing it once too often.
-        version: Stands for what its params and its result are declared as.
-        gate: What the gate said of it, as JSON for the journal.
-        by: What let it through, or asks; see `CallStarted.gate`.
-        refusal: Why it is not done; the journal keeps it as its failure.
-        result_schema: Gives the JSON Schema of its result, for the person who decides about an interrupted effect.
-        check: Validates other arguments that a person gave; returns them as JSON, as they will be passed on.
-        noted: Hears of what a person decided, or of `refuse` where nobody did in time;
-            gives what the journal keeps, as JSON.
-        slot: Is held while it is done, so that not too many are at the same time; one that waits for a person has none.
+        text: The same as canonical JSON, if the caller already has it.
+        body: Runs the step; returns JSON, or `SUSPENDED`. It receives the recorded decision of the gate. For a question
+            it receives the answer instead, and raises if the answer is not valid.
+        role: A digest of its role; opaque here.
+        ask: The request to a person that must be answered before.
+        once: Whether it must not run twice.
+        version: A digest of its declared params and result.
+        gate: The decision of the gate, as JSON for the journal.
+        by: What approved it, or requires approval; see `CallStarted.gate`.
+        refusal: Why it is refused; the journal keeps it as the failure of the step.
+        result_schema: Returns the JSON Schema of its result, for the person who decides about an interrupted effect.
+        check: Validates arguments that a person changed; returns them as JSON, as they will be passed on.
+        noted: Receives the decision of a person, or `refuse` if the request expired; returns the JSON that the journal
+            keeps.
+        slot: Is held while it runs, to bound how many steps run concurrently; not held while it waits for a person.
     """
 
     id: str
@@ -143,7 +143,7 @@ class Step:
     slot: AbstractAsyncContextManager[Any] | None = None
 
     def pause(self, since: datetime) -> Pause:
-        """The pause that it would be, for one who can answer at once.
+        """Return the step's pause, for an approver that can answer at once.
 
         Args:
             since: The time by the turn's clock.
@@ -168,10 +168,10 @@ class Step:
 
     @property
     def hash(self) -> str:
-        """Stands for its input, so that a replay that asks for something else is noticed."""
+        """A digest of its input, by which a replay with another input is noticed."""
         return digest([self.kind, self.input], text=None if self.text is None else f'["{self.kind}",{self.text}]')
 
     @property
     def kept(self) -> str:
-        """Its params as the journal keeps them."""
+        """Its params as JSON text, as the journal keeps them."""
         return canonical_json(self.input) if self.text is None else self.text

@@ -1,4 +1,4 @@
-"""What a row of the journal must be to be read again. Nothing that was not written here is run, shown or believed."""
+"""Validates rows of the journal when they are read. A row that is not valid is never run, shown or trusted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdr
 
 
 Always = Literal["same", "any"]
-"""Which calls a person approved for the rest of the turn; versions up to 0.1.0 wrote true."""
+"""The calls that a person's "always" covers for the rest of the turn; versions up to 0.1.0 wrote true."""
 
 
 class _Asked(BaseModel):
@@ -106,11 +106,11 @@ class StoredCall(Row):
     @model_validator(mode="after")
     def _fits_its_kind_and_state(self) -> StoredCall:
         if self.kind in ("leaf", "flow", "task") and not isinstance(self.input, dict | None):
-            raise ValueError("an input that no params are")
+            raise ValueError("the input of a call must be an object")
         if (self.kind == "question") != (self.ask is not None and self.ask.kind == "question"):
-            raise ValueError("a question that is none")
+            raise ValueError("a question must have a request of kind 'question', and no other call can have one")
         if self.decision is not None and (self.ask is None or self.decision.kind not in _ANSWERS[self.ask.kind]):
-            raise ValueError("an answer to something else")
+            raise ValueError("the decision does not fit the request")
         if self.state == "failed":
             _Failure.model_validate(self.result)
         return self

@@ -1,4 +1,4 @@
-"""How long, how often and how much: what a call and all below it may use. Who asks for it is in `pipeline`."""
+"""Limits on the time, the number and the cost of calls. `pipeline` applies them."""
 
 from .budget import Budget, TurnLimitReached
 from .limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent

@@ -1,7 +1,7 @@
-"""What is left of limits: one `Budget` a turn, and one of its own for each call below it that has limits (H4).
+"""What remains of limits: a `Budget` for each turn, and one for each call below it that has limits (H4).
 
-A budget spends from all above it, so a child cannot use more than its parents have left. What is kept of it over a
-pause or a crash is `usage`'s; who asks it, and when, is decided in `pipeline` and in the graphs.
+A budget also spends from the budgets above it, so a child cannot use more than its parents have left. `usage` keeps it
+over a pause or a crash; `pipeline` and the graphs check it.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ _UNIT: Final[Mapping[Kind, str]] = {"calls": "calls", "tokens": "tokens", "cost"
 
 
 class TurnLimitReached(LimitReached):
-    """A limit of the turn, its account or its workspace: it ends the turn, and no model is told of it."""
+    """A limit of the turn, its account or its workspace is reached. It ends the turn, and no model sees it."""
 
 
 @dataclass(slots=True, eq=False)
 class Purse:
-    """What one who has limits has used.
+    """Counts what a turn, a call, an account or a workspace has used of its limits.
 
     Attributes:
-        whose: Who, for people, such as `the turn`.
-        limits: What they may use.
-        remedy: What can be done where it is used up.
-        spent: What they have used.
-        ends_turn: Whether the turn ends where it is used up.
-        per: In which time, for people.
+        whose: The owner of the limits, for people, such as `the turn`.
+        limits: The limits.
+        remedy: The remedy of the error if a limit is reached.
+        spent: What was used.
+        ends_turn: Whether the turn ends if a limit is reached.
+        per: The period of the limits, for people, such as ` a day`.
     """
 
     whose: str
@@ -47,39 +47,39 @@ class Purse:
     per: str = ""
 
     def check(self, kinds: Iterable[Kind]) -> None:
-        """Raise if any of these is used up.
+        """Raise if the limit of any of these kinds is reached.
 
         Raises:
-            LimitReached: The text says which, whose, and how much it was.
+            LimitReached: The text names the owner, the kind and the limit.
         """
         for kind in kinds:
             limit = getattr(self.limits, kind)
             if limit is not None and getattr(self.spent, kind) >= limit:
                 error = TurnLimitReached if self.ends_turn else LimitReached
                 raise error(
-                    f"{self.whose} may use {limit} {_UNIT[kind]}{self.per}, and has",
+                    f"{self.whose} reached its limit of {limit} {_UNIT[kind]}{self.per}",
                     remedy=self.remedy.format(kind=kind),
                 )
 
     def add(self, spent: Spent) -> None:
-        """Count what is used."""
+        """Count usage."""
         self.spent.add(spent)
 
 
 @dataclass(slots=True, eq=False)
 class Book:
-    """What the budgets of one turn have in common.
+    """The state that the budgets of one turn share.
 
     Attributes:
-        counted: The path ids of the calls that count, whichever run made them.
-        kept: What earlier runs have used, by the path ids of whose limits it counts for.
-        purses: Those of the calls that have limits, by their path ids.
-        settle: Writes down what was used since the last time; None where nothing is kept.
-        always: Whether it is written down after each model call, whatever the limits.
-        depth: How deep calls may nest.
-        chosen: What models may choose to call, where nothing else says how much the turn may use.
-        bill: What model calls used, by the model's name, in earlier runs too.
-        slots: Held by each model call and each leaf that a model chose, so that not too many run at once.
+        counted: The path ids of the calls that count, in whichever run they were made.
+        kept: What earlier runs have used, by the path ids of the calls whose limits it counts for.
+        purses: The purses of the calls that have limits, by path id.
+        settle: Writes what was used since the last write; None if nothing is kept.
+        always: Whether usage is written after each model call, whatever the limits.
+        depth: How deep calls can nest.
+        chosen: Counts the calls that models choose, by default up to `CHOSEN`; None if they are not limited.
+        bill: What model calls used, by the model's name, including earlier runs.
+        slots: Held by each model call and each leaf that a model chose, to bound how many run concurrently.
     """
 
     counted: set[str] = field(default_factory=set)
@@ -95,12 +95,12 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a turn, or a call of it, and all below may still use. Whoever spends spends from every purse.
+    """What a turn, or a call of it, and all calls below can still use. Usage is spent from every purse.
 
     Attributes:
-        purses: Its own first, then those above it.
-        book: The turn's.
-        clock: Tells the time for the limits in seconds.
+        purses: Its own purse first, then those above it.
+        book: The book of the turn.
+        clock: The clock for limits in seconds.
     """
 
     purses: tuple[Purse, ...] = ()
@@ -108,14 +108,14 @@ class Budget:
     clock: Clock = field(default_factory=SystemClock)
 
     def take(self, call_id: str, *, chosen: bool = False) -> None:
-        """Count a call that is to be made. One that is counted is not counted again, in whatever run it was made.
+        """Count a call before it is made. A call is counted once, even if it is made again in a later run.
 
         Args:
             call_id: Its path id.
             chosen: Whether a model chose it.
 
         Raises:
-            LimitReached: A limit is used up, and the call must not be made.
+            LimitReached: A limit is reached, and the call must not be made.
         """
         if call_id in self.book.counted:
             return
@@ -129,40 +129,40 @@ class Budget:
             self._add(Spent(calls=1))
 
     def check(self) -> None:
-        """Before a model is called.
+        """Check the limits before a model call.
 
         Raises:
-            LimitReached: A limit in tokens or cost is used up.
+            LimitReached: A limit in tokens or cost is reached.
         """
         for purse in self.purses:
             purse.check(_MODEL)
 
     def spend(self, model: str, used: ModelUsage, tokens: int, cost: float) -> None:
-        """Count what a model call has used. It may be more than was left: a model says so afterwards.
+        """Count what a model call has used. It can exceed the limit, because usage is known only after the call.
 
         Args:
             model: The model's name.
-            used: What its service says.
-            tokens: What counts for limits: an estimate, where the service says nothing.
-            cost: The same in US dollars; 0 where no price is known.
+            used: The usage that the model's service reports.
+            tokens: The tokens that count for limits; an estimate if the service reports none.
+            cost: The cost that counts for limits, in US dollars; 0 if no price is known.
         """
         bill = self.book.bill
         bill[model] = bill.get(model, ModelUsage()) + used
         self._add(Spent(tokens=tokens, cost=cost))
 
     async def settle(self) -> None:
-        """After a model call: have what was used written down, where a limit would not outlive a crash otherwise."""
+        """Write usage after a model call, if a crash would otherwise lose usage that a limit counts."""
         book = self.book
         if book.settle is not None and (book.always or any(_modelled(purse.limits) for purse in self.purses)):
             await book.settle()
 
     def child(self, whose: str, limits: Limits, path: str) -> Budget:
-        """The budget of a call: its own limits, and what is left of these.
+        """Return the budget of a call: its own limits, and what remains of this budget.
 
         Args:
-            whose: Who has the limits, for people.
-            limits: Its own.
-            path: Its path id.
+            whose: The owner of the limits, for people.
+            limits: The limits of the call.
+            path: The path id of the call.
         """
         if not limits.counted:
             return self

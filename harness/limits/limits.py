@@ -1,4 +1,4 @@
-"""How much a call and all below it may use (H4). What is left of it is `budget`'s."""
+"""How much a call, and all calls below it, can use (H4). `budget` counts what remains."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Final
 from ...core.errors import FunctionInvalid
 
 DEPTH: Final = 5
-"""How deep calls may nest, where nothing else is said."""
+"""How deep calls can nest by default."""
 
 CHOSEN: Final = 500
-"""How many calls models may choose in one turn, where nothing else is said."""
+"""How many calls models can choose in one turn by default."""
 
 AT_ONCE: Final = 32
-"""How many model calls and leaves that models chose may run at once in one turn, where nothing else is said."""
+"""How many model calls, and leaves that models chose, can run concurrently in one turn by default."""
 
 _WHOLE: Final = ("calls", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a function or worker, and all that it calls, may use in one call of it; None is no limit of its own.
+    """What a function or worker, and everything that it calls, can use in one call of it; None sets no limit.
 
     Attributes:
-        seconds: How long one run of it may take. The time while a person is asked does not count.
-        calls: How many calls may be made below it.
+        seconds: How long one run of it can take. The time that it waits for a person does not count.
+        calls: How many calls can be made below it.
         tokens: Tokens of models, sent and received.
         cost: US dollars, as far as the models' cost is known.
     """
@@ -40,27 +40,28 @@ class Limits:
         for name in (field.name for field in fields(self)):
             given: object = getattr(self, name)
             kind = int if name in _WHOLE else int | float
-            least = "above 0" if name == "seconds" else "0 or more"
+            least = "above 0" if name == "seconds" else "of 0 or more"
             fits = given is None or (isinstance(given, kind) and not isinstance(given, bool) and 0 <= given < math.inf)
             if not fits or (name == "seconds" and given == 0):
                 raise FunctionInvalid(
-                    f"the limit {name}={given!r} is none", remedy=f"give a number, {least}, or leave it out"
+                    f"the limit `{name}` must be {'an integer' if kind is int else 'a number'} {least}, got {given!r}",
+                    remedy="pass such a number, or omit it",
                 )
 
     @property
     def counted(self) -> bool:
-        """Whether anything but time is limited."""
+        """Whether anything other than time is limited."""
         return not (self.calls is None and self.tokens is None and self.cost is None)
 
 
 @dataclass(slots=True)
 class Spent:
-    """What was used.
+    """Usage.
 
     Attributes:
         calls: Calls of functions, workers and shapes.
         tokens: Tokens of models, sent and received.
-        cost: US dollars, as far as it is known.
+        cost: US dollars, as far as the cost is known.
     """
 
     calls: int = 0
@@ -68,13 +69,13 @@ class Spent:
     cost: float = 0.0
 
     def add(self, other: Spent) -> None:
-        """Count what another one has, too."""
+        """Add another usage to this one."""
         self.calls += other.calls
         self.tokens += other.tokens
         self.cost += other.cost
 
     def minus(self, other: Spent) -> Spent:
-        """What this one has more than another."""
+        """Return this usage less another one."""
         return Spent(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
 
 

@@ -1,7 +1,7 @@
-"""Cutting off what takes too long, and trying again what failed in passing. What may take how long is said elsewhere.
+"""Time limits and retries. The callers say how long and how often.
 
-`stamina`, which retries model calls, sleeps by the machine's clock and tells of a retry through hooks of the whole
-process. Here the clock is the agent's, and each retry is an event of its turn.
+`stamina`, which retries model calls, sleeps by the machine's clock and reports retries through process-wide hooks. This
+module uses the agent's clock, and each retry is an event of its turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .retry import Retry
 T = TypeVar("T")
 
 PATIENCE: Final = 0.5
-"""Seconds that a leaf may take to end once it is cancelled; after that it is left alone."""
+"""Seconds that a cancelled leaf can take to end; after that it is abandoned."""
 
 _LOG = logging.getLogger("worldagent.calls")
 _LEFT: RunVar[set[asyncio.Task[Any]]] = RunVar("worldagent_left_alone")  # asyncio keeps no task alive by itself
@@ -35,20 +35,20 @@ async def in_time(
     patience: float | None = None,
     cut: Callable[[], None] = lambda: None,
 ) -> T:
-    """Wait for something, for so long and no longer, even if it swallows its cancellation.
+    """Wait for a coroutine within a time limit, even if it swallows its cancellation.
 
     Args:
-        running: What is waited for; it runs as a task of its own.
-        time: Ends when its time is over, such as `clock.sleep(seconds)`; None is never.
-        what: What it is, for the log.
-        late: Makes the error where it takes longer.
-        patience: Seconds that it may take to end once it is cancelled, before it is left alone; None is as long as it
-            takes.
-        cut: Is called before it is cancelled.
+        running: The coroutine; it runs as its own task.
+        time: Ends when the time is over, such as `clock.sleep(seconds)`; None sets no limit.
+        what: What the coroutine is, for the log.
+        late: Makes the error for a timeout.
+        patience: Seconds that the task can take to end after its cancellation, before it is abandoned; None waits
+            until it ends.
+        cut: Is called before the task is cancelled.
 
     Raises:
-        WorldAgentError: `late()`, where the time is over.
-        BaseException: What it raises.
+        WorldAgentError: `late()`, if the time is over.
+        BaseException: The exception that the coroutine raises.
     """
     over = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(_told(running, over))
@@ -65,7 +65,7 @@ async def in_time(
         if watch is not None:
             watch.cancel()
         if task.done():
-            running.close()  # where it was not begun
+            running.close()  # if the task never started it
     if task.done():
         return task.result()
     cut()
@@ -75,7 +75,7 @@ async def in_time(
 
 
 async def _told(running: Coroutine[Any, Any, T], over: asyncio.Future[None]) -> T:
-    """Tell at its very end that it is over: to wait for its task would take the loop another round."""
+    """Set `over` at the very end of the coroutine: waiting for its task would take one more round of the loop."""
     try:
         return await running
     finally:
@@ -88,7 +88,7 @@ def _tell(over: asyncio.Future[None]) -> None:
 
 
 async def _stop(task: asyncio.Task[Any], what: str, patience: float | None) -> bool:
-    """Cancel a task and wait for its end; whether the one who waits was cancelled meanwhile."""
+    """Cancel a task and wait for its end; return whether the waiting task was cancelled meanwhile."""
     task.cancel()
     cancelled = False
     while not task.done():
@@ -102,12 +102,12 @@ async def _stop(task: asyncio.Task[Any], what: str, patience: float | None) -> b
     if not task.done():
         _leave_alone(task, what)
     elif not task.cancelled():
-        task.exception()  # nobody waits for what it says
+        task.exception()  # retrieved, so that asyncio does not log it
     return cancelled
 
 
 def _leave_alone(task: asyncio.Task[Any], what: str) -> None:
-    _LOG.warning("%s goes on though it was cancelled; nobody waits for it any more", what)
+    _LOG.warning("%s is still running after its cancellation; its result will be dropped", what)
     try:
         left = _LEFT.get()
     except LookupError:
@@ -126,16 +126,16 @@ def _leave_alone(task: asyncio.Task[Any], what: str) -> None:
 async def tried(
     run: Callable[[], Awaitable[T]], retry: Retry, clock: Clock, *, tell: Callable[[int, str, float], None]
 ) -> T:
-    """Do something until it works, fails for good, or was tried often enough.
+    """Run something again after transient failures, until it succeeds or the attempts are used up.
 
     Args:
-        run: Does it.
-        retry: How often, and how long to wait.
-        clock: Tells the time.
-        tell: Gets the number of each further try, the code of what went wrong, and the seconds until then.
+        run: Makes one attempt.
+        retry: How often to try, and how long to wait.
+        clock: The clock to wait by.
+        tell: Receives the number of each further attempt, the code of the last error, and the seconds until then.
 
     Raises:
-        WorldAgentError: What the last try raised.
+        WorldAgentError: The error of the last attempt.
     """
     attempt = 1
     while True:

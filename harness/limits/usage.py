@@ -1,8 +1,8 @@
-"""What turns have used, in the agent's database: of each day for accounts and workspaces, of a turn while it is open.
+"""Usage in the agent's database: per day for accounts and workspaces, and per turn while the turn is open.
 
-Days are UTC's. Processes add to the same rows and never write back what they read. Calls of a turn are counted in its
-journal; here stands how many of them its day knows of. A day that is over counts for no limit any more: whoever begins
-a new day's rows removes such old ones.
+Days are in UTC. Processes add to the same rows and never write back a value that they read. The journal counts the
+calls of a turn; this module keeps how many of them were added to the turn's day. A past day counts for no limit, so the
+process that adds the first rows of a new day removes old rows.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ USAGE: Final = Schema(
         ),
     ),
 )
-_TOGETHER: Final = 100  # calls outside turns that are written at once
-_ALL = ""  # stands for all accounts of a workspace, and for the turn among the paths of its calls
-_MODELS = "models"  # stands among the paths of calls for what models chose; a path begins with the id of its turn
-_MOST: Final = 1 << 53  # more than is used in a day; what is added to less fits its column
-# A row that nobody here wrote is left as it is: a text that is added to would become a number.
+_TOGETHER: Final = 100  # calls without a turn that are collected for one write
+_ALL = ""  # the account of rows for a workspace, and the path of rows for a turn
+_MODELS = "models"  # the path of the row for calls that models chose; other paths begin with the id of the turn
+_MOST: Final = 1 << 53  # more than one day can use; a sum with a smaller number fits its column
+# The condition leaves a row that we did not write unchanged: adding to a text would make it a number.
 _ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, ?, ?, ?)
            ON CONFLICT(day, workspace, account) DO UPDATE SET calls=wa_usage.calls+excluded.calls,
              tokens=wa_usage.tokens+excluded.tokens, cost=wa_usage.cost+excluded.cost
@@ -71,7 +71,7 @@ _ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VA
 _OVER = """DELETE FROM wa_usage WHERE (day, workspace, account) IN
              (SELECT day, workspace, account FROM wa_usage WHERE day < ? ORDER BY day, workspace, account LIMIT ?)"""
 _KEPT_DAYS: Final = 1  # for a process whose clock is slow
-_AT_ONCE: Final = 100  # rows of days that are over that go with the first rows of a new one, at least
+_AT_ONCE: Final = 100  # the least number of old rows that are removed with the first rows of a new day
 _USED = "SELECT calls, tokens, cost FROM wa_usage WHERE day=? AND workspace=? AND account=?"
 _KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?, ?, ?)
            ON CONFLICT(turn, path) DO UPDATE SET calls=excluded.calls, tokens=excluded.tokens, cost=excluded.cost"""
@@ -88,7 +88,7 @@ _COLUMNS: Final[tuple[str, ...]] = ("calls", "tokens", "cost")
 class _StoredSpent(Row):
     model_config = ConfigDict(strict=True)
 
-    # Below 0 for a while, where a call that was cut off is made again the day after.
+    # Negative for a while if an interrupted call is made again on the next day.
     calls: Annotated[int, Field(ge=-_MOST, le=_MOST)]
     tokens: Annotated[int, Field(ge=0, le=_MOST)]
     cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)]
@@ -115,7 +115,7 @@ class _StoredBill(Row):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class _DayPurse(Purse):
-    """What an account or a workspace has used today: by the database's word, and what it does not know of yet."""
+    """What an account or a workspace has used today: what the database has, and what is not yet written."""
 
     today: Callable[[], str] = lambda: ""
     day: str = ""
@@ -131,7 +131,7 @@ class _DayPurse(Purse):
         self.spent.add(spent)
 
     def learn(self, day: str, total: Spent, written: Spent) -> None:
-        """Take over what the database says once something was added to it."""
+        """Take over the total of the database after a write."""
         self.pending = self.pending.minus(written)
         if day == self.today():
             self.day = day
@@ -146,10 +146,10 @@ class _DayPurse(Purse):
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """What one run at a turn uses.
+    """The usage of one run of a turn.
 
     Attributes:
-        budget: What it may use.
+        budget: What the run can still use.
     """
 
     _usage: Usage
@@ -166,7 +166,7 @@ class Use:
         self.budget = Budget((self._total, *(purse for _, purse in self._days)), clock=self._usage.clock)
 
     def recall(self, call_ids: Iterable[str]) -> None:
-        """Count the calls that the journal has of earlier runs."""
+        """Count the calls of earlier runs that the journal has."""
         found = self.budget.book.counted
         found |= set(call_ids)
         self._total.spent.calls = len(found)
@@ -175,17 +175,17 @@ class Use:
             purse.add(more)
 
     def writing(self) -> Writing:
-        """Take down what was used by now, to be written in a transaction."""
+        """Return a snapshot of the usage, to be written in a transaction."""
         spent = replace(self._total.spent)
         purses = {path: replace(purse.spent) for path, purse in self.budget.book.purses.items()}
         return Writing(self, spent, spent.minus(self._written), purses, dict(self.budget.book.bill))
 
     async def settle(self) -> None:
-        """Write down what was used by now, in the middle of the run."""
+        """Write the usage in the middle of the run."""
         await self._usage.write(self.writing(), still=True)
 
     async def close(self) -> None:
-        """Have written down what was used where there is no turn to do it with; later, if that will do."""
+        """Write the usage of a call without a turn, now or with later ones."""
         if self.budget.book.always or self._rows:
             await self._usage.write(self.writing(), still=False)
         else:
@@ -194,13 +194,13 @@ class Use:
 
 @dataclass(slots=True)
 class Writing:
-    """What is written of a use; it may be written twice, where a transaction is run again.
+    """A snapshot of a `Use` to write. It can be written twice, if a transaction is run again.
 
     Attributes:
-        use: Whose it is.
+        use: The `Use` that it belongs to.
         spent: What the turn has used.
-        more: What the day does not know of yet.
-        purses: What those have used who have limits of their own, by path id.
+        more: What was not yet added to the day.
+        purses: What the calls with limits have used, by path id.
         bill: What model calls used, by the model's name.
     """
 
@@ -214,7 +214,7 @@ class Writing:
     _still: bool = False
 
     def __call__(self, transaction: Transaction, still: bool) -> None:
-        """Write it; `still` says whether the turn can go on later."""
+        """Write it; `still` says whether the turn can be resumed."""
         use, self._still = self.use, still
         self._day, scope = use._usage.today(), use._scope
         self._totals = use._usage._add(transaction, self._day, {(scope.workspace, scope.account): self.more})
@@ -228,27 +228,27 @@ class Writing:
             transaction.execute(_DROP_BILL, (use._turn,))
 
     def done(self) -> None:
-        """It is written."""
+        """Take note that it is written."""
         self.use._written, self.use._rows = self.spent, self._still
         if not self._still:  # the turn has ended
-            self.use.budget.book.settle = None  # it holds the use: a cycle, which only the collector would free
+            self.use.budget.book.settle = None  # it holds the use: a cycle that only the garbage collector would free
         for account, purse in self.use._days:
             if account in self._totals:
                 purse.learn(self._day, self._totals[account], self.more)
 
 
 class Usage:
-    """What turns have used, in a database that was opened with the schema `USAGE`; process lifetime.
+    """What turns have used, in a database that was opened with the schema `USAGE`. One exists per process.
 
     Args:
         database: The database.
-        clock: Tells the day.
-        turn: What one turn may use.
-        account: What each account may use in a day.
-        workspace: What each workspace may use in a day.
-        depth: How deep the calls of one turn may nest.
-        chosen: How many calls models may choose in one turn; None is no limit beside `turn`.
-        at_once: How many model calls and leaves that models chose may run at once in one turn.
+        clock: The clock for the day.
+        turn: What one turn can use.
+        account: What each account can use in a day.
+        workspace: What each workspace can use in a day.
+        depth: How deep the calls of one turn can nest.
+        chosen: How many calls models can choose in one turn; None sets no limit other than `turn`.
+        at_once: How many model calls, and leaves that models chose, can run concurrently in one turn.
     """
 
     def __init__(
@@ -278,15 +278,15 @@ class Usage:
         return self.clock.now().date().isoformat()
 
     async def open(self, turn: str, scope: Scope, *, again: bool = False) -> Use:
-        """Begin a run at a turn.
+        """Begin a run of a turn.
 
         Args:
             turn: The turn's id.
-            scope: Whose day it counts for.
+            scope: The workspace and the account that the usage counts for.
             again: Whether earlier runs may have used something.
 
         Raises:
-            StorageInvalid: What is kept is not what was written.
+            StorageInvalid: A stored row is not valid.
         """
         days = self._days(scope)
 
@@ -315,33 +315,33 @@ class Usage:
         return use
 
     async def write(self, writing: Writing, *, still: bool) -> None:
-        """Write down what was used, in a transaction of its own."""
+        """Write a snapshot in its own transaction."""
         await self._database.transact(lambda tx: writing(tx, still))
         writing.done()
 
     async def used(self, workspace: str, account: str | None = None) -> Spent:
-        """What a workspace, or one of its accounts, has used today.
+        """Return what a workspace, or one of its accounts, has used today.
 
         Raises:
-            StorageInvalid: What is kept is not what was written.
+            StorageInvalid: A stored row is not valid.
         """
         await self.flush()
         return await self._database.read(lambda tx: self._used(tx, workspace, account or _ALL))
 
     async def add_later(self, scope: Scope, spent: Spent) -> None:
-        """Take what was used in a call outside any turn, for which a write of its own would be much."""
+        """Collect the usage of a call without a turn, which is too little for its own write."""
         self._later.setdefault((scope.workspace, scope.account), Spent()).add(spent)
         if sum(each.calls for each in self._later.values()) >= _TOGETHER:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what was kept for later."""
+        """Write the collected usage."""
         later, self._later, day = self._later, {}, self.today()
         if later:
             await self._database.transact(lambda tx: self._add(tx, day, later))
 
     async def aclose(self) -> None:
-        """Write what was kept for later, if the database can still be written."""
+        """Write the collected usage, if the database can still be written."""
         with contextlib.suppress(HostError):
             await self.flush()
 
@@ -368,7 +368,7 @@ class Usage:
         return found
 
     def _kept(self, transaction: Transaction, turn: str) -> dict[str, Spent]:
-        """What an open turn has used, by path id."""
+        """Read what an open turn has used, by path id."""
         rows = transaction.execute(_KEPT, (turn,))
         parts: list[dict[str, Any]] = [dict(zip(("path", *_COLUMNS), row, strict=True)) for row in rows]
         for part in parts:
@@ -376,7 +376,7 @@ class Usage:
         return {part.pop("path"): Spent(**part) for part in parts}
 
     def _bill(self, transaction: Transaction, turn: str) -> dict[str, ModelUsage]:
-        """What the model calls of an open turn used, by the model's name."""
+        """Read what the model calls of an open turn used, by the model's name."""
         bill: dict[str, ModelUsage] = {}
         for row in transaction.execute(_KEPT_BILL, (turn,)):
             columns: dict[str, Any] = dict(zip(("model", *_BILL), row, strict=True))
@@ -400,7 +400,7 @@ class Usage:
     def _add(
         self, transaction: Transaction, day: str, more: Mapping[tuple[str, str | None], Spent]
     ) -> dict[str, Spent]:
-        """Add to what a day knows, by workspace and account; gives what it has then, by account."""
+        """Add usage to a day, by workspace and account; return the totals after that, by account."""
         sums: dict[tuple[str, str], Spent] = {}
         for (workspace, account), spent in more.items():
             for whose in (account, _ALL):
@@ -408,7 +408,7 @@ class Usage:
                     sums.setdefault((workspace, whose), Spent()).add(spent)
         totals: dict[str, Spent] = {}
         begun = 0
-        # Accounts first, and both in order: of two who add at once neither has what the other waits for.
+        # Accounts first, and both in order, so that two concurrent transactions cannot deadlock.
         for workspace, whose in sorted(sums, key=lambda key: (key[1] == _ALL, key)):
             spent = sums[workspace, whose]
             rows = transaction.execute(_ADD, (day, workspace, whose, spent.calls, spent.tokens, spent.cost))
@@ -416,14 +416,14 @@ class Usage:
                 self._spent(rows[0], workspace, whose) if rows else self._used(transaction, workspace, whose, day)
             )
             begun += totals[whose] == spent
-        if begun:  # more go than come, so that the table stays as small as its last days
+        if begun:  # remove more rows than were added, so that the table keeps only its last days
             last = self.clock.now().date() - timedelta(days=_KEPT_DAYS)
             transaction.execute(_OVER, (last.isoformat(), max(_AT_ONCE, 2 * begun)))
         return totals
 
 
-_TURN: Final = "raise the setting turn_{kind}, and resume the turn to go on"
-_CALLS: Final = "set turn_calls to what the turn may use in all, and resume the turn to go on"
+_TURN: Final = "raise the setting turn_{kind}, and resume the turn to continue"
+_CALLS: Final = "set turn_calls to the most calls that the turn can make, and resume the turn to continue"
 _DAY: Final = "wait for the next day (UTC), or raise the setting {kind}_limits"
 
 __all__ = ["USAGE", "Usage", "Use", "Writing"]

@@ -1,4 +1,4 @@
-"""What a worker is asked and gives, as texts, and a function that stands in its place likewise (H8)."""
+"""The requests and answers of workers, and of functions that replace a worker, as texts (H8)."""
 
 from .request import REQUEST, TEXT, WorkerRequest, gives_text, inputs_of, request_of, takes_text, text_of, value_of
 

@@ -1,6 +1,6 @@
-"""Requests and answers as texts: what a worker, or a function in a worker's place, is asked and gives (H8).
+"""The requests and answers of workers, and of functions that replace a worker, as texts (H8).
 
-A worker that declares nothing takes one text and gives one. Anything else stands in these texts as JSON.
+A worker that declares nothing takes one text and returns one text. Other params and results are JSON in these texts.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ..function import Function
 
 REQUEST: Final = "request"
 TEXT: Final[TypeAdapter[Any]] = TypeAdapter(str)
-"""What is given where nothing is declared."""
+"""The result type of a worker that declares none."""
 
 
 class WorkerRequest(BaseModel):
-    """What a worker takes that declares nothing else."""
+    """The params of a worker that declares none."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -29,7 +29,7 @@ class WorkerRequest(BaseModel):
 
 
 def takes_text(function: Function) -> bool:
-    """Whether all that a function takes is one text called `request`."""
+    """Whether a function takes one text called `request` and nothing else."""
     if function.params is WorkerRequest:
         return True
     fields = function.input_schema.get("properties", {})
@@ -37,15 +37,15 @@ def takes_text(function: Function) -> bool:
 
 
 def gives_text(function: Function) -> bool:
-    """Whether a function gives a text."""
+    """Whether a function returns a text."""
     return function.result is TEXT or function.output_schema.get("type") == "string"
 
 
 def request_of(function: Function, given: object) -> str:
-    """Params as a request.
+    """Write params as a request.
 
     Raises:
-        ParamsInvalid: They do not fit.
+        ParamsInvalid: The params do not validate.
     """
     what = f"params of worker {function.name!r}"
     checked = validate_model(function.params, given, what=what, error=ParamsInvalid)
@@ -54,10 +54,10 @@ def request_of(function: Function, given: object) -> str:
 
 
 def inputs_of(function: Function, request: str) -> dict[str, Any]:
-    """The params, as JSON, that a request holds.
+    """Read the params, as JSON, from a request.
 
     Raises:
-        ParamsInvalid: They do not fit.
+        ParamsInvalid: The params do not validate.
     """
     what = f"params of worker {function.name!r}"
     given: Any = {REQUEST: request}
@@ -68,26 +68,26 @@ def inputs_of(function: Function, request: str) -> dict[str, Any]:
             given = None
         if not isinstance(given, dict):
             raise ParamsInvalid(
-                f"{what} are no JSON object", remedy="give the request as one, with its declared fields"
+                f"{what} must be a JSON object", remedy="write the request as an object with the declared fields"
             )
     return json_of(read_model(function.params, given, what=what, error=ParamsInvalid), what=what, error=ParamsInvalid)
 
 
 def text_of(function: Function, value: object) -> str:
-    """A result as a text.
+    """Write a result as a text.
 
     Raises:
-        ResultInvalid: It does not fit.
+        ResultInvalid: The result does not validate.
     """
     given = json_of_value(function.result, value, what=f"the result of {function.name!r}", error=ResultInvalid)
     return str(given) if gives_text(function) else canonical_json(given)
 
 
 def value_of(function: Function, text: str) -> Any:
-    """The result that a text holds.
+    """Read the result from a text.
 
     Raises:
-        ResultInvalid: It does not fit what the function declares by now.
+        ResultInvalid: The result does not fit what the function declares now.
     """
     what = f"the result of {function.name!r}"
     return read_value(

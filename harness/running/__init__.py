@@ -1,4 +1,4 @@
-"""For those who run calls themselves: the graphs and the agent. An embedder needs none of it."""
+"""What the graphs and the agent need to run calls themselves. An embedder does not need it."""
 
 from ..function import check_name, risks, undispatched
 from ..guard import OnError, guarded, harmless

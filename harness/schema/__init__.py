@@ -1,4 +1,4 @@
-"""Params and results that are declared by JSON Schema: pydantic types that validate by it. Python's need none."""
+"""Params and results that are declared by a JSON Schema: pydantic types that validate by it."""
 
 from .checking import Checker, Problem
 from .types import params_of, result_of

@@ -1,6 +1,6 @@
-"""JSON values checked by a JSON Schema, and the schema itself: what does not fit is told without any value.
+"""Validates JSON values by a JSON Schema, and the schema itself. Errors never quote a value.
 
-How a keyword is checked within bounds is in `keywords`; pydantic is `types`' matter. Nothing is fetched.
+`keywords` bounds the time that a keyword can take, and `types` makes pydantic types. No schema is fetched.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from ...core.validation import kept_json
 
 _LONGEST: Final = 256 * 1024  # characters of a schema
 _PARTS: Final = 5_000  # values in a schema
-_SHOWN: Final = 10  # problems that are told
-_CHOICES: Final = 200  # characters of allowed values that are told
+_SHOWN: Final = 10  # problems that are reported
+_CHOICES: Final = 200  # characters of allowed values that are reported
 _TEXTS: Final = {
     "additionalProperties": "is not declared",
     "unevaluatedProperties": "has a field that is not declared",
@@ -35,7 +35,7 @@ _BOUNDS: Final = _SIZES | {"exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Where a value does not fit, and why."""
+    """A validation error: its place in the value, and what is wrong."""
 
     where: tuple[str | int, ...]
     text: str
@@ -45,14 +45,14 @@ class Problem:
 
 
 class Checker:
-    """Checks values by one schema.
+    """Validates values by one schema.
 
     Args:
-        what: What is declared, for errors.
+        what: What the schema declares, for errors.
         schema: The schema.
 
     Raises:
-        FunctionInvalid: It is no JSON Schema, refers to something outside itself, or is too large.
+        FunctionInvalid: It is not a JSON Schema, refers to something that it does not contain, or is too large.
     """
 
     def __init__(self, what: str, schema: object) -> None:
@@ -60,7 +60,7 @@ class Checker:
         self.text = _text(what, schema)
         problem = self._problem()
         if problem:
-            raise _invalid(what, problem, "mend the schema")
+            raise _invalid(what, problem, "correct the schema")
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -69,21 +69,23 @@ class Checker:
         return schema
 
     def check_object(self) -> None:
-        """Make sure that it describes objects.
+        """Check that the schema describes objects.
 
         Raises:
-            FunctionInvalid: It does not.
+            FunctionInvalid: It describes something else.
         """
         kind = self.schema.get("type", "object")
         if kind != "object" and "object" not in (kind if isinstance(kind, list) else ()):
-            raise _invalid(self.what, "describes no object", "give it 'type': 'object', and the params as properties")
+            raise _invalid(
+                self.what, "must describe an object", "set 'type': 'object', and declare the params as properties"
+            )
 
     def problems(self, value: Any) -> list[Problem]:
-        """Say where a JSON value does not fit; empty where it does."""
+        """Return the validation errors of a JSON value; empty if it is valid."""
         return self._found(value, _problems)
 
     def quoting(self, value: Any) -> list[Problem]:
-        """As `problems`, in words that quote the value: for nobody but who gave it."""
+        """Return the same as `problems`, in texts that quote the value. Show them only to the author of the value."""
         return self._found(value, lambda error: [Problem(tuple(error.absolute_path), str(error.message))])
 
     def _found(self, value: Any, told: Callable[[Any], Iterable[Problem]]) -> list[Problem]:
@@ -95,12 +97,12 @@ class Checker:
                 for error in islice(self._validator.iter_errors(value), _SHOWN):
                     found += told(error)
         except (TooMuch, RecursionError):
-            found = [Problem((), "it takes too many steps to check")]
+            found = [Problem((), "takes too many steps to check")]
         return list(dict.fromkeys(found))[:_SHOWN]
 
     def _problem(self) -> str:
-        """What is wrong with the schema; it can be used where nothing is."""
-        # Here, since it loads half a second's worth of modules for those who use it.
+        """Return what is wrong with the schema; empty if it can be used."""
+        # Imported here, because it takes half a second.
         from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
 
         from .keywords import draft_of
@@ -109,11 +111,11 @@ class Checker:
         if _count(schema) > _PARTS:
             return f"holds more than {_PARTS} values"
         try:
-            # Patterns are JavaScript's, so that Python's own reading of them says nothing.
+            # No formats are checked: patterns are JavaScript's, and Python might reject a valid one.
             draft_of(schema).check_schema(schema, format_checker=FormatChecker(formats=()))
             return _problem_of_parts(self._validator)
         except SchemaError as error:
-            return f"is no JSON Schema (at {_place(error.absolute_path)}: {error.validator})"
+            return f"is not a JSON Schema (at {_place(error.absolute_path)}: {error.validator})"
         except RecursionError:
             return "nests too deep"
 
@@ -125,16 +127,16 @@ class Checker:
 
         schema = self.schema
         draft = draft_of(schema)
-        # A part that names its draft would be checked by the library's own class, which knows no bounds.
+        # The library would check a part that names its draft with its own class, which has no bounds.
         schema.pop("$schema", None)
-        # With a registry of its own it looks nowhere else for what a schema refers to.
+        # An empty registry keeps the library from fetching what a schema refers to.
         return draft(schema, registry=Registry())
 
 
 def _text(what: str, schema: object) -> str:
-    """The schema as JSON text, in its own order."""
+    """Return the schema as JSON text, with its keys in their order."""
     if not isinstance(schema, Mapping):
-        raise _invalid(what, "is no JSON object", "give a JSON Schema, such as {'type': 'object'}")
+        raise _invalid(what, "must be a JSON object", "pass a JSON Schema, such as {'type': 'object'}")
     try:
         text = json.dumps(dict(schema), ensure_ascii=False, allow_nan=False)
         kept_json(json.loads(text))
@@ -144,11 +146,11 @@ def _text(what: str, schema: object) -> str:
         if len(text) <= _LONGEST:
             return text
         raise _invalid(what, "is too large", f"keep it below {_LONGEST} characters")
-    raise _invalid(what, f"is not JSON ({problem})", "use JSON values alone, not too deep")
+    raise _invalid(what, f"is not JSON ({problem})", "use JSON values only, and do not nest them too deep")
 
 
 def _count(schema: object) -> int:
-    """How many values there are in it."""
+    """Return how many values a schema has."""
     left, count = [schema], 0
     while left:
         count += 1
@@ -163,7 +165,7 @@ def _count(schema: object) -> int:
 
 
 def _problem_of_parts(validator: Any) -> str:
-    """What is wrong with a part of a schema, such as one that refers to what is not in it."""
+    """Return what is wrong with a part of a schema, such as a reference to something that is not in it."""
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import specification_with
 
@@ -182,12 +184,12 @@ def _problem_of_parts(validator: Any) -> str:
         except Unresolvable:
             return "refers to something that is not in it"
         left += [(each, resolver.in_subresource(each)) for each in part.subresources()]
-    # The library matches these patterns with an engine that can take for ever.
-    return "has patternProperties beside unevaluatedProperties" if seen == _MATCHED else ""
+    # The library would match these patterns with an engine that can take unlimited time.
+    return "has both patternProperties and unevaluatedProperties" if seen == _MATCHED else ""
 
 
 def _problems(error: Any) -> Iterator[Problem]:
-    """What an error of `jsonschema` says, without its texts, which quote values."""
+    """Return the problems of a `jsonschema` error, without its texts, because those quote values."""
     where, rule = tuple(error.absolute_path), error.validator_value
     match error.validator:
         case "required":
@@ -197,7 +199,7 @@ def _problems(error: Any) -> Iterator[Problem]:
         case "enum" | "const":
             allowed = json.dumps([rule] if error.validator == "const" else rule, ensure_ascii=False)[1:-1]
             yield Problem(
-                where, f"should be {allowed}" if len(allowed) <= _CHOICES else "is none of the values allowed"
+                where, f"should be {allowed}" if len(allowed) <= _CHOICES else "is not one of the allowed values"
             )
         case keyword if keyword in _BOUNDS:
             yield Problem(where, f"does not fit {keyword} {rule}")
@@ -206,7 +208,7 @@ def _problems(error: Any) -> Iterator[Problem]:
 
 
 def _place(path: Any) -> str:
-    # A name of a stranger's is shown where a field could be called so.
+    # A stranger may have chosen a name, so only names that look like a field are shown.
     return ".".join(str(step) if re.fullmatch(r"[\w$-]{1,64}", str(step)) else "..." for step in path) or "its top"
 
 

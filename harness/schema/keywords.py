@@ -1,6 +1,6 @@
-"""How `jsonschema` is kept within bounds: steps are counted, patterns are matched in linear time.
+"""Keeps `jsonschema` within bounds: it counts steps and matches patterns in linear time.
 
-It loads `jsonschema`, which takes half a second: `checking` imports it where a schema is used.
+This module loads `jsonschema`, which takes half a second, so `checking` imports it only when a schema is used.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from ...core import canonical_json
 
 Keyword = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
 
-_STEPS: Final = 50_000  # keywords that are looked at for one value
-_REFERENCE: Final = 5  # steps that following a reference counts as
+_STEPS: Final = 50_000  # keywords that are checked for one value
+_REFERENCE: Final = 5  # steps that count for following a reference
 _LEFT: ContextVar[list[int] | None] = ContextVar("worldagent_schema_steps", default=None)
 
 
 class TooMuch(Exception):
-    """Checking took more steps than one value may take."""
+    """Checking took more steps than the limit for one value."""
 
 
 @contextlib.contextmanager
 def bounded() -> Generator[None]:
-    """Count the steps of what is checked inside; too many raise `TooMuch`."""
+    """Count the steps of the checks in the block; too many raise `TooMuch`."""
     token = _LEFT.set([_STEPS])
     try:
         yield
@@ -39,7 +39,7 @@ def bounded() -> Generator[None]:
 
 
 def draft_of(schema: Mapping[str, Any]) -> Any:
-    """The validator class of the draft that a schema names; 2020-12 where it names none that is known."""
+    """Return the validator class of the draft that a schema names; 2020-12 if it names no known draft."""
     return _kept_in_bounds(validator_for({"$schema": str(schema.get("$schema"))}, default=Draft202012Validator))
 
 
@@ -76,14 +76,14 @@ def _counted(keyword: Keyword, steps: int) -> Keyword:
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Whether a pattern is found in a text. One that cannot be matched in linear time counts as found."""
+    """Whether a text matches a pattern. A pattern that cannot be matched in linear time counts as matching."""
     compiled = _compiled(pattern)
     return compiled is None or compiled.isinstance_python(text)
 
 
 @lru_cache(maxsize=512)
 def _compiled(pattern: str) -> SchemaValidator | None:
-    # Python's own engine can take for ever; this one has no look-around and no back references instead.
+    # Python's engine can take unlimited time; this one cannot, but has no look-around and no back references.
     with contextlib.suppress(SchemaError):
         return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
     return None
@@ -116,7 +116,7 @@ def _additional_properties(validator: Any, rule: Any, instance: Any, schema: Map
 
 
 def _unique_items(validator: Any, rule: Any, instance: Any, _: Any) -> Iterable[Any]:
-    # Compared as texts, since comparing each with each takes too long.
+    # Compared as texts, because comparing all pairs takes too long.
     if rule and validator.is_type(instance, "array") and len({_canonical(item) for item in instance}) < len(instance):
         yield ValidationError("two items are equal")
 
@@ -126,7 +126,7 @@ def _canonical(value: Any) -> str:
 
 
 def _whole(value: Any) -> Any:
-    """A value in which 1.0 is 1, as JSON Schema has it."""
+    """Replace floats such as 1.0 by integers, because JSON Schema treats them as equal."""
     match value:
         case float() if value.is_integer():
             return int(value)

@@ -1,4 +1,4 @@
-"""What JSON Schema declares, as the types that a `Function` is made of. What a schema means is `checking`'s matter."""
+"""Makes the pydantic types of a `Function` from a JSON Schema. `checking` validates by the schema."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from .checking import Checker
 def params_of(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
     """Return a model whose instances are the JSON objects that `schema` allows.
 
-    It has no fields: `model_extra` and `model_dump(mode="json")` are the object, whatever its keys are called, and
-    `model_json_schema()` is `schema`.
+    The model has no fields: `model_extra` and `model_dump(mode="json")` are the object, whatever the names of its keys,
+    and `model_json_schema()` is `schema`.
 
     Args:
-        name: What takes these params, for the model's name and errors.
-        schema: The schema; a draft that its `$schema` does not name is 2020-12.
+        name: The function or worker that takes these params, for the model's name and errors.
+        schema: The schema; without `$schema` its draft is 2020-12.
 
     Raises:
-        FunctionInvalid: It is no JSON Schema, describes no object, refers to something outside itself, or is too
-            large.
+        FunctionInvalid: It is not a JSON Schema, does not describe an object, refers to something that it does not
+            contain, or is too large.
     """
     checker = Checker(f"the params of {name!r}", schema)
     checker.check_object()
@@ -36,11 +36,11 @@ def result_of(name: str, schema: Mapping[str, Any]) -> TypeAdapter[Any]:
     """Return an adapter of the JSON values that `schema` allows; its `json_schema()` is `schema`.
 
     Args:
-        name: What gives this result, for errors.
-        schema: The schema; a draft that its `$schema` does not name is 2020-12.
+        name: The function or worker that returns this result, for errors.
+        schema: The schema; without `$schema` its draft is 2020-12.
 
     Raises:
-        FunctionInvalid: It is no JSON Schema, refers to something outside itself, or is too large.
+        FunctionInvalid: It is not a JSON Schema, refers to something that it does not contain, or is too large.
     """
     checker = Checker(f"the result of {name!r}", schema)
 
@@ -64,25 +64,25 @@ class _Declared(BaseModel):
 
     @classmethod
     def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
-        """The schema as it was declared, a copy of the caller's own."""
+        """A copy of the declared schema."""
         return cls.checker.schema
 
 
-class _Adapter(TypeAdapter[Any]):  # type: ignore[misc]  # final, yet its schema cannot be given otherwise unchanged
+class _Adapter(TypeAdapter[Any]):  # type: ignore[misc]  # final, but there is no other way to keep the schema unchanged
     checker: Checker
 
     def json_schema(self, *_: Any, **__: Any) -> dict[str, Any]:
-        """The schema as it was declared, a copy of the caller's own."""
+        """A copy of the declared schema."""
         return self.checker.schema
 
 
 def _checked(checker: Checker, given: object) -> Any:
-    """`given` as plain JSON values, if it fits."""
+    """Return `given` as plain JSON values, or raise a `ValidationError`."""
     value = to_jsonable_python(given, by_alias=True)
     problems = checker.problems(value)
     if not problems:
         return value
-    # A text with braces would be a template.
+    # The text is a parameter, because pydantic reads a message with braces as a template.
     kinds = [(PydanticCustomError("json_schema", "{text}", {"text": each.text}), each.where) for each in problems]
     raise ValidationError.from_exception_data(
         checker.what, [InitErrorDetails(type=kind, loc=where, input=None) for kind, where in kinds], hide_input=True

@@ -1,6 +1,6 @@
-"""Traces: what turns and calls did, when, why they might, and what it cost; wrappers on the one stream of events (H5).
+"""Traces: what turns and calls did, when, who allowed it, and what it cost, recorded from the stream of events (H5).
 
-No model, no role and no conversation in here. Nobody waits for a trace: what decides and what runs never reads one.
+A trace has no text of a model, a role or a conversation unless capture is on. No turn waits for a trace or reads one.
 """
 
 from .index import Traces

@@ -1,6 +1,6 @@
-"""The traces of a home: the records of `trace/1` in a SQLite file of their own, by turn and by thread.
+"""The traces of a home: the records of `trace/1` in their own SQLite file, by turn and by thread.
 
-Each process of the home adds to it. Where the agent's database is on a server, the file is in the home all the same.
+Each process of the home adds to the file. It is in the home even if the agent's database is on a server.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TRACES = Schema(
 _PUT: Final = """INSERT INTO wa_trace_record(turn, run, seq, kind, line) VALUES{}
                  ON CONFLICT(turn, run, seq, kind) DO UPDATE SET line=excluded.line"""
 _ROW: Final = "(?, ?, ?, ?, ?)"
-_ROWS_AT_ONCE: Final = 50  # of one statement: each one lets the event loop have the interpreter, and waits for it again
+_ROWS_AT_ONCE: Final = 50  # rows in one statement: each statement gives up the interpreter lock and waits for it again
 _PUT_TURN: Final = """INSERT INTO wa_trace(turn, workspace, thread, began, about) VALUES(?, ?, ?, ?, ?)
                       ON CONFLICT(turn) DO UPDATE SET about=excluded.about"""
 _RUNS: Final = "SELECT line FROM wa_trace_record WHERE turn=? AND kind='turn' ORDER BY run"
@@ -69,9 +69,9 @@ class TraceIndex:
     """A sink that keeps traces in a SQLite file, mode 0600, and finds them again.
 
     Args:
-        file: The file; it is made at the first write, and opened at the first use.
-        age: After how many seconds a turn's trace goes; None is never.
-        clock: Seconds since 1970.
+        file: The file; it is created at the first write, and opened at the first use.
+        age: After how many seconds a turn's trace is removed; None keeps it.
+        clock: Returns the seconds since 1970.
     """
 
     def __init__(self, file: Path, *, age: float | None = None, clock: Callable[[], float] | None = None) -> None:
@@ -84,7 +84,7 @@ class TraceIndex:
         self._pruned = 0.0
 
     async def write(self, items: Sequence[Traced]) -> None:
-        """Keep what happened, in one transaction."""
+        """Write the records of the items, in one transaction."""
         records = self._recorder.records(items)
         if not records:
             return
@@ -92,11 +92,11 @@ class TraceIndex:
         if self._age is not None and now - self._pruned > _PRUNE_SECONDS:
             self._pruned, before = now, now - self._age
         database = await self._open()
-        # A power cut may cost the newest traces, and no turn goes on from one.
+        # Not synced: a power cut can lose the newest traces, but no turn is resumed from a trace.
         await database.transact(lambda tx: _write(tx, records, before), synced=False)
 
     async def aclose(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         database, self._database = self._database, None
         if database is not None:
             await database.aclose()
@@ -111,7 +111,7 @@ class TraceIndex:
         return await (await self._open()).read(work) if self.file.exists() else None
 
     async def newest(self, workspace: str, *, thread: str | None, limit: int) -> tuple[TurnTrace, ...]:
-        """The newest traces, without their records."""
+        """Return the newest traces, without their records."""
 
         def work(transaction: Transaction) -> list[list[TraceRecord]]:
             if thread is None:
@@ -124,17 +124,17 @@ class TraceIndex:
         return tuple(replace(TurnTrace.of(runs), records=()) for runs in found if runs)
 
     async def records(self, turn: str) -> list[TraceRecord]:
-        """Every record of a turn; none where there is no such trace."""
+        """Return every record of a turn; empty if there is no such trace."""
         return self._records(await self._read(lambda tx: tx.execute(_ALL, (turn,))) or [], turn)
 
     async def forget(self, workspace: str, thread: str) -> None:
-        """Remove the traces of a thread; `scrub` takes care of what the file still holds of them."""
+        """Remove the traces of a thread; `scrub` then removes what remains of them in the file."""
         if self.file.exists():
             database = await self._open()
             await database.transact(lambda tx: _remove(tx, _OF_THREAD, workspace, thread))
 
     async def scrub(self) -> None:
-        """See that what was removed is not in the file any more."""
+        """Erase removed traces from the file."""
         if self.file.exists():
             await (await self._open()).scrub()
 
@@ -145,17 +145,17 @@ class TraceIndex:
             pass
         raise StorageInvalid(
             f"the trace of the turn {turn!r} in {str(self.file)!r} cannot be read",
-            remedy="restore the file from a copy, or move it away: it is made anew",
+            remedy="restore the file from a copy, or move it away; a new file is then created",
         )
 
 
 class Traces:
-    """What a home keeps of turns and calls: get it from `agent.traces`.
+    """The traces that a home keeps of turns and calls: get it from `agent.traces`.
 
     Args:
-        index: Where they are.
+        index: The index that has the traces.
         workspace: The workspace's id.
-        flush: Waits until what happened so far is there.
+        flush: Waits until everything that happened so far is in the index.
     """
 
     def __init__(
@@ -166,29 +166,32 @@ class Traces:
         self._flush = flush
 
     async def list(self, *, thread: str | None = None, limit: int = 100) -> tuple[TurnTrace, ...]:
-        """The newest traces of the workspace, without their records.
+        """Return the newest traces of the workspace, without their records.
 
         Args:
-            thread: Only those of this thread.
-            limit: How many, 1 to 1000.
+            thread: Return only the traces of this thread.
+            limit: The most traces to return, 1 to 1000.
 
         Raises:
-            InvalidArgument: `limit` is out of bounds.
+            InvalidArgument: `limit` is out of range.
             StorageUnavailable, StorageInvalid: The file cannot be read.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_LISTED:
-            raise InvalidArgument(f"limit is {limit!r}", remedy=f"give limit 1 to {_MAX_LISTED}")
+            raise InvalidArgument(
+                f"`limit` must be an integer from 1 to {_MAX_LISTED}, got {limit!r}",
+                remedy="pass an integer in this range",
+            )
         await self._flushed()
         return await self._index.newest(self._workspace, thread=thread, limit=limit)
 
     async def get(self, turn_id: str) -> TurnTrace:
-        """The trace of one turn, or of a call outside any.
+        """Return the trace of one turn, or of a call without a turn.
 
         Args:
             turn_id: The turn's id.
 
         Raises:
-            TraceInvalid: Nothing is kept of a turn of this id in the workspace.
+            TraceInvalid: The workspace has no trace with this id.
             StorageUnavailable, StorageInvalid: The file cannot be read.
         """
         await self._flushed()
@@ -197,7 +200,7 @@ class Traces:
         if found is None or found.workspace != self._workspace:
             raise TraceInvalid(
                 f"there is no trace of a turn {turn_id[:200]!r}",
-                remedy="see `worldagent trace list`; the settings trace and trace_age say what is kept",
+                remedy="see `worldagent trace list`; the settings trace and trace_age say which traces are kept",
             )
         return found
 

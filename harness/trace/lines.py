@@ -1,4 +1,4 @@
-"""Traces as JSON Lines in a file of one's own choice: a sink that adds to it, and what reads it again."""
+"""Traces as JSON Lines in a file: a sink that appends to the file, and a function that reads it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .recorder import Recorder
 from .records import FORMAT, HEADER, TraceRecord, read_record
 from .sinks import Traced
 
-_LONGEST_HEADER: Final = 100  # bytes; what is nested deeper than Python reads is longer
+_LONGEST_HEADER: Final = 100  # bytes; JSON that is nested too deep for Python's parser is longer
 
 
 class JsonLinesTrace:
-    """Adds records of `trace/1` to a file, which is made with mode 0600. Several processes may add to one file.
+    """Appends records of `trace/1` to a file, which is created with mode 0600. Several processes can share one file.
 
     Args:
-        file: The file. It grows for as long as you let it; what turns it over may move it at any time.
+        file: The file. It grows without limit; a program that rotates it can move it at any time.
     """
 
     def __init__(self, file: Path | str) -> None:
@@ -30,14 +30,14 @@ class JsonLinesTrace:
         self._recorder = Recorder()
 
     async def write(self, items: Sequence[Traced]) -> None:
-        """Add the records of what happened."""
+        """Append the records of the items."""
         records = self._recorder.records(items)
         if records:
             data = "".join(f"{record.line()}\n" for record in records).encode()
             await asyncio.to_thread(self._add, data)
 
     async def aclose(self) -> None:
-        """Nothing is held between two writes."""
+        """Do nothing: no file is open between two writes."""
 
     def _add(self, data: bytes) -> None:
         problem = ""
@@ -48,7 +48,7 @@ class JsonLinesTrace:
                 size = os.fstat(handle).st_size
                 if size == 0:
                     data = f"{HEADER}\n".encode() + data
-                elif os.pread(handle, 1, size - 1) != b"\n":  # a process that was killed left half a line
+                elif os.pread(handle, 1, size - 1) != b"\n":  # a killed process left half a line
                     data = b"\n" + data
                 while data:
                     data = data[os.write(handle, data) :]
@@ -58,17 +58,18 @@ class JsonLinesTrace:
             problem = error.strerror or type(error).__name__
         if problem:
             raise StorageUnavailable(
-                f"the trace file {str(self.file)!r} cannot be written ({problem})", remedy="look after the disk"
+                f"the trace file {str(self.file)!r} cannot be written ({problem})",
+                remedy="check the disk and the permissions of the file",
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceFile:
-    """What stands in a file of traces.
+    """The content of a file of traces.
 
     Attributes:
-        records: The records in the order of their lines; of one that was written again, the last.
-        skipped: The numbers of lines that are no record, such as one that a kill cut off.
+        records: The records in the order of their lines; of a record that was written twice, the last version.
+        skipped: The numbers of lines that are not records, such as a line that a killed process did not finish.
     """
 
     records: tuple[TraceRecord, ...]
@@ -79,10 +80,10 @@ def read_trace(file: Path | str) -> TraceFile:
     """Read a file of traces.
 
     Args:
-        file: What `JsonLinesTrace` or `worldagent trace export` wrote.
+        file: A file that `JsonLinesTrace` or `worldagent trace export` wrote.
 
     Raises:
-        TraceInvalid: It cannot be read, or is of another format.
+        TraceInvalid: The file cannot be read, or has another format.
     """
     problem = ""
     try:
@@ -93,7 +94,7 @@ def read_trace(file: Path | str) -> TraceFile:
         problem = f"its first line is not that of {FORMAT!r}"
     if problem:
         raise TraceInvalid(
-            f"{str(file)!r} cannot be read as a trace: {problem}", remedy="name a file that JsonLinesTrace wrote"
+            f"{str(file)!r} cannot be read as a trace: {problem}", remedy="pass a file that JsonLinesTrace wrote"
         )
     found: dict[object, TraceRecord] = {}
     skipped: list[int] = []

@@ -1,6 +1,7 @@
-"""Traces as spans of OpenTelemetry, by its library and the embedder's own tracer provider (GenAI conventions).
+"""Traces as OpenTelemetry spans, by the GenAI conventions, with the embedder's tracer provider.
 
-Only the api is used; without a provider its spans go nowhere. Spans get the times of events, not those of the write.
+Only `opentelemetry-api` is used; without a provider, no spans are recorded. Spans have the times of events, not of
+writes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .sinks import Traced
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanContext, Tracer, TracerProvider
 
-_REMEMBERED: Final = 1000  # turns that ended, whose traces a resumed turn goes on in
+_REMEMBERED: Final = 1000  # ended turns whose trace is continued if the turn is resumed
 _GATE: Final = {"worldagent.gate": "gate", "worldagent.risk": "risk"}
 _ATTRIBUTES: Final = {
     "turn": {
@@ -48,11 +49,11 @@ _OPERATIONS: Final = {"turn": "invoke_agent", "task": "invoke_agent", "call": "e
 
 
 class OpenTelemetryTrace:
-    """Makes a span of each turn, task, call and model call; approvals, retries and errors are events on them.
+    """Makes a span of each turn, task, call and model call; approvals, retries and errors are events of these spans.
 
     Args:
-        provider: The tracer provider; None is the one that the process has set.
-        agent: What `gen_ai.agent.name` of a turn is; None is its workspace.
+        provider: The tracer provider; None uses the global one of the process.
+        agent: The `gen_ai.agent.name` of a turn; None uses its workspace.
 
     Raises:
         MissingExtra: `opentelemetry-api` is not installed.
@@ -62,7 +63,7 @@ class OpenTelemetryTrace:
         try:
             from opentelemetry import trace
         except ImportError:
-            trace = None  # type: ignore[assignment]  # told below, outside the handler
+            trace = None  # type: ignore[assignment]  # raised below, outside of the handler
         if trace is None:
             raise MissingExtra(
                 "spans need OpenTelemetry, and the extra 'otel' is not installed",
@@ -76,7 +77,7 @@ class OpenTelemetryTrace:
 
     async def write(self, items: Sequence[Traced]) -> None:
         """Begin and end spans."""
-        for item in items:  # one by one: what begins and ends in one batch is two records
+        for item in items:  # one by one, because a batch would merge a begin and an end into one record
             for record in self._recorder.records([item]):
                 self._record(record)
 
@@ -113,7 +114,7 @@ class OpenTelemetryTrace:
         )
 
     def _parent(self, record: TraceRecord) -> Span | None:
-        """The span of what a record is part of, or of the nearest above; of a resumed turn that of its first run."""
+        """Return the span of a record's parent, or the closest open one above it; of a resumed turn, its first run."""
         from opentelemetry.trace import NonRecordingSpan
 
         if record.kind == "turn":

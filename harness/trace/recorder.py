@@ -1,4 +1,4 @@
-"""From events to the records of `trace/1`. It keeps what is under way, and forgets a turn's run with its end."""
+"""Makes records of `trace/1` from events. It keeps the state of a turn's run until the run ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .records import RecordKind, TraceRecord, several_id
 from .sinks import Captured, Dropped, Traced
 
 _Fields = dict[str, Any]
-"""A record to be: what lasts is known by halves first, and to make a record of each half costs twice."""
+"""The fields of a record that is not complete: making a `TraceRecord` at the begin and at the end would cost twice."""
 
 _TOKENS: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
 _NO_TOTALS: Final = {**dict.fromkeys((*_TOKENS, "models", "unpriced", "calls"), 0), "cost": None}
@@ -30,24 +30,24 @@ _TURN_ERRORS: Final[dict[type, Callable[[Any], _Fields]]] = {
 
 @dataclass(slots=True)
 class _Run:
-    """One run of a turn that is under way."""
+    """One run of a turn that has not ended."""
 
     turn: TraceRecord
     open: dict[str, _Fields] = field(default_factory=dict)
-    held: dict[str, _Fields] = field(default_factory=dict)  # captured before what it belongs to is there
+    held: dict[str, _Fields] = field(default_factory=dict)  # captured before the call that it belongs to has begun
     prompts: dict[str, list[Any]] = field(default_factory=dict)
     last: int = 0
     totals: _Fields = field(default_factory=_NO_TOTALS.copy)
 
 
 class Recorder:
-    """Makes records of what a sink gets."""
+    """Makes records of the items that a sink receives."""
 
     def __init__(self) -> None:
         self._runs: dict[str, _Run] = {}
 
     def records(self, items: Iterable[Traced]) -> list[TraceRecord]:
-        """The records of what happened: of one that begins and ends in it, what it became."""
+        """Return the records of the items; a record that begins and ends among them is returned once, as it ended."""
         found: dict[tuple[str, datetime, int, str], TraceRecord | _Fields] = {}
         for item in items:
             for made in self._made(item):
@@ -60,7 +60,7 @@ class Recorder:
                 self._captured(item.what)
             case Dropped() as dropped:
                 run = self._runs.get(dropped.turn_id)
-                if run is None:  # it ended while its sink failed: a run made here would stay open for good
+                if run is None:  # it ended while its sink failed: a run made here would stay open for ever
                     return
                 yield _moment(run, "dropped", dropped.turn_id, run.last, dropped.at, count=dropped.count)
             case event:
@@ -80,7 +80,7 @@ class Recorder:
         if captured.what == "prompts":
             run.prompts.setdefault(captured.call_id, []).append(captured.value)
         elif captured.call_id in run.open:
-            # Not in place: what was handed on already is written as it was.
+            # A copy, because the old fields may already have been returned as a record.
             run.open[captured.call_id] = {**run.open[captured.call_id], captured.what: captured.value}
         else:
             run.held.setdefault(captured.call_id, {})[captured.what] = captured.value
@@ -138,7 +138,7 @@ def _turn(scope: Scope, turn_id: str, at: datetime, event: ev.Event | None) -> T
 
 
 def _key(made: TraceRecord | _Fields) -> tuple[str, datetime, int, str]:
-    """What tells a record from all others; what lasts is the only one of its kind from its event."""
+    """Return the key of a record among all records. Incomplete records are the only ones of their kind and event."""
     return (made["turn"], made["run"], made["seq"], made["kind"]) if isinstance(made, dict) else (made.turn, *made.key)
 
 
@@ -205,15 +205,15 @@ def _model(run: _Run, event: ev.Usage) -> TraceRecord:
 
 
 def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
-    """The model calls of a call, task or turn that gave no answer, where their prompts are captured."""
+    """Yield the model calls of a call, task or turn that gave no answer, if their prompts were captured."""
     for number, prompt in enumerate(run.prompts.pop(path, ()), start=1):
-        # All of them are from one event: the id tells them apart.
+        # All of them are from one event, so the number in the id distinguishes them.
         record_id = several_id(path, event.seq, number)
         yield _moment(run, "model", path, event.seq, event.at, id=record_id, status="failed", prompt=prompt)
 
 
 def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
-    """The record of an event about a call that is not its begin or end."""
+    """Return the record of an event about a call that is not its begin or end; None for other events."""
     kind: RecordKind
     about: _Fields
     match event:
@@ -238,7 +238,7 @@ def _of_call(run: _Run, event: ev.Event) -> TraceRecord | None:
 
 
 def _of_turn(run: _Run, event: ev.Event) -> TraceRecord | None:
-    """The record of an event about the turn; None of one that traces leave out."""
+    """Return the record of an event about the turn; None for an event that traces omit."""
     about = _TURN_ERRORS.get(type(event))
     if about is not None:
         return _moment(run, "error", run.turn.id, event.seq, event.at, **about(event))

@@ -1,7 +1,7 @@
-"""The format `trace/1`: one JSON object a line. Events become records in `recorder`; who keeps lines is elsewhere.
+"""The format `trace/1`: one JSON object per line. `recorder` makes the records of events, and sinks write the lines.
 
-The first line names the format. A line with the `run`, `seq` and `kind` of an earlier one stands in its place: what
-lasts is written when it begins and again when it ends.
+The first line names the format. A line with the `run`, `seq` and `kind` of an earlier line replaces it: a record of a
+turn, a task or a call is written when it begins and again when it ends.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ KINDS: Final[dict[RecordKind, str]] = {
     "task": "a task, of a worker or a shape",
     "call": "a function's call",
     "model": "a model call, with its tokens",
-    "approval": "what the gate or a person decided of a call that was not simply let through",
-    "pause": "what a person is asked, once the turn waits for it, and when the turn goes on",
-    "retry": "another try of a call, after a passing failure",
+    "approval": "the decision of the gate or a person about a call that was not simply approved",
+    "pause": "a pause of the turn for a person: when it begins, and when the turn continues",
+    "retry": "another attempt of a call, after a transient failure",
     "check": "a verdict on the turn's answer, `satisfied` or `wanting`; `attempt` counts them",
-    "error": "a failure of what is its parent, or one that the turn goes on after",
-    "dropped": "events of the turn that are missing here, since what writes the trace was too slow",
+    "error": "a failure of its parent, or one after which the turn continues",
+    "dropped": "events of the turn that are missing here, because the trace sink was too slow or failed",
 }
 
 
 class TraceRecord(BaseModel):
-    """One record of a trace, and one line of `trace/1`. Fields that say nothing are left out of the line."""
+    """One record of a trace, and one line of `trace/1`. Fields with their default are omitted from the line."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     kind: RecordKind = Field(description="what it is a record of")
-    turn: str = Field(description="the turn's id; of a call outside any turn that of its root")
+    turn: str = Field(description="the turn's id; of a call outside any turn, the id of its root")
     run: datetime = Field(description="when this run of the turn began; a turn that is resumed has several")
     seq: int = Field(ge=0, description="the number of the event that it is from; orders the records of a run")
     id: str = Field(
@@ -50,18 +50,18 @@ class TraceRecord(BaseModel):
         default="", description="the function, shape, Signature or surface; of an error, where it came from"
     )
     label: str = Field(
-        default="", description="of a task its entry Signature, of a pause its kind, else a further word"
+        default="", description="of a task, its entry Signature; of a pause, its kind; else a further word"
     )
     start: datetime = Field(description="when it began")
-    end: datetime | None = Field(default=None, description="when it ended; none while it is under way, or was cut off")
-    status: str = Field(default="", description="`running`, and how it ended; of an approval or a check the decision")
+    end: datetime | None = Field(default=None, description="when it ended; none while it runs or if it was interrupted")
+    status: str = Field(default="", description="`running`, or how it ended; of an approval or a check, the decision")
     code: str = Field(default="", description="the error's code")
     call: str = Field(
         default="", description="of an approval, pause or retry: the path id of the call that it is about"
     )
     risk: tuple[str, ...] = Field(default=(), description="of a call, task or pause: what it may do to the world")
     gate: str = Field(default="", description="of a call, task or approval: what decided, as in `call_started`")
-    account: str = Field(default="", description="of a turn who speaks, of an approval who answered")
+    account: str = Field(default="", description="of a turn, who speaks; of an approval, who answered")
     workspace: str = Field(default="", description="of a turn: its workspace")
     thread: str = Field(default="", description="of a turn: its thread")
     channel: str = Field(default="", description="of a turn: its channel")
@@ -70,34 +70,35 @@ class TraceRecord(BaseModel):
     )
     model: str = Field(default="", description="of a model call: the model")
     input_tokens: int | None = Field(
-        default=0, description="of a model call, and of a turn all of its, with `cached_tokens`; null is not known"
+        default=0,
+        description="input tokens of a model call, or of all of a turn, with `cached_tokens`; null if not known",
     )
-    output_tokens: int | None = Field(default=0, description="the same of what it gave, with `reasoning_tokens`")
-    cached_tokens: int = Field(default=0, description="those of the input that its service read from a cache")
-    reasoning_tokens: int = Field(default=0, description="those of the output that are reasoning")
+    output_tokens: int | None = Field(default=0, description="the same for output, with `reasoning_tokens`")
+    cached_tokens: int = Field(default=0, description="input tokens that the service read from a cache")
+    reasoning_tokens: int = Field(default=0, description="output tokens that are reasoning")
     cost: float | None = Field(
-        default=None, description="US dollars of a model call, of a turn of all whose cost is known"
+        default=None, description="US dollars of a model call, or of all of a turn whose cost is known"
     )
     models: int = Field(default=0, description="of a turn: how many model calls")
     unpriced: int = Field(default=0, description="of a turn: how many of them have no known cost")
     calls: int = Field(default=0, description="of a turn: how many calls and tasks")
     attempt: int = Field(default=0, description="of a retry: the number of the next try; of a check: which answer")
-    seconds: float = Field(default=0.0, description="of a retry: how long is waited before it")
-    count: int = Field(default=0, description="of what was dropped: how many events")
-    inputs: Any = Field(default=None, description="params as JSON, where they are captured")
-    outputs: Any = Field(default=None, description="the result as JSON, where it is captured")
+    seconds: float = Field(default=0.0, description="of a retry: how many seconds it waits")
+    count: int = Field(default=0, description="of dropped events: how many")
+    inputs: Any = Field(default=None, description="params as JSON, if they are captured")
+    outputs: Any = Field(default=None, description="the result as JSON, if it is captured")
     prompt: Any = Field(
         default=None,
-        description="the messages of a model call, where they are captured; a role is `[role: N characters]`",
+        description="the messages of a model call, if they are captured; a role is `[role: N characters]`",
     )
 
     def line(self) -> str:
-        """The record as JSON on one line, without the line's end."""
+        """Return the record as JSON on one line, without a newline."""
         return self.model_dump_json(exclude_defaults=True)
 
     @property
     def key(self) -> tuple[datetime, int, str]:
-        """What tells it from the others of its turn: its run, its event, its kind and its number among several."""
+        """Its key among the records of its turn: its run, its event, and its kind with its number among several."""
         return self.run, self.seq, self.kind + (self._number if self.kind == "model" else "")
 
     @property
@@ -106,12 +107,12 @@ class TraceRecord(BaseModel):
 
     @property
     def lasts(self) -> bool:
-        """Whether it has a begin and an end, and others may be part of it."""
+        """Whether it has a begin and an end, and other records can be part of it."""
         return self.kind in ("turn", "task", "call")
 
 
 def several_id(path: str, seq: int, number: int) -> str:
-    """The id of one of several records of one kind that are from one event, numbered from 1."""
+    """Return the id of one of several records of the same kind from one event, numbered from 1."""
     return f"{path}#{seq}" if number == 1 else f"{path}#{seq}.{number}"
 
 
@@ -122,7 +123,7 @@ def read_record(line: str | bytes) -> TraceRecord | None:
         The record; None for a kind that this version does not know.
 
     Raises:
-        TraceInvalid: It is no record.
+        TraceInvalid: The line is not a record.
     """
     try:
         return TraceRecord.model_validate_json(line)
@@ -130,7 +131,7 @@ def read_record(line: str | bytes) -> TraceRecord | None:
         wrong = [(item["loc"], item["type"]) for item in error.errors(include_input=False, include_url=False)]
     if wrong == [(("kind",), "literal_error")]:
         return None
-    raise TraceInvalid("a line is no record of a trace", remedy="leave it out, or write the file anew")
+    raise TraceInvalid("a line is not a record of a trace", remedy="remove it, or export the trace again")
 
 
 __all__ = ["FORMAT", "HEADER", "KINDS", "RecordKind", "TraceRecord", "read_record", "several_id"]

@@ -1,7 +1,7 @@
-"""Trace sinks: what they get, and the queue that each of them is served from.
+"""Trace sinks: the items that they receive, and the queue of each sink.
 
-A sink gets the events of every turn, with the ids they belong to. No text of a model or a person is in them, unless
-capture is on; no role ever is.
+A sink receives the events of every turn, with their ids. They contain no text of a model or a person unless capture is
+on, and never a role.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from ...core import CaptureKind, Scope
 from ...core.events import Event, TurnEnded, TurnStarted
 
-_GATHER_SECONDS: Final = 0.1  # before a write, so that a turn is few of them
+_GATHER_SECONDS: Final = 0.1  # of waiting before a write, so that a turn takes few writes
 _WRITE_SECONDS: Final = 60.0
 _CLOSE_SECONDS: Final = 5.0
 _FIRST_PAUSE_SECONDS: Final = 1.0  # until a sink that failed is tried again; doubles with each further failure
@@ -28,12 +28,12 @@ _LOG = logging.getLogger("worldagent.traces")
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """What a call got or gave, or what a model was asked; only where capture is on.
+    """The params or the result of a call, or the prompt of a model call; only if capture is on.
 
     Attributes:
         turn_id: The turn's id.
-        call_id: The path id of the call or task; of a prompt that of the call, task or turn whose model call it is.
-        what: Which of them.
+        call_id: The path id of the call or task; of a prompt, of the call, task or turn that made the model call.
+        what: The kind of the value.
         value: Params or result as JSON; the messages of a prompt, with `[role: N characters]` in the role's place.
     """
 
@@ -45,11 +45,11 @@ class Captured:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """A sink was too slow for a turn's events, or failed, and did not get some of them.
+    """Events of a turn that a sink did not receive, because it was too slow or failed.
 
     Attributes:
         turn_id: The turn's id.
-        count: How many.
+        count: How many events.
         at: When the last one was dropped.
     """
 
@@ -60,11 +60,11 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """One thing that happened in a turn, or in a call outside any.
+    """One item of a turn's trace, or of the trace of a call without a turn.
 
     Attributes:
         scope: The ids that the turn runs under.
-        what: An event, without the texts that events have for readers; or what is said of it for traces alone.
+        what: An event without the texts that it has for readers, a captured value, or a count of dropped events.
     """
 
     scope: Scope
@@ -73,26 +73,26 @@ class Traced:
 
 @runtime_checkable
 class TraceSink(Protocol):
-    """Takes what happens, for instance to write it down. Implement it to send traces where you want them.
+    """Receives the items of traces, such as to write them to a file. Implement it to send traces where you want them.
 
-    It is called by one task at a time and holds no turn up. A write that raises, or takes longer than a minute, is not
-    repeated; its events count as dropped. The sink is tried again after pauses that grow from a second to a minute.
+    One task at a time calls the sink, and no turn waits for it. A write that raises, or takes longer than a minute, is
+    not repeated; its events count as dropped. The sink is tried again after pauses that grow from a second to a minute.
     """
 
     async def write(self, items: Sequence[Traced]) -> None:
-        """Take what happened since the last call, of all turns, in order."""
+        """Write the items of all turns since the last call, in order."""
         ...
 
     async def aclose(self) -> None:
-        """Let go of files and connections. Another `write` may follow, once the agent is started again."""
+        """Close files and connections. Another `write` can follow if the agent is started again."""
         ...
 
 
 class SinkQueue:
-    """One sink, its queue and the task that empties it; while nothing waits there is no task.
+    """One sink, its queue and the task that writes the queue; there is no task while the queue is empty.
 
-    A write that failed is not repeated: the sink may have taken part of it. Its events count as dropped, and the next
-    write follows after a pause. So memory holds at most what happens in one pause, within `limit`.
+    A write that failed is not repeated, because the sink may have taken part of it. Its events count as dropped, and
+    the next write follows after a pause. So memory holds at most the items of one pause, within `limit`.
     """
 
     def __init__(self, sink: TraceSink, limit: int) -> None:
@@ -108,7 +108,7 @@ class SinkQueue:
         self._missed = 0  # events of this outage
 
     def put(self, item: Traced) -> None:
-        """Take one thing; it never waits and never raises."""
+        """Add one item to the queue; never waits and never raises."""
         if self._closed:
             return
         what = item.what
@@ -123,7 +123,7 @@ class SinkQueue:
         self._gather()
 
     def _drop(self, item: Traced) -> None:
-        """Count one item that the sink does not get, in its turn and in the outage."""
+        """Count one item that the sink does not receive, for its turn and for the outage."""
         what = item.what
         if isinstance(what, Captured):
             return
@@ -134,22 +134,22 @@ class SinkQueue:
             count += 1
             self._missed += 1 if self._pause else 0
         self._dropped[what.turn_id] = (item.scope, count, what.at)
-        if len(self._dropped) > self._limit:  # an outage of many turns: the oldest are in the log's count alone
+        if len(self._dropped) > self._limit:  # an outage of many turns: only the log counts the oldest
             del self._dropped[next(iter(self._dropped))]
 
     def _gather(self) -> None:
-        """See that what waits is written in a while, with what comes until then."""
+        """Schedule a write of the queue, so that items which arrive until then are written as well."""
         if self._timer is None and self._writing is None:
             wait = max(_GATHER_SECONDS, self._pause_left())
-            # In an empty context: this one may hold what belongs to the turn.
+            # In an empty context, because the current one may belong to a turn.
             self._timer = asyncio.get_running_loop().call_later(wait, self._begin, context=Context())
 
     def _pause_left(self) -> float:
-        """Return how many seconds the sink is not tried, after it failed."""
+        """Return for how many more seconds the sink is not tried after a failure."""
         return max(0.0, self._until - asyncio.get_running_loop().time()) if self._pause else 0.0
 
     def _report_dropped(self, turn_id: str | None = None) -> None:
-        """Put how much was dropped in its place: of one turn, or of all."""
+        """Add the counts of dropped events to the queue, for one turn or for all."""
         for each in list(self._dropped) if turn_id is None else [turn_id]:
             scope, count, at = self._dropped.pop(each)
             self._queue.append(Traced(scope, Dropped(each, count, at)))
@@ -170,7 +170,7 @@ class SinkQueue:
                 batch, self._queue = self._queue, []
                 await self._hand_on(batch)
                 if self._pause or len(self._queue) * 2 < self._limit:
-                    break  # else a turn that goes on would be a write for each of its calls
+                    break  # otherwise a running turn would cause a write for each of its calls
         finally:
             self._writing = None
         if self._queue:
@@ -181,13 +181,13 @@ class SinkQueue:
         try:
             async with asyncio.timeout(_WRITE_SECONDS):
                 await self._sink.write(batch)
-        except Exception as error:  # a sink may raise anything; its text may hold anything, and is not logged
+        except Exception as error:  # broad: a sink can raise anything; its message may be secret and is not logged
             problem = type(error).__name__
         if problem:
             self._failed(batch, problem)
         elif self._pause:
             self._pause = 0.0
-            _LOG.warning("the trace sink %s works again; it missed %d events", self._name, self._missed)
+            _LOG.warning("the trace sink %s is working again; it missed %d events", self._name, self._missed)
             self._missed = 0
 
     def _failed(self, batch: Sequence[Traced], problem: str) -> None:
@@ -198,16 +198,16 @@ class SinkQueue:
             self._drop(item)
         if begins:
             _LOG.error(
-                "the trace sink %s failed with %s; until it works again it is tried after growing pauses, "
-                "and what it misses is counted",
+                "the trace sink %s failed with %s; it will be tried again after growing pauses, "
+                "and the events that it misses are counted",
                 self._name,
                 problem,
             )
 
     async def flush(self, seconds: float, *, closing: bool = False) -> None:
-        """Wait until the sink has all, for `seconds` at most; or until it is in a pause, unless this is `closing`."""
+        """Wait until the queue is written, for at most `seconds`; return during a pause unless this is `closing`."""
         now = asyncio.get_running_loop().time
-        until = now() + seconds  # of all that it takes, in however many batches
+        until = now() + seconds  # for all batches
         while self._queue or self._writing is not None:
             if self._writing is None and self._pause_left() and not closing:
                 return
@@ -216,15 +216,17 @@ class SinkQueue:
                 return
 
     async def aclose(self) -> None:
-        """Write what is left, for a while, and close the sink."""
+        """Write what remains within a time limit, and close the sink."""
         self._report_dropped()
         try:
             await self.flush(_CLOSE_SECONDS, closing=True)
-        finally:  # also where this is cancelled: no further write begins
+        finally:  # even if this is cancelled, no further write must begin
             self._closed = True
             if self._pause:
                 _LOG.error(
-                    "the trace sink %s still fails as the agent closes; it missed %d events", self._name, self._missed
+                    "the trace sink %s still fails while the agent closes; it missed %d events",
+                    self._name,
+                    self._missed,
                 )
             await self._close_sink()
 
@@ -238,10 +240,10 @@ class SinkQueue:
         try:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._sink.aclose()
-        except Exception as error:  # a sink may raise anything; the agent closes all the same
+        except Exception as error:  # broad: a sink can raise anything, and the agent must still close
             problem = type(error).__name__
         if problem:
-            _LOG.error("the trace sink %s failed with %s as it was closed", self._name, problem)
+            _LOG.error("the trace sink %s failed with %s while it was closed", self._name, problem)
 
 
 __all__ = ["Captured", "Dropped", "SinkQueue", "TraceSink", "Traced"]

@@ -1,7 +1,7 @@
-"""What an agent traces, as its embedder says it, and what hands it to the sinks.
+"""The embedder's options for traces, and the tracer that passes events to the sinks.
 
-A turn never waits for a sink, and none can fail it: each has a queue of its own. A queue that is full takes the ends of
-turns alone, and how many events it did not take is reported in their place.
+A turn never waits for a sink, and a sink cannot fail it: each sink has its own queue. A full queue takes only the
+begins and ends of turns, and the number of dropped events is reported in their place.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ LIMIT: Final = 10_000
 _FLUSH_SECONDS: Final = 60.0
 _TEXTS: Final = frozenset({ev.TextDelta, ev.TextReplaced, ev.ReasoningDelta, ev.CallProgress})
 _TEXT_FIELDS: Final[Mapping[type, Mapping[str, Any]]] = {
-    ev.CallStarted: {"arguments": None},  # captured apart, where that is wanted
+    ev.CallStarted: {"arguments": None},  # captured separately, if capture is on
     ev.TaskStarted: {"arguments": None},
     ev.TurnEnded: {"text": ""},
     ev.AnswerChecked: {"findings": ""},
     ev.PlanRejected: {"reason": ""},
     ev.PauseOpened: {"arguments": {}, "question": None, "options": None, "answer_schema": None, "reason": ""},
 }
-"""What texts in events become before they are traced."""
+"""The values that replace texts in events before they are traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Where an agent's traces go beside the home, and what is captured in all of them.
+    """Where an agent's traces go, and what they capture.
 
     Attributes:
-        sinks: Who gets them.
+        sinks: The sinks that receive the traces.
         capture: `inputs` and `outputs` are those of functions with `capture=True`; `prompts` are those of every model
-            call, with `[role: N characters]` in the role's place. Nothing is captured unless it is named here.
-        home: Whether the home's index gets them; None is what the setting `trace` says.
-        limit: How many events may wait for each sink; what is over it is dropped, and the trace says so.
+            call, with `[role: N characters]` in the role's place. Only what is named here is captured.
+        home: Whether the home keeps the traces; None follows the setting `trace`.
+        limit: How many events can wait for each sink. Further events are dropped, and the trace counts them.
 
     Raises:
-        InvalidArgument: Something is no sink, or there is no such thing to capture.
+        InvalidArgument: An item is not a sink, a name in `capture` is unknown, or `limit` is not 1 or more.
     """
 
     sinks: tuple[TraceSink, ...] = ()
@@ -58,31 +58,37 @@ class Trace:
         for sink in self.sinks:
             if not isinstance(sink, TraceSink):
                 raise InvalidArgument(
-                    f"a {type(sink).__name__} is no trace sink", remedy="give it async `write(items)` and `aclose()`"
+                    f"a {type(sink).__name__} is not a trace sink", remedy="define async `write(items)` and `aclose()`"
                 )
         known = get_args(CaptureKind)
         unknown = [what for what in self.capture if what not in known]
         if unknown or isinstance(self.capture, str):
-            raise InvalidArgument(f"capture={self.capture!r} is not known", remedy=f"name some of {', '.join(known)}")
+            raise InvalidArgument(
+                f"`capture` must be a list of known names, got {self.capture!r}",
+                remedy=f"pass some of {', '.join(known)}",
+            )
         if isinstance(self.limit, bool) or self.limit < 1:
-            raise InvalidArgument(f"limit={self.limit!r} is no number of events", remedy="give 1 or more")
+            raise InvalidArgument(
+                f"`limit` must be an integer of 1 or more, got {self.limit!r}",
+                remedy="pass the number of events that can wait",
+            )
 
     def tracer(self, index: TraceIndex, *, on: bool) -> Tracer:
-        """What hands an agent's traces on.
+        """Make the tracer of an agent.
 
         Args:
-            index: That of the home.
-            on: Whether it gets them where this does not say.
+            index: The index of the home.
+            on: Whether the index receives traces if `home` is None.
         """
         own = (index,) if (on if self.home is None else self.home) else ()
         return Tracer((*own, *self.sinks), index=index, capture=self.capture, limit=self.limit)
 
     @staticmethod
     def to(*places: TraceSink | Path | str, capture: Collection[CaptureKind] = (), home: bool | None = None) -> Trace:
-        """Traces that go to sinks, or to files as JSON Lines.
+        """Make a `Trace` that writes to sinks, or to files as JSON Lines.
 
         Args:
-            places: The sinks, and the files by their paths.
+            places: The sinks, and the paths of files.
             capture: See `Trace`.
             home: See `Trace`.
 
@@ -94,10 +100,10 @@ class Trace:
 
     @staticmethod
     def of(given: Trace | TraceSink | Sequence[TraceSink] | None) -> Trace:
-        """What `WorldAgent(trace=...)` takes as a `Trace`.
+        """Make a `Trace` of the argument of `WorldAgent(trace=...)`.
 
         Raises:
-            InvalidArgument: It is none of these.
+            InvalidArgument: It is not a `Trace`, a sink or a list of sinks.
         """
         match given:
             case None:
@@ -110,18 +116,19 @@ class Trace:
                 return Trace(sinks=tuple(given))
             case _:
                 raise InvalidArgument(
-                    f"trace= is a {type(given).__name__}", remedy="give a Trace, a sink or a list of sinks"
+                    f"trace= must be a Trace, a sink or a list of sinks, got {type(given).__name__!r}",
+                    remedy="pass one of these, or omit trace=",
                 )
 
 
 class Tracer:
-    """The traces of one agent, for as long as it is open.
+    """Passes the events of one agent to its sinks, for as long as the agent is open.
 
     Args:
-        sinks: Who gets them.
-        index: Where the home's are looked up, whether it gets them or not.
-        capture: What is captured beside events, of functions that allow it.
-        limit: How many events may wait for each sink.
+        sinks: The sinks that receive the traces.
+        index: The index of the home, for looking up traces; it need not be one of the sinks.
+        capture: What is captured in addition to events, of functions that allow it.
+        limit: How many events can wait for each sink.
     """
 
     def __init__(
@@ -137,7 +144,7 @@ class Tracer:
         self.capture = frozenset(capture)
 
     def tap(self, scope: Scope) -> Tap:
-        """Where one turn's events go.
+        """Make the tap for the events of one turn.
 
         Args:
             scope: The ids it runs under.
@@ -145,28 +152,28 @@ class Tracer:
         return Tap(self, scope)
 
     def put(self, item: Traced) -> None:
-        """Hand one thing on; it never waits and never raises."""
+        """Pass one item to all sinks; never waits and never raises."""
         for queue in self._queues:
             queue.put(item)
 
     @property
     def on(self) -> bool:
-        """Whether anybody wants to know."""
+        """Whether there is a sink."""
         return bool(self._queues)
 
     def traces(self, workspace: str) -> Traces:
-        """What the home keeps of a workspace, with all that happened so far."""
+        """Return the traces that the home keeps of a workspace, including everything that happened so far."""
         assert self._index is not None, "an agent's tracer has the home's index"
         return Traces(self._index, workspace, flush=self.flush)
 
     async def flush(self) -> None:
-        """Wait until the sinks have what happened so far, or have shown that they do not take it."""
+        """Wait until each sink has everything that happened so far, or has failed."""
         for queue in self._queues:
             await queue.flush(_FLUSH_SECONDS)
 
     async def aclose(self) -> None:
-        """Hand on what is left, and close the sinks. What does not come to an end is cut off."""
-        async with AsyncExitStack() as closing:  # each of them, also where the wait for another one is cut off
+        """Write what remains, and close the sinks. A sink that does not finish within the time limit is cancelled."""
+        async with AsyncExitStack() as closing:  # closes every sink, even if waiting for another one is cancelled
             if self._index is not None:
                 closing.push_async_callback(self._index.aclose)
             for queue in reversed(self._queues):
@@ -174,7 +181,7 @@ class Tracer:
 
 
 class Tap:
-    """Where one turn's events go on their way to its reader; see `core.Emitter`."""
+    """Passes a turn's events to the tracer on their way to the turn's reader; see `core.Emitter`."""
 
     __slots__ = ("_scope", "_tracer")
 
@@ -182,7 +189,7 @@ class Tap:
         self._tracer, self._scope = tracer, scope
 
     def over(self, sink: Callable[[Event], None]) -> Callable[[Event], None]:
-        """A sink of events that hands them to `sink` and to the trace."""
+        """Return a sink of events that passes them to `sink` and to the trace."""
         if not self._tracer.on:
             return sink
 
@@ -193,23 +200,23 @@ class Tap:
         return both
 
     def __call__(self, event: Event) -> None:
-        """Take one event; the texts that it has for readers stay behind."""
+        """Trace one event without the texts that it has for readers."""
         kind = type(event)
         if kind in _TEXTS:
             return
         if isinstance(event, ev.TurnStarted):
             self._scope = replace(self._scope, thread=event.thread or None)
         texts = _TEXT_FIELDS.get(kind)
-        if texts is not None and not texts.items() <= vars(event).items():  # otherwise it has none of them
+        if texts is not None and not texts.items() <= vars(event).items():  # otherwise it has no such text
             event = event.model_copy(update=texts)
         self._tracer.put(Traced(self._scope, event))
 
     def wants(self, what: CaptureKind) -> bool:
-        """Whether such a thing is captured."""
+        """Whether this kind of value is captured."""
         return what in self._tracer.capture and self._tracer.on
 
     def keep(self, turn_id: str, call_id: str, what: CaptureKind, value: Any) -> None:
-        """Take what is captured."""
+        """Trace a captured value."""
         self._tracer.put(Traced(self._scope, Captured(turn_id, call_id, what, value)))
 
 

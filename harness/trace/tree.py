@@ -1,4 +1,4 @@
-"""One turn's trace as a tree: what is part of what, with totals. How it is drawn is a host's matter."""
+"""One turn's trace as a tree with totals. The hosts draw it."""
 
 from __future__ import annotations
 
@@ -23,28 +23,30 @@ _COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnTrace:
-    """What is kept of one turn, or of a call outside any.
+    """The trace of one turn, or of a call without a turn.
+
+    The counts, tokens and the cost are sums over all runs.
 
     Attributes:
         id: Its id.
         name: The surface: `message`, `task`, `skill`, `schedule`, or `call`.
         workspace: Its workspace.
-        thread: Its thread; empty outside any.
-        account: Who spoke.
-        status: How its last run ended; `running` where that is under way or was cut off.
-        code: The error's, where it failed.
+        thread: Its thread; empty for a call without a turn.
+        account: The account that spoke.
+        status: How its last run ended; `running` if that run has not ended or was interrupted.
+        code: The code of the error, if it failed.
         start: When it began.
         end: When its last run ended.
         runs: How often it began or was resumed.
-        calls: How many calls and tasks, of all runs; so are the rest.
+        calls: How many calls and tasks.
         models: How many model calls.
-        input_tokens: What they were sent; None where that is not known of one. So are the other tokens counted.
-        output_tokens: What they gave.
-        cached_tokens: Those of the input that services read from their caches.
-        reasoning_tokens: Those of the output that are reasoning.
-        cost: US dollars of those whose cost is known; None where none is.
-        unpriced: How many have no known cost.
-        records: Every record, in order; none where traces are listed.
+        input_tokens: Input tokens of model calls; None if they are not known of one of them.
+        output_tokens: Output tokens of model calls; None if they are not known of one of them.
+        cached_tokens: Input tokens that services read from their caches.
+        reasoning_tokens: Output tokens that are reasoning.
+        cost: US dollars of the model calls whose cost is known; None if no cost is known.
+        unpriced: How many model calls have no known cost.
+        records: Every record, in order; empty in a list of traces.
     """
 
     id: str
@@ -69,7 +71,7 @@ class TurnTrace:
 
     @staticmethod
     def of(records: Iterable[TraceRecord]) -> TurnTrace:
-        """The trace that records of one turn are; at least one is of its runs."""
+        """Make the trace of the records of one turn; at least one record must be of kind `turn`."""
         every = tuple(sorted(records, key=lambda record: (record.run, record.seq)))
         runs = [record for record in every if record.kind == "turn"]
         counts: dict[str, Any] = {name: summed(getattr(run, name) for run in runs) for name in _COUNTED}
@@ -84,20 +86,20 @@ class TurnTrace:
         )
 
     def tree(self) -> TraceNode:
-        """What is part of what, from the turn down."""
+        """Return the records as a tree, from the turn down."""
         return _tree(self.records)
 
 
 @dataclass(slots=True, eq=False)
 class TraceNode:
-    """A record with what is part of it.
+    """A record with the records that are part of it.
 
     Attributes:
-        record: The record; of what ran several times, since the turn was resumed, the last.
-        runs: All of them, the oldest first.
-        children: What is part of it, in order.
-        tokens: Input and output tokens of all that is part of it; None where that is not known of one.
-        cost: US dollars of it, where they are known.
+        record: The record; if it ran several times because the turn was resumed, the last one.
+        runs: The records of all its runs, the oldest first.
+        children: The nodes that are part of it, in order.
+        tokens: Input and output tokens of the node and everything below it; None if they are not known of one part.
+        cost: US dollars of the node and everything below it, as far as they are known.
     """
 
     record: TraceRecord
@@ -108,7 +110,7 @@ class TraceNode:
 
     @property
     def seconds(self) -> float | None:
-        """How long it was under way, over all runs; None where that is not known."""
+        """How long it ran, over all runs; None if that is not known."""
         took = [(run.end - run.start).total_seconds() for run in self.runs if run.end is not None]
         return sum(took) if took else None
 
@@ -139,7 +141,7 @@ def _tree(records: Sequence[TraceRecord]) -> TraceNode:
 
 
 def _place(record: TraceRecord, nodes: Mapping[str, TraceNode]) -> TraceNode | None:
-    """What a record hangs from: what it is about or part of, or the nearest above that is there."""
+    """Return the node above a record: the call that it is about, its parent, or the closest known one above that."""
     if record.call in nodes:
         return nodes[record.call]
     parent = record.parent
@@ -149,12 +151,12 @@ def _place(record: TraceRecord, nodes: Mapping[str, TraceNode]) -> TraceNode | N
 
 
 def _in_order(root: TraceNode, nodes: Mapping[str, TraceNode], above: Mapping[str, TraceNode]) -> list[TraceNode]:
-    """All that lasts, each before what is part of it; without recursion, since a file may be nested without end."""
+    """Return all nodes with a begin and an end, each before its parts; without recursion, as a file can nest deep."""
     order: dict[TraceNode, None] = {}
     for start in (root, *map(nodes.__getitem__, above)):
         if start in order:
             continue
-        if start is not root:  # it is part of itself, as only a file that others wrote can say
+        if start is not root:  # it is part of itself, which only happens in a file that we did not write
             above[start.record.id].children.remove(start)
             root.children.append(start)
         found = [start]
@@ -165,7 +167,7 @@ def _in_order(root: TraceNode, nodes: Mapping[str, TraceNode], above: Mapping[st
 
 
 def _cost(parts: Iterable[TraceRecord | TraceNode]) -> float | None:
-    """The sum of the costs that are known; None where none is."""
+    """Return the sum of the known costs; None if no cost is known."""
     costs = [part.cost for part in parts if part.cost is not None]
     return sum(costs) if costs else None
 

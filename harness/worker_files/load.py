@@ -1,4 +1,4 @@
-"""From `NAME.worker.md` to a `Worker`. What does not fit is told with file, line and remedy; nothing is half loaded."""
+"""Loads workers from `NAME.worker.md` files. An error names the file and the line, and no worker is loaded partly."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX: Final = ".worker.md"
 VERSION: Final = 1
 _FENCE: Final = "---"
 
-_TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "a whole number", "a JSON Schema"
+_TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "an integer", "a JSON Schema"
 _SWITCH: Final = "true or false"
 _MAPPING: Final = "a mapping of names to values"
 _KINDS: Final[Mapping[str, tuple[type, ...]]] = {
@@ -53,10 +53,10 @@ def load_workers(*places: str | PathLike[str]) -> tuple[Worker, ...]:
     """Read workers from files.
 
     Args:
-        places: Files called `NAME.worker.md`, and folders, of which each such file counts, in the order of names.
+        places: Files named `NAME.worker.md`, and folders. All such files of a folder are read, in the order of names.
 
     Raises:
-        WorkerInvalid: One cannot be read, or two have one name; the text says which file, and which line.
+        WorkerInvalid: A file cannot be read, or two workers have the same name; the text names the file and the line.
         MissingExtra: The extra `yaml` is not installed.
     """
     found: dict[str, tuple[Path, Worker]] = {}
@@ -64,7 +64,7 @@ def load_workers(*places: str | PathLike[str]) -> tuple[Worker, ...]:
         worker = _read(path)
         if worker.name in found:
             raise WorkerInvalid(
-                f"{str(path)!r} and {str(found[worker.name][0])!r} are both called {worker.name!r}",
+                f"{str(path)!r} and {str(found[worker.name][0])!r} both name their worker {worker.name!r}",
                 remedy="rename one of them",
             )
         found[worker.name] = path, worker
@@ -79,7 +79,7 @@ def _files(places: Iterable[str | PathLike[str]]) -> Iterable[Path]:
         files = sorted(path for path in place.iterdir() if path.name.endswith(SUFFIX))
         if not files:
             raise WorkerInvalid(
-                f"the folder {str(place)!r} holds no worker", remedy=f"put files called NAME{SUFFIX} there"
+                f"the folder {str(place)!r} has no worker files", remedy=f"put files named NAME{SUFFIX} there"
             )
         yield from files
 
@@ -87,7 +87,7 @@ def _files(places: Iterable[str | PathLike[str]]) -> Iterable[Path]:
 def _read(path: Path) -> Worker:
     name = path.name.removesuffix(SUFFIX)
     if name == path.name or not name:
-        raise WorkerInvalid(f"{str(path)!r} is not called as workers are", remedy=f"call it NAME{SUFFIX}")
+        raise WorkerInvalid(f"{str(path)!r} is not the name of a worker file", remedy=f"rename it to NAME{SUFFIX}")
     front, instructions, line = _parts(path, _data(path))
     document = read_yaml(front, name=str(path), error=WorkerInvalid, first_line=2)
     given = _checked(document)
@@ -124,12 +124,12 @@ def _data(path: Path) -> bytes:
     else:
         if data is not None and len(data) <= LONGEST:
             return data
-        problem = "it is no regular file" if data is None else f"it has more than {LONGEST} bytes"
-    raise WorkerInvalid(f"the worker {str(path)!r} cannot be read: {problem}", remedy="give a file that can be")
+        problem = "it is not a regular file" if data is None else f"it has more than {LONGEST} bytes"
+    raise WorkerInvalid(f"the worker {str(path)!r} cannot be read: {problem}", remedy="pass the path of a worker file")
 
 
 def _parts(path: Path, data: bytes) -> tuple[bytes, str, int]:
-    """The YAML, the instructions, and the line that those begin in."""
+    """Return the YAML, the instructions, and the line where the instructions begin."""
     try:
         lines = data.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError as error:
@@ -137,7 +137,8 @@ def _parts(path: Path, data: bytes) -> tuple[bytes, str, int]:
     else:
         if not lines or lines[0].rstrip() != _FENCE:
             raise WorkerInvalid(
-                f"{path}:1 has no front matter", remedy=f"begin with a line {_FENCE!r}, YAML, and {_FENCE!r} again"
+                f"{path}:1 has no front matter",
+                remedy=f"begin the file with a line {_FENCE!r}, YAML, and a second line {_FENCE!r}",
             )
         for end, text in enumerate(lines[1:], 1):
             if text.rstrip() == _FENCE:
@@ -147,10 +148,12 @@ def _parts(path: Path, data: bytes) -> tuple[bytes, str, int]:
 
 
 def _checked(document: YamlDocument) -> dict[str, Any]:
-    """The values by key, each of its kind."""
+    """Return the values by key, after checking the kind of each."""
     data: object = {} if document.data is None else document.data
     if not isinstance(data, dict):
-        raise WorkerInvalid(f"{document.where()}: the front matter is no mapping", remedy="write 'key: value' lines")
+        raise WorkerInvalid(
+            f"{document.where()}: the front matter must be a mapping", remedy="write it as 'key: value' lines"
+        )
     for key, value in data.items():
         kind = _KEYS.get(key)
         if kind is None:
@@ -160,11 +163,11 @@ def _checked(document: YamlDocument) -> dict[str, Any]:
                 f"{document.where(key)}: a worker has no key {key!r}", remedy=f"{meant}the keys are: {', '.join(_KEYS)}"
             )
         if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not _SWITCH):
-            raise WorkerInvalid(f"{document.where(key)}: {key!r} is not {kind}", remedy=f"give {kind}")
+            raise WorkerInvalid(f"{document.where(key)}: {key!r} must be {kind}", remedy=f"write {kind}")
     if data.get("worker", VERSION) != VERSION:
         raise WorkerInvalid(
-            f"{document.where('worker')}: the file is of the version {data['worker']!r}",
-            remedy=f"write it for the version {VERSION}, or use a newer version of worldagent",
+            f"{document.where('worker')}: the file has version {data['worker']!r}, which is not supported",
+            remedy=f"write it for version {VERSION}, or use a newer version of worldagent",
         )
     return dict(data)
 

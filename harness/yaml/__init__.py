@@ -1,4 +1,4 @@
-"""YAML files that people write, read as data with the line of each key. What it must be is its reader's matter."""
+"""Reads YAML files as data with the line of each key. The caller validates the data."""
 
 from .document import LONGEST, YamlDocument, read_yaml
 

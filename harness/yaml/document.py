@@ -1,4 +1,4 @@
-"""One YAML text as plain data. Tags, anchors, aliases, keys that come twice and what is too big are refused."""
+"""Reads one YAML text as plain data. Refuses tags, anchors, aliases, duplicate keys and texts that are too large."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ _DATE: Final = re.compile(
 )
 _NO_CHARACTER: Final = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
 
-# What the library lets through, beside its own errors, on texts that are no YAML.
+# Exceptions that the library raises, besides its own errors, for texts that are not YAML.
 _RAW: Final = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError, RecursionError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YamlDocument:
-    """What a file says.
+    """The content of a file.
 
     Attributes:
-        name: What the file is called, for errors.
-        data: Mappings, lists, texts, numbers, truth values and None.
+        name: The name of the file, for errors.
+        data: Mappings, lists, texts, numbers, booleans and None.
         lines: The line of each value, counted from 1, by its path.
     """
 
@@ -45,7 +45,7 @@ class YamlDocument:
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict, repr=False)
 
     def where(self, *path: str | int) -> str:
-        """File and line of a value, or of what is nearest above it."""
+        """Return the file and the line of a value, or of the closest value above it that has a line."""
         for end in range(len(path), -1, -1):
             if path[:end] in self.lines:
                 return f"{self.name}:{self.lines[path[:end]]}"
@@ -57,16 +57,16 @@ def read_yaml(data: bytes, *, name: str, error: type[WorldAgentError], first_lin
 
     Args:
         data: The file's content, or the part of it that is YAML.
-        name: What the file is called.
-        error: What to raise.
-        first_line: The line of the file that `data` begins in.
+        name: The name of the file.
+        error: The class of the error to raise.
+        first_line: The line of the file where `data` begins.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.
-        WorldAgentError: It cannot be read; the text names file and line.
+        WorldAgentError: The file cannot be read; the text names the file and the line.
     """
     if len(data) > LONGEST:
-        raise error(f"{name!r} has {len(data)} bytes", remedy=f"keep it to {LONGEST}")
+        raise error(f"{name!r} has {len(data)} bytes", remedy=f"keep it to {LONGEST} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
@@ -78,7 +78,9 @@ def read_yaml(data: bytes, *, name: str, error: type[WorldAgentError], first_lin
 
 def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -> YamlDocument:
     if not _is_installed():
-        raise MissingExtra(f"{name!r} is YAML, and nothing can read it", remedy="pip install 'worldagent[yaml]'")
+        raise MissingExtra(
+            f"{name!r} is YAML, and the extra 'yaml' is not installed", remedy="pip install 'worldagent[yaml]'"
+        )
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError, YAMLWarning
     from ruamel.yaml.reader import ReaderError
@@ -95,7 +97,7 @@ def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -
                 return YamlDocument(name=name, data=_plain(loaded, (), lines, first_line), lines=lines)
     except MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
-        told = (failure.problem or "no YAML").partition(" with value ")[0]  # values are nobody's business
+        told = (failure.problem or "not YAML").partition(" with value ")[0]  # an error never shows values
         problem, line = told.splitlines()[0], mark.line if mark is not None else 0
     except ReaderError as failure:
         problem, line = str(failure.reason), text.count("\n", 0, failure.position)
@@ -109,21 +111,21 @@ def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -
 def _is_installed() -> bool:
     try:
         return find_spec("ruamel.yaml") is not None
-    except ModuleNotFoundError:  # there is not even a `ruamel`, which others may have brought
+    except ModuleNotFoundError:  # not even the namespace package `ruamel` is installed
         return False
 
 
 def _unreadable(text: str, reached: int) -> tuple[str, int]:
-    """What the library could not say itself, and its line: at or after the one that it had reached."""
+    """Return a problem that the library does not describe, and its line, at or after the line that was reached."""
     lines = text.splitlines()
     for line in range(reached, len(lines)):
         if _NO_CHARACTER.search(lines[line]):
             return "there is no such character", line
-    return "it is no YAML", reached
+    return "it is not YAML", reached
 
 
 def _unwanted(events: Any, reached: list[int]) -> tuple[str, int]:
-    """What no file of ours holds, and its line, before anything is made of it. How far it came stands in `reached`."""
+    """Return the first thing that our files must not contain, and its line; `reached` gets the line of each event."""
     depth = documents = 0
     for event in events:
         kind = type(event).__name__
@@ -139,15 +141,15 @@ def _unwanted(events: Any, reached: list[int]) -> tuple[str, int]:
             depth += 1 if kind.endswith("StartEvent") else -1
         documents += kind == "DocumentStartEvent"
         if depth > _DEEPEST:
-            return "it nests too deep", line
+            return "it is nested too deep", line
         if documents > 1:
-            return "there is a second document in it", line
+            return "it has more than one document", line
     return "", 0
 
 
 def _unwanted_scalar(value: str, *, plain: bool) -> str:
     if any("\ud800" <= mark <= "\udfff" for mark in value):
-        return "half a surrogate pair is no text"
+        return "it contains half a surrogate pair"
     if plain and value == "<<":
         return "'<<' without quotes is not allowed"
     if plain and len(value) > _DIGITS and _NUMBER.fullmatch(value):
@@ -161,7 +163,7 @@ def _unwanted_scalar(value: str, *, plain: bool) -> str:
 
 
 def _plain(value: Any, path: tuple[str | int, ...], lines: dict[tuple[str | int, ...], int], first: int) -> Any:
-    """Plain values of what the library read, with their lines."""
+    """Convert the values of the library to plain values, and collect their lines."""
     place: Any = getattr(value, "lc", None)
     if not path and place is not None and place.line is not None:
         lines[path] = place.line + first

@@ -209,7 +209,7 @@ async def test_changed_arguments_that_the_policy_refuses_leave_the_question_open
         [pause] = (await worked(agent)).pauses
         turn = await agent.thread("t").resume({pause.id: Approve(arguments={"path": "etc/passwd"})})
         [pause] = turn.pauses
-        assert "may not be called with these arguments" in (pause.problem or "")
+        assert "cannot be called with these arguments" in (pause.problem or "")
         assert pause.reason == (
             "nothing in the policy allows it; other arguments for it were refused: "
             "the rule '1' of the policy refuses it"
@@ -226,14 +226,14 @@ async def test_policy_sees_the_defaults_of_changed_arguments(tmp_path: Path) -> 
         [pause] = (await worked(agent)).pauses
         turn = await agent.thread("t").resume({pause.id: Approve(arguments={})})
     assert (turn.status, world.done) == ("paused", [])
-    assert "may not be called with these arguments" in (turn.pauses[0].problem or "")
+    assert "cannot be called with these arguments" in (turn.pauses[0].problem or "")
 
 
 async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
         [pause] = (await worked(agent)).pauses
-        with pytest.raises(AnswerInvalid, match="for other arguments than wait there"):
+        with pytest.raises(AnswerInvalid, match="was given for other arguments"):
             await agent.thread("t").resume({pause.id: Approve(hash="0" * 12)})
         assert world.done == []
 
@@ -315,11 +315,11 @@ async def test_what_is_destructive_is_approved_one_by_one(tmp_path: Path) -> Non
     async with world_agent(tmp_path, world, calling(("erase", "a"), ("erase", "b")), policy) as agent:
         turn = await worked(agent)
         assert "one by one" in turn.pauses[0].reason
-        with pytest.raises(AnswerInvalid, match="each call of it is approved by itself"):
+        with pytest.raises(AnswerInvalid, match="each call of it must be approved separately"):
             await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (asked(turn), world.done) == ([("erase", "b")], ["erase a"])
-    with pytest.raises(PolicyInvalid, match="approves what is destructive"):
+    with pytest.raises(PolicyInvalid, match="approves destructive calls"):
         Rule(decision="approve", risk=("write", "destructive"))
 
 
@@ -332,7 +332,7 @@ async def test_a_rule_approves_so_often_and_then_it_asks_also_in_another_process
     async with world_agent(tmp_path, world, calls, policy) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (asked(turn), world.done) == ([("write", "d")], ["write a", "erase b", "write c"])
-    assert "'some' has approved as much as it may" in turn.pauses[0].reason
+    assert "'some' reached its limit of approvals" in turn.pauses[0].reason
 
 
 async def test_only_those_whom_the_policy_names_may_answer(tmp_path: Path) -> None:
@@ -344,7 +344,7 @@ async def test_only_those_whom_the_policy_names_may_answer(tmp_path: Path) -> No
         assert pause.approvers == ("lead-*", "ana")
         for account in (None, "bob", "anna"):
             for answer in (Approve(), Reject()):
-                with pytest.raises(NotAnApprover, match="may not answer"):
+                with pytest.raises(NotAnApprover, match="is not allowed to answer"):
                     await agent.thread("t", account=account).resume({pause.id: answer})
         turn = await agent.thread("t", account="lead-eve").resume({pause.id: Approve()})
     assert (turn.status, world.done) == ("done", ["write a"])
@@ -369,7 +369,7 @@ async def test_what_is_refused_is_told_to_a_caller_that_can_go_on(tmp_path: Path
 async def test_what_a_model_calls_for_where_nobody_can_be_asked_is_refused(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
-        with pytest.raises(CallRefused, match="nobody can be asked here"):
+        with pytest.raises(CallRefused, match="no person can be asked here"):
             await agent.call("job", {})
     assert world.done == []
 
@@ -407,7 +407,7 @@ async def test_a_turn_that_has_read_something_untrusted_asks_again(tmp_path: Pat
     async with world_agent(tmp_path, world, calls, READ) as agent:
         turn = await worked(agent)
         assert (asked(turn), world.done) == ([(name, "c")], [f"{name} a", "fetch b"])
-        assert "read what is untrusted: fetch" in turn.pauses[0].reason
+        assert "read untrusted results of: fetch" in turn.pauses[0].reason
     async with world_agent(tmp_path, world, calls, READ) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
         assert (turn.status, world.done[2:]) == ("done", [f"{name} c", "look d"])
@@ -443,7 +443,7 @@ async def test_a_rule_that_names_source_sink_and_arguments_approves_after_that_s
 
 @pytest.mark.parametrize("also", [{"function": "write"}, {"arguments": {"path": "a"}}, {}])
 def test_a_rule_for_what_was_read_names_function_and_arguments(also: Mapping[str, Any]) -> None:
-    with pytest.raises(PolicyInvalid, match="after= alone"):
+    with pytest.raises(PolicyInvalid, match="has after= without"):
         Rule(decision="approve", after="fetch", **also)
 
 
@@ -471,7 +471,7 @@ async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp
         assert (await agent.thread("t").converse("read")).status == "done"
         turn = await agent.thread("t").converse("write")
         assert asked(turn) == [("write", "b")]
-        assert "untrusted: fetch" in turn.pauses[0].reason
+        assert "untrusted results of: fetch" in turn.pauses[0].reason
     async with scripted_agent(
         tmp_path, ScriptedLM(counted), tools=world.functions, shapes=[reader, writer], policy=READ
     ) as agent:
@@ -545,7 +545,7 @@ async def test_what_an_approver_does_wrong_leaves_the_call_to_a_person(
         assert (asked(turn), world.done) == ([(name, "a")], [])
         expected = {"raises": ValueError, "exits": SystemExit}.get(kind, AnswerInvalid)
         assert [type(each) for each in errors] == [expected]
-        assert "it is left to a person" in caplog.text
+        assert "a person must answer" in caplog.text
         if kind == "refused arguments":
             assert "other arguments for it were refused: the rule '1'" in turn.pauses[0].reason
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
@@ -582,7 +582,7 @@ def test_nothing_is_called_as_a_caller_that_is_none_of_them(database_engine: str
         lambda: shape(calling(("write", "a")), name),
     ]
     for make in makers:
-        with pytest.raises(FunctionInvalid, match=f"can be called '{name}'"):
+        with pytest.raises(FunctionInvalid, match=f"cannot be named '{name}'"):
             make()
 
 
@@ -624,21 +624,21 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, content: str) -> 
         (Rule, {"decision": "approve", "times": 0}, "times"),
         (Rule, {"decision": "approve", "seconds": float("inf")}, "seconds"),
         (Rule, {"decision": "ask", "arguments": {"path": {"smells": 1}}}, "arguments: path: smells: Extra"),
-        (Rule, {"decision": "ask", "arguments": {"path": {}}}, "it says nothing"),
+        (Rule, {"decision": "ask", "arguments": {"path": {}}}, "it has no condition"),
         (Rule, {"decision": "ask", "arguments": {"path": ["a"]}}, "give a glob, a value or a predicate"),
         (Rule, {"decision": "ask", "arguments": {"n": float("nan")}}, "never holds"),
         (Rule, {"decision": "ask", "approvers": []}, "approvers: it is empty"),
         (Rule, {"decision": "approve", "risk": []}, "risk: it is empty"),
         (Rule, {"decision": "approve", "times": True}, "times"),
         (Rule, {"decision": "approve", "times": "5"}, "times"),
-        (Predicate, {}, "it says nothing"),
+        (Predicate, {}, "it has no condition"),
         (Predicate, {"under": ""}, "under"),
         (Predicate, {"most": "a"}, "most"),
         (Predicate, {"least": float("nan")}, "least"),
         (Predicate, {"longest": -1}, "longest"),
         (Predicate, {"among": "abc"}, "among"),
         (Predicate, {"equals": object()}, "is not JSON"),
-        (Policy, {"rules": [Rule(decision="ask", name="all"), Rule(decision="refuse")]}, "'2' never counts: 'all'"),
+        (Policy, {"rules": [Rule(decision="ask", name="all"), Rule(decision="refuse")]}, "'2' is never used: 'all'"),
         (Policy, {"default": "approve"}, "default"),
         (Policy, {"rules": [Rule(decision="ask", name="a"), Rule(decision="ask", name="a")]}, "two rules"),
     ],
@@ -653,7 +653,7 @@ def test_a_policy_that_says_what_there_is_not_is_refused(
 async def test_a_rule_about_what_there_is_not_is_refused_at_the_start(tmp_path: Path) -> None:
     world = World()
     policy = Policy(rules=(Rule(decision="ask", function="wirte", name="typo"),))
-    with pytest.raises(PolicyInvalid, match="'typo' is about 'wirte', and nothing is called so"):
+    with pytest.raises(PolicyInvalid, match="'typo' names the function 'wirte', which does not exist"):
         async with world_agent(tmp_path, world, calling(("write", "a")), policy):
             pass
     policy = Policy(rules=(Rule(decision="ask", function="wirte", optional=True),))
@@ -748,7 +748,10 @@ async def test_an_approval_that_nobody_gives_in_time_counts_as_refused(tmp_path:
             events = [event async for event in stream]
             turn = stream.turn
     assert turn.result is not None
-    assert (turn.status, turn.result.model_dump()["text"]) == ("done", "pause_expired: nobody answered 'write' in time")
+    assert (turn.status, turn.result.model_dump()["text"]) == (
+        "done",
+        "pause_expired: the pause of 'write' expired without an answer",
+    )
     assert world.done == did
     [decided] = [event for event in events if isinstance(event, ev.CallDecided)]
     assert (decided.decision, decided.gate, decided.function) == ("refuse", "expired", "write")
@@ -789,5 +792,5 @@ def test_a_time_to_answer_is_a_number_of_seconds(expires: Any, database_engine: 
         Rule(decision="ask", expires=expires)
     with pytest.raises(PolicyInvalid, match="expires"):
         Policy(expires=expires)
-    with pytest.raises(PolicyInvalid, match="has expires= and does not ask"):
+    with pytest.raises(PolicyInvalid, match="has expires= but does not ask"):
         Rule(decision="refuse", expires=60)

@@ -250,22 +250,22 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
     [
         ("rules:\n  - decision: maybe\n", ":2", "decision"),
         ("rules:\n  - decision: ask\n    colour: red\n", ":3", "'colour'"),
-        ("rules:\n  - ask\n", ":2", "no rule"),
-        ("rules: ask\n", ":1", "no list"),
+        ("rules:\n  - ask\n", ":2", "a rule must be a mapping"),
+        ("rules: ask\n", ":1", "`rules` must be a list"),
         ("rule: []\n", ":1", "'rule'"),
         ("version: 2\n", ":1", "version 2"),
         ("version: true\n", ":1", "version True"),
         ("default: approve\n", ":1", "default"),
-        ("- decision: ask\n", "", "no policy"),
-        ("", "", "no policy"),
+        ("- decision: ask\n", "", "a policy must be a mapping"),
+        ("", "", "a policy must be a mapping"),
         ("rules:\n  - decision: ask\n    function: &a x\n", ":3", "anchors"),
         ('rules:\n  - decision: ask\n    function: "\\UFFFFFFFF"\n', ":3", "there is no such character"),
         ("rules: !!python/object:os.system x\n", ":1", "tags"),
         ("default: ask\ndefault: refuse\n", ":2", "duplicate"),
         ("rules: [\n", ":2", "cannot be read"),
-        ("rules:\n  - decision: approve\n    after: fetch\n", ":2", "after= alone"),
-        ("rules:\n  - {name: a, decision: ask, function: f}\n  - {name: a, decision: ask}\n", ":3", "called 'a'"),
-        ("rules:\n  - {decision: ask}\n  - {decision: refuse}\n", ":3", "never counts"),
+        ("rules:\n  - decision: approve\n    after: fetch\n", ":2", "has after= without"),
+        ("rules:\n  - {name: a, decision: ask, function: f}\n  - {name: a, decision: ask}\n", ":3", "named 'a'"),
+        ("rules:\n  - {decision: ask}\n  - {decision: refuse}\n", ":3", "is never used"),
         ("rules:\n  - {decision: ask, function: []}\n", ":2", "function: it is empty"),
         ("rules:\n  - {decision: ask, arguments: {n: {among: 3}}}\n", ":2", "arguments: n: among: Input should"),
         ("rules:\n  - <<: {decision: approve}\n", ":2", "'<<'"),
@@ -293,7 +293,7 @@ def test_a_file_that_is_not_there_or_no_text_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(PolicyInvalid, match="bytes"):
         load_policy(tmp_path / "big.yaml")
     for none in (None, 3, b"x", "a\0b"):
-        with pytest.raises(PolicyInvalid, match="no path"):
+        with pytest.raises(PolicyInvalid, match="not a path"):
             load_policy(none)  # type: ignore[arg-type]  # it is wrong
 
 
@@ -301,5 +301,5 @@ def test_a_file_that_is_not_there_or_no_text_is_told_so(tmp_path: Path) -> None:
 def test_what_never_ends_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     for endless in (tmp_path / "pipe.yaml", Path("/dev/zero")):
-        with pytest.raises(PolicyInvalid, match="no file with content"):
+        with pytest.raises(PolicyInvalid, match="not a regular file"):
             load_policy(endless)

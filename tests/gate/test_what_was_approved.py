@@ -102,7 +102,7 @@ async def test_leave_from_somebody_who_may_not_give_it_by_now_is_asked_for_again
         turn = await resumed(agent, {turn.pauses[0].id: Approve()})
         [pause] = turn.pauses
         assert (pause.approvers, world.done) == (("lead",), [])
-        assert "one of these must answer: lead" in (pause.problem or "")
+        assert "one of these accounts must now answer: lead" in (pause.problem or "")
         turn = await resumed(agent, {pause.id: Approve()}, "lead")
     assert (turn.status, world.done) == ("done", ["a"])
 
@@ -116,7 +116,7 @@ async def test_leave_for_what_has_become_riskier_is_asked_for_again(tmp_path: Pa
         turn = await resumed(agent, {turn.pauses[0].id: Approve(always=True)})
         [pause] = turn.pauses
         assert (pause.risk, world.done) == (("write", "destructive"), [])
-        assert "by now it is destructive" in (pause.problem or "")
+        assert "its risk now includes destructive" in (pause.problem or "")
         turn = await resumed(agent, {pause.id: Approve()})
     assert (turn.status, world.done) == ("done", ["a"])
 

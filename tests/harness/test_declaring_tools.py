@@ -146,11 +146,11 @@ def blocking(ctx: CallContext) -> int:
     ("decorator", "options", "body", "says"),
     [
         (flow, {}, with_tool_context, "takes a ToolContext, which cannot call others; take a WorkerContext"),
-        (tool, {"retry": Retry(attempts=2)}, with_call_context, "'retry', and is a flow, since it takes a context"),
-        (tool, {"idempotent": True}, with_call_context, "'idempotent', and is a flow"),
-        (tool, {"tools": ["x"]}, no_context, "'tools', and calls nothing; take a WorkerContext"),
+        (tool, {"retry": Retry(attempts=2)}, with_call_context, "'retry', but it is a flow, because its context"),
+        (tool, {"idempotent": True}, with_call_context, "'idempotent', but it is a flow"),
+        (tool, {"tools": ["x"]}, no_context, "'tools', but it calls nothing; take a WorkerContext"),
         (tool, {}, blocking, "the flow 'blocking' is not async"),
-        (tool, {"approve": True}, no_context, "'approve', which there is not; did you mean 'approval'?"),
+        (tool, {"approve": True}, no_context, "'approve', which does not exist; did you mean 'approval'?"),
         (flow, {"risks": "write"}, with_call_context, "did you mean 'risk'?"),
         (tool, {"nonsense": 1}, no_context, "the options are: approval, "),
     ],
@@ -226,7 +226,7 @@ def test_what_is_no_plain_function_is_told_so() -> None:
         def method(self, x: int) -> int:
             return x
 
-    assert "no method" in refused(lambda: tool(Holder.method), FunctionInvalid).remedy
+    assert "not a method" in refused(lambda: tool(Holder.method), FunctionInvalid).remedy
     partial = functools.partial(no_context, 1)
     assert "partial" in refused(lambda: tool(partial), FunctionInvalid).problem
     assert "Holder" in refused(lambda: tool(Holder), FunctionInvalid).problem

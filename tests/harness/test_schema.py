@@ -121,17 +121,17 @@ def test_models_and_dates_of_python_count_as_the_json_they_become() -> None:
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"type": "strin"}, "is no JSON Schema (at type: anyOf)"),
-        ({"type": "object", "properties": []}, "is no JSON Schema (at properties: type)"),
-        ({"type": "string"}, "describes no object"),
+        ({"type": "strin"}, "is not a JSON Schema (at type: anyOf)"),
+        ({"type": "object", "properties": []}, "is not a JSON Schema (at properties: type)"),
+        ({"type": "string"}, "must describe an object"),
         ({"properties": {"a": {"$ref": "https://example.com/schema"}}}, "refers to something that is not in it"),
         ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "refers to something that is not in it"),
         ({"properties": {f"a{number}": {} for number in range(6000)}}, "holds more than"),
         ({"description": "x" * 300_000}, "is too large"),
         ({"default": float("nan")}, "is not JSON"),
         ({"default": object()}, "is not JSON"),
-        (["object"], "is no JSON object"),
-        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has patternProperties beside"),
+        (["object"], "must be a JSON object"),
+        ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has both patternProperties"),
     ],
 )
 def test_what_is_no_json_schema_is_refused(schema: Any, problem: str) -> None:

@@ -106,7 +106,7 @@ async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened
 async def test_a_rule_about_what_the_agent_has_not_is_refused_at_the_start(home: Path, run: Run) -> None:
     result = await run("task", "series", *APP, "--policy", written(home, "typo.json", {**SENDS, "function": "sned"}))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "is about 'sned', and nothing is called so" in result.stderr
+    assert "names the function 'sned', which does not exist" in result.stderr
 
 
 # --- the check --------------------------------------------------------------------------------------------------------
@@ -119,14 +119,14 @@ async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
     assert result.stdout.splitlines() == [
         "policy.json: 2 rules; where none matches: ask",
         "  sends: approve send",
-        "    also approves send(...); name the arguments that it may have",
+        "    also approves send(...); name the arguments that it can have",
         "  2: ask *",
     ]
     risky = {
         "path": "",
         "function": "send",
         "arguments": {"any": "value"},
-        "advice": "name the arguments that it may have",
+        "advice": "name the arguments that it can have",
     }
     assert json.loads((await run("policy", "check", file, "--json")).stdout) == {
         "policy": {
@@ -184,9 +184,9 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
     ("text", "more", "told"),
     [
         ("rules: [", (), "policy.yaml:"),
-        ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3 has the key 'colour'"),
-        ("rules:\n  - {decision: ask, function: sned}\n", APP, "is about 'sned', and nothing is called so"),
-        ("version: 2\n", (), "policy.yaml:1 is of version 2"),
+        ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3 has the unknown key 'colour'"),
+        ("rules:\n  - {decision: ask, function: sned}\n", APP, "names the function 'sned', which does not exist"),
+        ("version: 2\n", (), "policy.yaml:1 has version 2"),
         ("{}", ("--app", f"{DESK}nothing"), "has no 'nothing'"),
     ],
 )

@@ -387,7 +387,7 @@ async def test_without_the_extra_yaml_a_command_says_what_to_install(
     monkeypatch.setitem(sys.modules, "ruamel", None)  # so that importing it is an error, as where it is not there
     result = await run(*words)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "nothing can read it\nremedy: pip install 'worldagent[yaml]'" in result.stderr
+    assert "the extra 'yaml' is not installed\nremedy: pip install 'worldagent[yaml]'" in result.stderr
 
 
 # --- the process -----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_
         events, turn = await events_of(agent)
     assert turn.status == "done"
     assert done == ["thing 0", "thing 1"]
-    assert "the worker 'scout' may use 2 calls, and has" in " ".join(told(lm.calls[-2]))
+    assert "the worker 'scout' reached its limit of 2 calls" in " ".join(told(lm.calls[-2]))
     [refused] = [event for event in events if isinstance(event, CallDecided)]
     assert (refused.function, refused.decision, refused.gate) == (LOOK, "refuse", "limit")
 
@@ -90,7 +90,7 @@ async def test_a_worker_that_has_used_up_its_tokens_fails_and_whoever_called_it_
     assert (turn.status, done) == ("done", [])  # its call came after the tokens were gone
     [ended] = [event for event in events if event.type == "task_ended"]
     assert (ended.status, ended.code) == ("failed", "limit_reached")
-    assert "the worker 'scout' may use 1 tokens, and has" in " ".join(told(lm.calls[-1]))
+    assert "the worker 'scout' reached its limit of 1 tokens" in " ".join(told(lm.calls[-1]))
 
 
 @pytest.mark.requirement("H4")
@@ -116,7 +116,7 @@ async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Pat
         await agent.call("outer", {})
         await agent.call("outer", {})  # each call of it has its own
     assert done == ["a0", "a1", "a2", "a3", "a4"] * 2  # and twice `inner` itself
-    assert reached == ["the flow 'outer' may use 7 calls, and has"] * 2
+    assert reached == ["the flow 'outer' reached its limit of 7 calls"] * 2
 
 
 # --- of a turn ------------------------------------------------------------------------------------------------------
@@ -131,8 +131,8 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
     ) as agent:
         events, error = await events_of(agent)
         assert isinstance(error, LimitReached)
-        assert error.problem == "the turn may use 3 calls, and has"
-        assert error.remedy == "raise the setting turn_calls, and resume the turn to go on"
+        assert error.problem == "the turn reached its limit of 3 calls"
+        assert error.remedy == "raise the setting turn_calls, and resume the turn to continue"
         last = events[-1]
         assert isinstance(last, TurnEnded)
         assert (last.status, last.code) == ("failed", "limit_reached")
@@ -165,7 +165,7 @@ async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use
         tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
     )
     async with agent:
-        with pytest.raises(LimitReached, match="the turn may use 2 calls"):
+        with pytest.raises(LimitReached, match="the turn reached its limit of 2 calls"):
             await agent.thread("t").task("job", {})
         state = await agent.thread("t").state()
         assert state is not None
@@ -180,7 +180,7 @@ async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_cal
     async with scripted_agent(tmp_path, lm, workers=[scout()], tools=[looking(done)], settings=settings) as agent:
         _, error = await events_of(agent)
         assert isinstance(error, LimitReached)
-        assert error.problem == "the turn may use 1 tokens, and has"
+        assert error.problem == "the turn reached its limit of 1 tokens"
         assert len(lm.calls) == 1
         used = (await agent.usage()).tokens
         assert used > 1
@@ -280,9 +280,12 @@ async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> 
         assert [await run("ada") for _ in range(3)] == [
             "done",
             "done",
-            "the account 'ada' may use 4 calls a day, and has",
+            "the account 'ada' reached its limit of 4 calls a day",
         ]
-        assert [await run("bob"), await run("bob")] == ["done", "the workspace 'novel' may use 6 calls a day, and has"]
+        assert [await run("bob"), await run("bob")] == [
+            "done",
+            "the workspace 'novel' reached its limit of 6 calls a day",
+        ]
         assert await agent.usage(account="ada") == Spent(calls=4)
         assert await agent.usage() == Spent(calls=6)
         await clock.advance(3600)  # the next day
@@ -299,7 +302,7 @@ async def test_what_other_agents_use_counts_for_the_day(tmp_path: Path) -> None:
         scripted_agent(tmp_path, answering(), settings=settings) as other,
     ):
         assert (await one.thread("a", account="ada").converse("Hello")).status == "done"
-        with pytest.raises(LimitReached, match="the account 'ada' may use 1 tokens a day"):
+        with pytest.raises(LimitReached, match="the account 'ada' reached its limit of 1 tokens a day"):
             await other.thread("b", account="ada").converse("Hello")
         assert (await other.thread("c", account="bob").converse("Hello")).status == "done"
 
@@ -343,7 +346,7 @@ async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_
     settings = {"turn_calls": 2, "account_limits": {"calls": 100}}
     agent = scripted_agent(tmp_path, answering(), tools=[looking(done), twice], settings=settings)
     async with agent:
-        with pytest.raises(LimitReached, match="the turn may use 2 calls"):
+        with pytest.raises(LimitReached, match="the turn reached its limit of 2 calls"):
             await agent.call("twice", {}, account="ada")
         assert await agent.usage(account="ada") == Spent(calls=2)
     assert done == ["a"]

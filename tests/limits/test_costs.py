@@ -70,7 +70,7 @@ async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more
                 except LimitReached as error:
                     reached = error
             assert reached is not None
-            assert reached.problem == "the turn may use 0.375 US dollars, and has"
+            assert reached.problem == "the turn reached its limit of 0.375 US dollars"
             assert "turn_cost" in reached.remedy
             assert len(stub.requests) == 2, "the one that went over it was under way"
             assert [event.cost for event in events if isinstance(event, Usage)] == [PRICE] * 2
@@ -96,7 +96,7 @@ async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_
         assert [(event.status, event.code) for event in ended] == [("failed", "limit_reached")]
         assert stream.turn.status == "done"
         sent = "".join(message["content"] for message in stub.requests[-1]["messages"])
-        assert "the worker 'critic' may use 0.5 US dollars, and has" in sent
+        assert "the worker 'critic' reached its limit of 0.5 US dollars" in sent
         assert len(stub.requests) == 4, "the planner's, and two of the worker"
 
 
@@ -126,7 +126,7 @@ async def test_an_estimate_counts_where_a_stream_does_not_say_what_was_sent(tmp_
     settings = {"turn_cost": 0.001, "max_rounds": 3}
     anthropic.answers += [Said("", (("look", {"what": "hats"}),))] * 3
     async with scripted_agent(tmp_path, "anthropic/claude-sonnet-4-5", tools=[look], settings=settings) as agent:
-        with pytest.raises(LimitReached, match=r"the turn may use 0.001 US dollars, and has"):
+        with pytest.raises(LimitReached, match=r"the turn reached its limit of 0.001 US dollars"):
             async with agent.thread("u").stream("Ahoy. " * 1000) as stream:
                 await stream.wait()
     assert len(anthropic.requests) == 2
@@ -137,7 +137,7 @@ async def test_an_account_that_has_cost_as_much_as_it_may_today_is_refused_its_n
     async with openai_stub(PRICE) as stub, critical(tmp_path, stub, account_limits={"cost": PRICE}) as agent:
         stub.text = "[[ ## reply ## ]]\nHello.\n\n[[ ## completed ## ]]"
         assert (await agent.thread("t", account="ana").converse("Hello")).text == "Hello."
-        with pytest.raises(LimitReached, match=r"may use 0.25 US dollars .*, and has"):
+        with pytest.raises(LimitReached, match=r"reached its limit of 0.25 US dollars"):
             await agent.thread("u", account="ana").converse("Hello")
         assert (await agent.thread("v", account="ben").converse("Hello")).text == "Hello."
         assert len(stub.requests) == 2

@@ -95,14 +95,14 @@ async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_m
     given: dict[str, Any] = {"workers": [MOLE], "tools": functions}
     async with scripted_agent(tmp_path, lm, **given) as agent:
         thread = agent.thread("t")
-        with pytest.raises(LimitReached, match="may use 500 calls that models choose, and has; set turn_calls"):
+        with pytest.raises(LimitReached, match="reached its limit of 500 calls that models choose; set turn_calls"):
             await thread.task("subagent", {"worker": "mole", "request": "Dig."})
         assert len(done) == CHOSEN
         with pytest.raises(LimitReached):  # it has used them, in whatever run
             await thread.resume()
         assert len(done) == CHOSEN
     async with scripted_agent(tmp_path, lm, settings={"turn_calls": 700}, **given) as agent:
-        with pytest.raises(LimitReached, match="the turn may use 700 calls, and has"):
+        with pytest.raises(LimitReached, match="the turn reached its limit of 700 calls"):
             await agent.thread("t").resume()
     assert len(done) == 700 - 1  # and the worker itself
 

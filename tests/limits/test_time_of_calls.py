@@ -116,7 +116,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_alone_once_its_time
                     await asyncio.wait_for(running, BOUND)
                 assert time.monotonic() - began < 2
         assert [record.getMessage() for record in caplog.records] == [
-            "function 'dig' goes on though it was cancelled; nobody waits for it any more"
+            "function 'dig' is still running after its cancellation; its result will be dropped"
         ]
     finally:
         until.set()
@@ -306,7 +306,7 @@ async def test_each_try_has_the_whole_time_and_the_seconds_of_the_limits_hold_fo
         running = asyncio.ensure_future(agent.call("fetch", {}))
         for _ in range(12):
             await clock.advance(1)
-        with pytest.raises(LimitReached, match="'fetch' may take 12 s"):
+        with pytest.raises(LimitReached, match="'fetch' reached its limit of 12 s"):
             await asyncio.wait_for(running, BOUND)
     assert tries == [0, 5, 10]
 
@@ -338,7 +338,7 @@ def nesting() -> tuple[Function, list[int]]:
 async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path) -> None:
     deeper, made = nesting()
     async with agent_of(tmp_path, deeper) as agent:
-        with pytest.raises(DepthExceeded, match="the call of 'deeper' is 6 deep, and 5 is the limit"):
+        with pytest.raises(DepthExceeded, match="the call of 'deeper' is nested 6 deep, and the limit is 5"):
             await agent.call("deeper", {"level": 1})
     assert made == [1, 2, 3, 4, 5]
 
@@ -348,7 +348,7 @@ async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path
 async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: int) -> None:
     deeper, made = nesting()
     async with agent_of(tmp_path, deeper, settings={"turn_depth": depth}) as agent:
-        with pytest.raises(DepthExceeded, match=f"is {depth + 1} deep, and {depth} is the limit"):
+        with pytest.raises(DepthExceeded, match=f"is nested {depth + 1} deep, and the limit is {depth}"):
             await agent.call("deeper", {"level": 1})
     assert made == list(range(1, depth + 1))
 

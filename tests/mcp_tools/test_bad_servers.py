@@ -113,7 +113,7 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_the_others_stay(
             assert await agent.call("t_echo", {"text": "here"}) == "here"
             assert isinstance(await failure(agent.call("t_bad", {})), UnknownFunction)
     assert set(left_out) == {"bad", "far"}
-    assert "is no JSON Schema (at properties.a.type: anyOf)" in left_out["bad"]
+    assert "is not a JSON Schema (at properties.a.type: anyOf)" in left_out["bad"]
     assert "refers to something that is not in it" in left_out["far"]
     assert "the tool 'bad' is left out" in caplog.text
 

@@ -224,7 +224,7 @@ async def test_what_a_failed_tool_says_marks_the_turn_as_a_result_does(tmp_path:
     ) as agent:
         [pause] = (await agent.thread("a").task("job", {})).pauses
     assert (pause.function, pause.arguments, written) == ("write", {"what": "after"}, ["before"])
-    assert pause.reason == "the turn has read what is untrusted: t_fail"
+    assert pause.reason == "the turn has read untrusted results of: t_fail"
 
 
 async def test_a_result_that_the_schema_forbids_or_that_is_too_long_is_refused(tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) 
         ("description: a\nskills: {}\ndescription: b\n", 3, 'found duplicate key "description"', "write plain YAML"),
         ("description: a\nname: !x y\n", 2, "tags are not allowed", "write plain YAML"),
         ("description: &a b\nname: *a\n", 1, "anchors and aliases are not allowed", "write plain YAML"),
-        ("name: a\n---\nname: b\n", 2, "there is a second document in it", "write plain YAML"),
+        ("name: a\n---\nname: b\n", 2, "it has more than one document", "write plain YAML"),
         ("name: [a\n", 2, "cannot be read", "write plain YAML"),
         ("name: a\nb: c: d\n", 2, "mapping values are not allowed here", "write plain YAML"),
         ("name: a\ndescription: \x01\n", 2, "special characters are not allowed", "write plain YAML"),

@@ -140,7 +140,7 @@ async def test_parallel_execution_calls_on_its_callers_behalf_with_its_callers_t
     ) as agent:
         result = await agent.call("narrow_one", {"request": "Go."})
     assert '"result": 3' in result
-    assert "tool_not_allowed: 'narrow_one' may not call 'stock'" in result
+    assert "tool_not_allowed: 'narrow_one' is not allowed to call 'stock'" in result
 
 
 @pytest.mark.requirement("P3")

@@ -72,10 +72,10 @@ async def test_a_sink_that_raises_is_logged_once_and_the_others_go_on(
                 await agent.traces.list()
     told = [record.getMessage() for record in caplog.records if record.name == "worldagent.traces"]
     assert told == [
-        "the trace sink Broken failed with RuntimeError; until it works again it is tried after growing pauses, "
-        "and what it misses is counted",
-        "the trace sink Broken still fails as the agent closes; it missed 8 events",
-        "the trace sink Broken failed with OSError as it was closed",
+        "the trace sink Broken failed with RuntimeError; it will be tried again after growing pauses, "
+        "and the events that it misses are counted",
+        "the trace sink Broken still fails while the agent closes; it missed 8 events",
+        "the trace sink Broken failed with OSError while it was closed",
     ]
     assert "words" not in caplog.text
     assert broken.calls == 2  # the first write, and one more as the agent closes: the pause is longer than this test
@@ -126,9 +126,9 @@ async def test_sink_gets_events_again_once_the_disk_has_space(caplog: pytest.Log
     assert [item.what.count for item in sink.items if isinstance(item.what, Dropped)] == [2, 2]
     told = [record.getMessage() for record in caplog.records if record.name == "worldagent.traces"]
     outage = [
-        "the trace sink FullDisk failed with OSError; until it works again it is tried after growing pauses, "
-        "and what it misses is counted",
-        "the trace sink FullDisk works again; it missed 2 events",
+        "the trace sink FullDisk failed with OSError; it will be tried again after growing pauses, "
+        "and the events that it misses are counted",
+        "the trace sink FullDisk is working again; it missed 2 events",
     ]
     assert told == outage * 2
 

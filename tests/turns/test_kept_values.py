@@ -103,7 +103,7 @@ async def test_an_answer_of_another_kind_is_refused_whatever_is_in_it(tmp_path: 
 @pytest.mark.parametrize("seconds", [float("inf"), 1e18, float("nan"), 0, -1, "5", True])
 async def test_a_time_to_answer_that_is_none_is_refused(tmp_path: Path, seconds: Any) -> None:
     async def handler(ctx: TaskContext) -> str:
-        with pytest.raises(InvalidArgument, match="is no time; give seconds above 0, ten years at most"):
+        with pytest.raises(InvalidArgument, match="must be above 0 and at most ten years"):
             await ctx.calls.ask_person("What?", seconds=seconds)
         return "refused"
 
@@ -114,7 +114,7 @@ async def test_a_time_to_answer_that_is_none_is_refused(tmp_path: Path, seconds:
 @pytest.mark.parametrize("key", [5, "", b"x"])
 async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
     async def handler(ctx: TaskContext) -> str:
-        with pytest.raises(InvalidArgument, match="key of a call of 'note' is no text; give key a text"):
+        with pytest.raises(InvalidArgument, match="`key` of a call of 'note' must be a text; pass a text"):
             await ctx.call("note", {"what": 1}, key=key)
         return "refused"
 

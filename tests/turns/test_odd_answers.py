@@ -78,7 +78,7 @@ async def test_parallel_execution_reaches_what_the_conversation_is_offered_and_n
     async with scripted_agent(tmp_path / "home", lm, tools=[remove, secret], builtin_tools=builtin) as agent:
         turn = await agent.thread("t").converse("Clean up.")
     assert (turn.text, REMOVED) == ("Done.", ["a"])
-    assert "tool_not_allowed: 'converse' may not call 'secret'" in lm.calls[1].steps[0]
+    assert "tool_not_allowed: 'converse' is not allowed to call 'secret'" in lm.calls[1].steps[0]
 
 
 class Node(BaseModel):

@@ -255,7 +255,7 @@ async def test_what_a_handler_raises_is_named_by_type_only(tmp_path: Path) -> No
             await agent.thread("t").task("broken", {"a": 1})
     assert caught.value.__context__ is None
     assert caught.value.turn_id is not None
-    assert caught.value.remedy == "mend it where the agent is made; its `on_error` gets the original"
+    assert caught.value.remedy == "fix your code; the `on_error` of the agent receives the original exception"
     assert str(seen[0]) == "the secret is out"
 
 

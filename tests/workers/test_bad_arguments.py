@@ -83,7 +83,7 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "w.worker.md"
     os.mkfifo(path)
     for place in (path, tmp_path):
-        assert "no regular file" in refused(lambda place=place: load_workers(place)).problem  # type: ignore[misc]  # mypy does not see what place is
+        assert "not a regular file" in refused(lambda place=place: load_workers(place)).problem  # type: ignore[misc]  # mypy does not see what place is
 
 
 def test_a_folder_called_as_a_worker_is_told(tmp_path: Path) -> None:
@@ -163,11 +163,13 @@ async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path
         with pytest.raises(UnknownFunction, match=r"tool_1999\b") as caught:
             await agent.call("tool_1999x", {})
         assert "2002 functions" in caught.value.remedy
-        with pytest.raises(UnknownFunction, match=r"these are nearest: put; others are: (\w+, ){18}\w+$"):
+        with pytest.raises(
+            UnknownFunction, match=r"the closest of the 2002 functions are: put; others are: (\w+, ){18}\w+$"
+        ):
             await agent.call("putt", {})
         with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$") as caught:
             await agent.call("zzz", {})
-        assert "nearest" not in str(caught.value)
+        assert "closest" not in str(caught.value)
 
 
 async def test_arguments_that_are_no_mapping_are_an_answer_that_is_none(tmp_path: Path) -> None:

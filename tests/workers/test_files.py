@@ -88,23 +88,23 @@ BAD: dict[str, tuple[Any, str]] = {
         r"shopper.worker.md:3: a worker has no key 'tool'; did .* 'tools'",
     ),
     "a key of nobody's": (f"{FRONT}temperature: 1\n---\nGo.", r":3: .* 'temperature'; the keys are: worker, name"),
-    "a wrong type": (f"{FRONT}retries: many\n---\nGo.", r":3: 'retries' is not a whole number; give"),
-    "a truth value": (f"{FRONT}retries: true\n---\nGo.", r":3: 'retries' is not a whole number"),
-    "no value": (f"{FRONT}tools:\n---\nGo.", r":3: 'tools' is not a text or a list of texts"),
-    "a list of something": (f"{FRONT}tools: [1]\n---\nGo.", r":3: tools of the worker 'shopper' are no texts"),
-    "too many retries": (f"{FRONT}retries: 99\n---\nGo.", r":3: retries .* is 99; give 0 to 20"),
+    "a wrong type": (f"{FRONT}retries: many\n---\nGo.", r":3: 'retries' must be an integer; write"),
+    "a truth value": (f"{FRONT}retries: true\n---\nGo.", r":3: 'retries' must be an integer"),
+    "no value": (f"{FRONT}tools:\n---\nGo.", r":3: 'tools' must be a text or a list of texts"),
+    "a list of something": (f"{FRONT}tools: [1]\n---\nGo.", r":3: tools of the worker 'shopper' must be texts"),
+    "too many retries": (f"{FRONT}retries: 99\n---\nGo.", r":3: retries .* must be an integer from 0 to 20, got 99"),
     "no class of risk": (f"{FRONT}risk: mild\n---\nGo.", r":3: the risk .* 'mild'; use read_only"),
     "a bad name": ("---\nname: a b\n---\nGo.", r":2: 'a b' cannot name a worker"),
     "no schema": (f"{FRONT}input: {{type: objekt}}\n---\nGo.", r":3: .*objekt|:3: .*schema"),
     "a schema of a text as input": (f"{FRONT}input: {{type: string}}\n---\nGo.", r":3: .*object"),
-    "another version": ("---\nworker: 2\n---\nGo.", r":2: the file is of the version 2"),
-    "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter is no mapping"),
+    "another version": ("---\nworker: 2\n---\nGo.", r":2: the file has version 2"),
+    "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter must be a mapping"),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
     "a key twice": ("---\nname: a\nname: b\n---\nGo.", r":3 cannot be read|:\d .*name"),
     "no character": ('---\ntools: ["\\UFFFFFFFF"]\n---\nGo.', r":2 cannot be read: there is no such character"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
     "a tag": ("---\nname: !!python/name:os.system x\n---\nGo.", r":2 cannot be read: tags"),
-    "no front matter": ("You find prices.", r":1 has no front matter; begin with"),
+    "no front matter": ("You find prices.", r":1 has no front matter; begin the file with"),
     "an open end": ("---\nname: a\nGo.", r":1 has front matter without an end"),
     "no instructions": (f"{FRONT}---\n \n", r":4 has no instructions; write them below"),
     "nothing": ("", r":1 has no front matter"),
@@ -125,15 +125,15 @@ def test_a_file_that_does_not_fit_is_told_with_its_line_and_a_remedy(tmp_path: P
 
 @pytest.mark.requirement("H6")
 def test_places_that_hold_no_workers_are_told(tmp_path: Path) -> None:
-    with pytest.raises(WorkerInvalid, match="holds no worker"):
+    with pytest.raises(WorkerInvalid, match="has no worker files"):
         load_workers(tmp_path)
     with pytest.raises(WorkerInvalid, match=r"cannot be read: FileNotFoundError"):
         load_workers(tmp_path / "none.worker.md")
-    with pytest.raises(WorkerInvalid, match=r"not called as workers are; call it NAME.worker.md"):
+    with pytest.raises(WorkerInvalid, match=r"not the name of a worker file; rename it to NAME.worker.md"):
         load_workers(written(tmp_path, WHOLE, "shopper.md"))
     written(tmp_path, WHOLE, "a.worker.md")
     written(tmp_path, WHOLE, "b.worker.md")
-    with pytest.raises(WorkerInvalid, match=r"b.worker.md' and '.*a.worker.md' are both called 'shopper'"):
+    with pytest.raises(WorkerInvalid, match=r"b.worker.md' and '.*a.worker.md' both name their worker 'shopper'"):
         load_workers(tmp_path)
 
 

@@ -199,7 +199,7 @@ async def test_a_worker_is_told_of_calls_that_fail_and_goes_on(tmp_path: Path) -
     failed, refused = told(lm.calls[1])
     assert "It failed (task_failed): function 'price' failed with ValueError" in failed
     assert "It failed (call_refused): " in refused
-    assert "nobody can be asked" in refused
+    assert "no person can be asked" in refused
     assert "secret" not in lm.calls[1].text
     assert done == []
 

@@ -189,7 +189,7 @@ def test_a_file_says_it_too(tmp_path: Path) -> None:
     ("wrong", "says"),
     [
         ("decision: maybe", r"clerk.worker.md:6: .*decision"),
-        ("desicion: ask", r"clerk.worker.md:6 has the key 'desicion'"),
+        ("desicion: ask", r"clerk.worker.md:6 has the unknown key 'desicion'"),
         ("decision: approve\n      times: 3", r"clerk.worker.md:3: .*times"),
     ],
 )
