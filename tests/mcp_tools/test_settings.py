@@ -78,7 +78,7 @@ def test_what_the_page_shows_is_taken() -> None:
         ({"x": {"command": "a", "colour": "s3cret"}}, "mcp_servers.x.colour"),
         (
             {"x": {"url": "ftp://host.example"}},
-            "mcp_servers.x: url is not the http or https address of an MCP endpoint",
+            "mcp_servers.x: `url` must be the http or https address of an MCP endpoint",
         ),
         ({"x": {"command": "a", "risk": {"*": "harmless"}}}, "mcp_servers.x.risk"),
         ({"x": {"url": "https://b", "headers": {"X": "s3cret\r\nY: 1"}}}, "headers"),
