@@ -214,7 +214,7 @@ async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> Non
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_program_that_wrote_a_banner_and_is_slow_later_is_told_as_slow(tmp_path: Path, mode: Mode) -> None:
     async with agent_of(tmp_path, StdioHost(command("a banner, then silence"), mode=mode, timeout=0.5)) as (agent, _):
-        await fails(agent, DOWN, r"did not answer within 0\.5 s; see what keeps it, or give it longer")
+        await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow, or raise")
 
 
 @pytest.mark.requirement("R14")
@@ -319,7 +319,7 @@ async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         async with agent_of(tmp_path, HttpHost(url, TOKEN, connect_timeout=0.5)) as (agent, lm):
-            await fails(agent, DOWN, r"did not answer within 0\.5 s; see what keeps it")
+            await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow")
 
 
 @pytest.mark.requirement("R14")
