@@ -137,7 +137,7 @@ class CheckpointTables(ABC):
         Args:
             transaction: The transaction to read in.
             where: Values that columns must have.
-            before: An id that all returned ids must be less than; None is no limit.
+            before: An id that all returned ids must be less than; None is unlimited.
         """
         terms = [f"{column}=?" for column in where] + ["checkpoint_id < ?"] * (before is not None)
         chosen = f"WHERE {' AND '.join(terms)}" if terms else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic_monty import SourceRange
 
-# Functions that take a call to await it elsewhere: the text before the call, and the text after it.
+# Functions that take a call and await it later: the text before the call, and the text after it.
 _TAKES = r"\b(?:asyncio\.run|gather|create_task|ensure_future|shield|wait_for)\s*\("
 _AWAITED = re.compile(r"\bawait[\s(]*\Z")
 _HANDED = re.compile(_TAKES + r"\s*(?:\*\s*[\[(]\s*)?\Z")

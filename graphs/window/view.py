@@ -135,7 +135,7 @@ class View:
         """The ids of the messages that stay word for word and fit."""
         sizes = {message.id: len(word_for_word(message)) for message in self.standing}
         left = None if most is None else most // SHARE
-        # The summary contains what was kept, but not the results: they lose their place when the next summary is made.
+        # The summary contains kept messages, but not the results. These lose their place when the next summary is made.
         results = self._results
         for message_id in sorted(sizes, key=lambda found: found in results):
             if left is None or sum(sizes.values()) <= left:

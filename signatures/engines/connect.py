@@ -44,7 +44,7 @@ _SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # the known suppo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caching:
-    """The ways in which a service can be told to cache the beginning of a prompt.
+    """The ways in which a service caches the beginning of a prompt.
 
     Attributes:
         key: Whether it accepts a key that routes prompts with the same beginning to the same place.
@@ -70,7 +70,7 @@ class ModelConnection:
         context: The limit of tokens for prompt and answer in sum, if it is known.
         takes: The kinds of media that it can accept in addition to text.
         tools: What it supports of tools natively. New findings are stored here.
-        cache: How its service can be told to cache prompts; None is not at all.
+        cache: How its service caches prompts; None if it cannot be controlled.
         pace: The rate limiter of its calls; all code in the process that calls the same model shares it.
     """
 
@@ -202,7 +202,7 @@ def _has_tools(lm: dspy.BaseLM) -> bool | None:
 
 
 def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
-    """Return `lm` in a form that can be called with a role: no callbacks, no stored answers, no retries of its own."""
+    """Return `lm` in a form that can be called with a role: no callbacks, no stored answers and no retries."""
     if lm.callbacks:
         raise InvalidArgument(
             f"the dspy.LM {lm.model!r} must not have callbacks, because they would see every prompt",

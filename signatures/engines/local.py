@@ -3,7 +3,7 @@
 It is loaded only if a model string names it. Importing this module imports neither dspy nor xllamacpp, so that a
 command can call `start_loading` first and import the rest in the meantime. `local_tools` picks tools. The plain-text
 adapter and the escaping of control tokens are in `signatures`. The model is tiny: it shows that real tokens flow, and
-is no measure of quality.
+does not measure quality.
 
 xllamacpp always opens llama.cpp's own HTTP server in addition to its direct calls, by default on a TCP port. Any
 process on the machine, and any web page, could use it and ask about its state. So the server gets a random key and no

@@ -346,7 +346,7 @@ async def test_a_signature_with_a_role_field_of_its_own_is_refused(tmp_path: Pat
         role: str = dspy.InputField()
         out: str = dspy.OutputField()
 
-    with pytest.raises(FunctionInvalid, match="'role', which is reserved"):
+    with pytest.raises(FunctionInvalid, match="the reserved name 'role'"):
         Shape("mine", ReviewParams, ReviewResult, review, entry=Mine)
 
 
