@@ -27,7 +27,7 @@ _LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # the range of integers that a checkp
 
 
 class Work(TypedDict):
-    """A task that a turn dispatches: the name it is for, the shape, its params as JSON."""
+    """A task that a turn dispatches: its recipient, the shape, its params as JSON."""
 
     to: str
     shape: str

@@ -27,7 +27,7 @@ _LONGEST_NAME: Final = 64  # the limit of characters that services accept in a t
 
 
 class ToolCall(BaseModel):
-    """One call that a model requests."""
+    """One call that a model asks for."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 

@@ -59,7 +59,8 @@ def check_signature(signature: Signature) -> None:
     """
     if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
         raise FunctionInvalid(
-            f"a Signature must be a class, got {signature!r}", remedy="pass a subclass of dspy.Signature"
+            f"a Signature must be a subclass of dspy.Signature, got {signature!r}",
+            remedy="declare it as a class with this base",
         )
     name = signature.__name__
     reserved = [field for field in _RESERVED if field in signature.fields]

@@ -29,7 +29,7 @@ _STEPS = 8  # supersteps of LangGraph in addition to those of the loop
 
 
 class SubagentParams(BaseModel):
-    """The params of the `subagent` shape."""
+    """What the `subagent` shape takes."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -44,7 +44,7 @@ class SubagentParams(BaseModel):
 
 
 class SubagentResult(BaseModel):
-    """The result of the `subagent` shape."""
+    """What the `subagent` shape gives."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 

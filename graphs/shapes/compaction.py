@@ -28,7 +28,7 @@ _WORD: Final = 14  # characters of a word, generous for long ones
 
 
 class CompactionParams(BaseModel):
-    """The params of the `compaction` shape."""
+    """What the `compaction` shape takes."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -39,7 +39,7 @@ class CompactionParams(BaseModel):
 
 
 class CompactionResult(BaseModel):
-    """The result of the `compaction` shape."""
+    """What the `compaction` shape gives."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 

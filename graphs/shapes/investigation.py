@@ -41,7 +41,7 @@ _NEITHER = "There was neither a program nor an answer. Give one of them."
 
 
 class InvestigationParams(BaseModel):
-    """The params of the `investigation` shape."""
+    """What the `investigation` shape takes."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -54,7 +54,7 @@ class InvestigationParams(BaseModel):
 
 
 class InvestigationStep(BaseModel):
-    """One program, and its output."""
+    """One program, and what it showed."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -63,7 +63,7 @@ class InvestigationStep(BaseModel):
 
 
 class InvestigationResult(BaseModel):
-    """The result of the `investigation` shape."""
+    """What the `investigation` shape gives."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 

@@ -23,7 +23,7 @@ MOST = 1000
 
 
 class MapParams(BaseModel):
-    """The params of the `map` shape."""
+    """What the `map` shape takes."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -42,7 +42,7 @@ class MapFailure(BaseModel):
 
 
 class MapItem(BaseModel):
-    """The outcome of one item: a result of the item's shape, or an error."""
+    """What one item gave: a result, which is of the item's shape, or an error."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
@@ -52,7 +52,7 @@ class MapItem(BaseModel):
 
 
 class MapResult(BaseModel):
-    """The result of the `map` shape: one item for each of the params, in their order."""
+    """What the `map` shape gives: one item for each of the params, in their order."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 

@@ -60,7 +60,7 @@ class McpServer:
             )
         if self.prefix is not None and not (isinstance(self.prefix, str) and _PREFIX.fullmatch(self.prefix)):
             raise InvalidArgument(
-                f"`prefix` must be able to begin a name, got {str(self.prefix)[:64]!r}",
+                f"`prefix` must be a valid beginning of a name, got {str(self.prefix)[:64]!r}",
                 remedy="use up to 32 letters, digits, '_', '.' or '-', no digit first",
             )
         allow = () if isinstance(self.allow, str) else tuple(self.allow)
