@@ -52,7 +52,7 @@ class Connection(Generic[L]):
         self._closed = False
 
     async def connect(self) -> L:
-        """Connect if there is no connection, and return the link.
+        """Connect if needed, and return the link.
 
         Raises:
             HostError: The host cannot be reached or used.

@@ -55,7 +55,7 @@ def _flat(tool: Any) -> Any:
 
 
 def _cut(message: bytes) -> bytes:
-    """Replace each part below `DEEPEST` by a text; return the same object if there is no such part."""
+    """Replace each part below `DEEPEST` by a text; return the same object if all parts are above it."""
     pieces: list[bytes] = []
     depth = kept = 0
     for token in _TOKEN.finditer(message):

@@ -32,7 +32,7 @@ class ContractRoleStore(ABC):
 
     @abstractmethod
     async def _reach(self) -> frozenset[Tier]:
-        """Connect if there is no connection, and return the tiers that the host offers."""
+        """Connect if needed, and return the tiers that the host offers."""
 
     @abstractmethod
     async def _call(self, operation: Operation[T]) -> T:
@@ -54,7 +54,7 @@ class ContractRoleStore(ABC):
         self._told.append(told)
 
     async def connect(self) -> None:
-        """Connect if there is no connection. Afterwards `tiers` holds what the host offers.
+        """Connect if needed. Afterwards `tiers` holds what the host offers.
 
         Raises:
             HostUnavailable, HostForbidden, RoleSourceInvalid: The host cannot be reached or used.
@@ -132,7 +132,7 @@ class ContractRoleStore(ABC):
 
 
 class HostRoleStore(ContractRoleStore):
-    """A role store with a connection of its own. The first call connects.
+    """A role store with its own connection. The first call connects.
 
     The store belongs to the event loop of its first call. Another loop can use it after it is closed there, or after
     that loop is closed. Before that, every method raises `AgentClosed` in another loop.

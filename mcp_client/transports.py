@@ -99,7 +99,7 @@ def _told_apart(item: Item) -> Item:
 
 
 class _Client(httpx2.AsyncClient):
-    """A client that waits for unanswered messages no longer than a call can take.
+    """A client that waits for unanswered messages at most as long as a call can take.
 
     While the library waits for a notification to be accepted, it sends nothing else. A host that does not accept one is
     no reason to close the connection, which the error would cause.

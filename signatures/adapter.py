@@ -577,7 +577,7 @@ class PlainAdapter(RoleAdapter):
 
 
 def _with_summary(request: Request, summary: Any) -> Request:
-    """Request reasoning. The engine only requests it together with an effort."""
+    """Request reasoning. The engine only requests it in combination with an effort."""
     effort = request.config.reasoning or Reasoning(effort="medium")
     if summary is None or effort.is_off:
         return request

@@ -184,7 +184,7 @@ class Listener:
             against limits.
         field: The text output field whose deltas are streamed, or None.
         emit: Receives each piece of its text.
-        withdraw: Called when emitted text is no longer valid.
+        withdraw: Called when emitted text becomes invalid.
         reason: Receives each piece of the model's reasoning, if its service shows it; None if it is not streamed.
         prompt: Receives the messages of every try, with `[role: N characters]` in place of the role; None for no one.
         waiting: Called with the model's name and a number of seconds before a call waits for the model's service.

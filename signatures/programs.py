@@ -1,4 +1,4 @@
-"""Optimised programs from outside: they are read, checked against a Signature, and refused if they do not match.
+"""Optimised programs of users: they are read, checked against a Signature, and refused if they do not match.
 
 See R12 and D19. dspy restores a saved program by position and pairs fields whatever their names. So a file with other
 fields would load silently and mix up their descriptions, including that of a saved role. `predictor` uses the programs.

@@ -99,7 +99,7 @@ class Conversation(Loop):
         if len(self.steps) <= self.round:  # this run begins here
             await self._step()
         if not await self.acted():
-            interrupt(WAITING)  # the only place that can still stop; answers are in the journal, never in this value
+            interrupt(WAITING)  # nothing below can stop the node; answers are in the journal, never in this value
         step = self.steps[-1]
         drafts = [self._result(call, outcome) for call, outcome in zip(step.calls, step.outcomes, strict=True)]
         head = await self.turn.append(state["head"], drafts)

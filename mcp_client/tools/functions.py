@@ -92,7 +92,7 @@ def _description(spec: ToolSpec) -> str:
 
 
 def _told_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
-    """The risk that a server declares, with the defaults of MCP for missing hints; unknown if there are no hints."""
+    """The risk that a server declares, with the defaults of MCP for missing hints; unknown without hints."""
     if not hints.keys() & {"readOnlyHint", "destructiveHint", "openWorldHint"}:
         return _UNKNOWN
     if hints.get("readOnlyHint") is True:

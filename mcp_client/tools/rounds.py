@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .source import McpSource
 
 _ASKS: Final = "$asks"
-"""The key that marks a recorded round as a question. A server that writes it itself asks, which it is allowed to do."""
+"""The key that marks a recorded round as a question. A server can write it to ask."""
 
 _QUESTIONS: Final = 10  # the limit of questions in one call
 _LONGEST: Final = 2000  # the limit of characters of a question

@@ -84,7 +84,7 @@ class McpSource:
         return MappingProxyType(self._left_out)
 
     async def connect(self) -> None:
-        """Connect if there is no connection. Afterwards its tools exist.
+        """Connect if needed. Afterwards its tools exist.
 
         Raises:
             McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used.

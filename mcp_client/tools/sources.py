@@ -24,7 +24,7 @@ def check_prefixes(servers: Mapping[str, McpServer]) -> None:
         NameTaken: One prefix begins another; the text names both servers.
     """
     prefixes = sorted((server.prefix_as(name), name) for name, server in servers.items())
-    # In sorted order a prefix comes directly before one that it begins, if there is any.
+    # In sorted order a prefix comes directly before one that it begins, if any exists.
     for (short, first), (long, second) in pairwise(prefixes):
         if long.startswith(short):
             raise NameTaken(
@@ -59,7 +59,7 @@ class McpSources:
         """The server called `name`.
 
         Raises:
-            InvalidArgument: There is no such server.
+            InvalidArgument: The server does not exist.
         """
         if name in self._sources:
             return self._sources[name]

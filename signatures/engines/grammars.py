@@ -42,7 +42,7 @@ class GrammarUnfit(Exception):
 def bounded(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema whose values are all valid for `schema`, for the arguments of a tool or an answer.
 
-    Optional properties keep their defaults, unless there are no others.
+    Optional properties keep their defaults, unless all are optional.
 
     Raises:
         GrammarUnfit: There is none, for example because a required text must match a pattern.
@@ -107,7 +107,7 @@ def _bounded_object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: i
 
 
 def _first_fitting(options: Sequence[Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """The first usable option. An option without a value is preferred to none."""
+    """The first usable option. `null` is tried last."""
     for option in sorted(options, key=lambda each: isinstance(each, Mapping) and each.get("type") == "null"):
         try:
             return _bounded(option, root, depth + 1)

@@ -286,7 +286,7 @@ class HttpEngine:
         """Check that the credentials exist, without using them.
 
         Raises:
-            NotConfiguredError: There are no credentials.
+            NotConfiguredError: The credentials are missing.
         """
         self._router.lm(self._wire_model)
 
