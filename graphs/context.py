@@ -128,7 +128,7 @@ class TurnContext:
     def role_digest(self, role: ResolvedRole) -> str | None:
         """The digest of a role that a turn or a task stores, under the key that the turn began with.
 
-        None for no role (R13).
+        It is None without a role (R13).
         """
         if self.services.journal is None:
             return None

@@ -191,7 +191,7 @@ class TurnEngine:
     def signatures(self, work: Work | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The names of a turn's entry Signatures and of its other ones.
 
-        Those of the conversation, or of the task's shape.
+        They are those of the conversation, or of the task's shape.
         """
         if work is None:
             return (CONVERSE,), ()

@@ -1,6 +1,6 @@
 """The threads whose summaries failed recently.
 
-It is in the memory of this process, so another process can try at once.
+The list is in the memory of this process, so another process can try at once.
 """
 
 from __future__ import annotations

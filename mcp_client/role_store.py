@@ -45,7 +45,7 @@ class ContractRoleStore(ABC):
     def tiers(self) -> frozenset[Tier]:
         """The tiers that the host offered when it was last connected.
 
-        Before the first connection, the tiers of every host.
+        Before the first connection, these are the tiers of every host.
         """
         return self._tiers
 

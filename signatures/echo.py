@@ -74,7 +74,7 @@ class EchoGuard:
     def scrub_value(self, value: Any) -> tuple[Any, int]:
         """Withhold the role in all texts of one answer, keys included. `with_texts` defines which objects are searched.
 
-        If all texts repeat in sum a large share of the role's words in their order (see `shares`), those words are
+        If the texts repeat in sum a large share of the role's words, in their order (see `shares`), those words are
         withheld too, however short the runs are.
 
         Args:

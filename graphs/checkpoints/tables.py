@@ -43,7 +43,7 @@ class Rows(NamedTuple):
     def writes_in_order(self) -> list[tuple[Any, ...]]:
         """The writes of its tasks in the order in which LangGraph applies them.
 
-        Task, channel, kind, value, path and index.
+        Each has a task, channel, kind, value, path and index.
         """
         return sorted(self.writes, key=lambda row: writes_sort_key(row[4], row[0], row[5]))
 

@@ -108,7 +108,7 @@ async def _compaction(params: CompactionParams, ctx: TaskContext) -> CompactionR
 
 
 async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[str, ...], piece: str, most: int) -> str:
-    """One piece in fewer words.
+    """Shorten one piece of a result.
 
     The model has no role. Its answer is stored without content that would join up to a role.
     """

@@ -219,7 +219,7 @@ class _Bench:
     def _began(self) -> datetime:
         """The time that a program's clock shows.
 
-        When the investigation began, so that a repeated program sees the same.
+        It is the time when the investigation began, so that a repeated program sees the same.
         """
         record = self.ctx.calls.frame.drive.recorded(self.ctx.id)
         return datetime.fromtimestamp(0.0 if record is None else record.at, UTC)

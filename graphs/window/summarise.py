@@ -162,7 +162,7 @@ async def _body(turn: TurnContext, view: View, work: _Work, characters: int | No
 def _length(part: float | None, work: _Work, whole: int) -> int:
     """The limit of characters of a summary.
 
-    A part of the text that it replaces, at most half of what the model sees.
+    It is a part of the length of the text that it replaces, at most half of what the model sees.
     """
     if part is None:
         return whole // _PART
