@@ -88,7 +88,7 @@ async def test_a_page_of_the_history_has_bounds(tmp_path: Path, limit: Any) -> N
     ("lm", "error", "says"),
     [
         ("nosuch/model", errors.ModelNotConfigured, r"'nosuch/model'.*dspy\.LM"),
-        ("openai/gpt-4o", errors.ModelNotConfigured, r"'openai/gpt-4o'; set .*OPENAI_API_KEY"),
+        ("openai/gpt-4o", errors.ModelNotConfigured, r"'openai/gpt-4o' has no API key; set .*OPENAI_API_KEY"),
         ("", errors.InvalidArgument, r"`lm` must not be empty; pass"),
         (3, errors.InvalidArgument, r"`lm` must be .* got 'int'; pass"),
         ("local:/no/such/file.gguf", errors.ModelNotConfigured, r"file\.gguf.*; run"),

@@ -142,7 +142,7 @@ async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument, match="not JSON"):
             Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": "half \ud800 pair"})
         for prompt in (" ", "half \ud800 pair"):
-            with pytest.raises(InvalidArgument, match="no prompt"):
+            with pytest.raises(InvalidArgument, match="must have a prompt"):
                 Composed(prompt)
         with pytest.raises(InvalidArgument, match="message is empty"):
             await thread.converse("  ")
