@@ -1,4 +1,4 @@
-"""Keeping LangGraph runs apart: what one runs inside another is not a part of it, unless LangGraph is told so."""
+"""Keeps LangGraph runs apart: LangGraph treats a run inside another run as a part of it unless it is isolated."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from langchain_core.runnables.config import var_child_runnable_config
 
 @contextmanager
 def apart() -> Generator[None]:
-    """Hide the graph around from what runs in the block: its callbacks, its checkpoints, and the context of its nodes.
+    """Hide the surrounding graph from the block: its callbacks, its checkpoints and the context of its nodes.
 
-    An agent can be used inside a graph of the embedder's, and a tool can run a graph or a LangChain tool of its own.
+    An agent can be used inside a graph of the embedder's, and a tool can run its own graph or LangChain tool.
     """
     outer = var_child_runnable_config.set(None)
     try:

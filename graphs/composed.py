@@ -1,4 +1,4 @@
-"""A skill as its composer hands it over: a prompt, a shape and params. Nothing of the prompt is stored (T6)."""
+"""A composed skill: a prompt, a shape and params. The prompt is not stored (T6)."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ..core.validation import is_text
 
 @dataclass(frozen=True, slots=True)
 class Composed:
-    """What a skill became when it was composed.
+    """The result of composing a skill.
 
     Attributes:
         prompt: Added to the instructions of the shape's entry Signature for this run. It is not stored.
         shape: The shape that runs.
-        params: The shape's params; params given to `run_skill` go over these.
+        params: The shape's params; params passed to `run_skill` override these.
         name: A label for people and the log.
     """
 
@@ -28,4 +28,4 @@ class Composed:
 
     def __post_init__(self) -> None:
         if not is_text(self.prompt):
-            raise InvalidArgument("a composed skill has no prompt", remedy="give it one, or use task() instead")
+            raise InvalidArgument("a composed skill must have a prompt", remedy="pass one, or use task() instead")

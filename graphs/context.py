@@ -1,6 +1,6 @@
 """Three lifetimes: `Services` lives as long as the agent, `TurnContext` as long as a turn, `TaskContext` as a task.
 
-The role travels in `TurnContext` alone, which LangGraph carries as `context=` and never stores (D1).
+Only `TurnContext` carries the role. LangGraph passes it as `context=` and never stores it (D1).
 """
 
 from __future__ import annotations
@@ -37,19 +37,21 @@ T = TypeVar("T")
 _OUTAGE: Final = (ModelUnavailable, ModelTimeout, ModelRateLimited)
 
 AGENT = "agent"
-"""Who the agent's own messages are by."""
+"""The author of the agent's own messages."""
 
 WAITING, STOPPED = "waiting", "stopped"
-"""What a graph is left with before its end, for those who look at a checkpoint; nobody here reads it."""
+"""The value of an interrupt that stops a graph before its end. It only informs readers of a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Services:
-    """What all turns of one agent share; process lifetime. A turn with a model of its own has a copy with that.
+    """The values that all turns of one agent share; process lifetime.
+
+    A turn with another model has a copy with that model.
 
     Attributes:
-        caller: The model of whatever has none of its own.
-        fallbacks: The names of those that are asked where it cannot be reached.
+        caller: The default model.
+        fallbacks: The names of the models that are tried if it cannot be reached.
     """
 
     caller: ModelCaller
@@ -73,7 +75,7 @@ class Services:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnContext:
-    """What one turn runs under. It holds the role and is never written anywhere.
+    """The context of one turn. It holds the role and is never stored.
 
     Attributes:
         turn_id: The turn's id.
@@ -81,19 +83,19 @@ class TurnContext:
         scope: The ids the turn runs under.
         services: What all turns share.
         role: The resolved role of the turn, or of the task this context was made for.
-        emit: Where its events go.
-        lease: The ownership of the thread, or None where nothing is stored.
-        stream: Whether anybody wants deltas.
+        emit: Receives its events.
+        lease: The ownership of the thread, or None if nothing is stored.
+        stream: Whether a client wants deltas.
         prompt: A skill's prompt, for the entry Signature of the task this turn runs.
-        drive: This owner's run at the turn's calls.
-        role_key: The id of the key that the turn's role was noted with; empty is the present one.
-        noted: What stands for the role in the turn's state; the same at every node (R13).
-        gate: What decides about its calls.
-        caller: Who dispatches its tasks: the conversation, the host's own code, or a call that began the turn;
-            of a task, who dispatched it.
-        depth: How deep that stands which dispatches them.
-        task: The path id of the task that this context was made for; empty is the turn itself.
-        budget: What the turn, or the task, may still use.
+        drive: The run of this process through the turn's calls.
+        role_key: The id of the key for the digest of the turn's role; empty is the current key.
+        noted: The digest of the role in the turn's state; the same at every node (R13).
+        gate: Decides about its calls.
+        caller: The caller of its tasks: the conversation, the host's own code, or a call that began the turn;
+            for a task, the code that dispatched it.
+        depth: The nesting depth of the code that dispatches tasks.
+        task: The path id of the task that this context was made for; empty for the turn itself.
+        budget: What the turn, or the task, can still use.
     """
 
     turn_id: str
@@ -115,8 +117,8 @@ class TurnContext:
     budget: Budget = field(default_factory=Budget)
 
     async def append(self, head: str, drafts: Sequence[Draft]) -> str:
-        """Put messages into the log after `head`; returns the last one's id."""
-        if self.gate.marks:  # what is said after something untrusted was read may come from there
+        """Append messages to the log after `head`, and return the id of the last one."""
+        if self.gate.marks:  # messages written after untrusted content was read can be influenced by it
             untrusted = {"untrusted": sorted(self.gate.marks)}
             drafts = [replace(draft, body={**draft.body, **untrusted}) for draft in drafts]
         return await self.services.log.append(
@@ -124,32 +126,35 @@ class TurnContext:
         )
 
     def role_digest(self, role: ResolvedRole) -> str | None:
-        """What a turn or a task keeps of a role, under the key that the turn began with; None for no role (R13)."""
+        """The digest of a role that a turn or a task stores, under the key that the turn began with.
+
+        It is None without a role (R13).
+        """
         if self.services.journal is None:
             return None
         return self.services.resolver.key.named(self.role_key).digest(role)
 
     def check_role(self, noted: str | None) -> None:
-        """Compare the role with what the state of a graph keeps of it, before anything is done (R13).
+        """Compare the role with the digest in the state of a graph, before anything is done (R13).
 
         Raises:
-            RoleChanged: It is another one.
+            RoleChanged: The role is another one.
         """
         if noted != self.noted and not self.drive.refreshed:
             raise RoleChanged(
-                f"the turn {self.turn_id!r} would go on under another role",
-                remedy="bring the role back as it was, or resume with on_role_change='refresh'",
+                f"the turn {self.turn_id!r} cannot resume under another role",
+                remedy="restore the role that it began with, or resume with on_role_change='refresh'",
             )
 
     async def ask(self, call: Callable[[ModelCaller], Awaitable[T]], names: Sequence[str | None] = (None,)) -> T:
-        """Ask a model, and the next one where it cannot be reached.
+        """Ask a model, and the next one if it cannot be reached.
 
         Args:
-            call: Asks one.
-            names: The names of the models; None is the turn's, and those after it.
+            call: Asks one model.
+            names: The names of the models; None is the turn's model and its fallbacks.
 
         Raises:
-            ModelUnavailable, ModelTimeout, ModelRateLimited: The last one cannot be reached either.
+            ModelUnavailable, ModelTimeout, ModelRateLimited: The last model cannot be reached either.
         """
         services = self.services
         callers = [each for name in names for each in ((name,) if name is not None else (None, *services.fallbacks))]
@@ -170,12 +175,12 @@ class TurnContext:
         return self.services.caller if name is None else await self.services.models.get(name)
 
     def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
-        """Who hears of one model call of this turn.
+        """The listener for one model call of this turn.
 
         Args:
             signature: The Signature's name.
-            field: The output field whose deltas are wanted.
-            step: The conversation's step that it is; None is no such step, and its reasoning is not streamed.
+            field: The output field whose deltas are streamed.
+            step: The step of the conversation; None if it is not one, and then its reasoning is not streamed.
         """
         call_id = self.task or self.turn_id
         budget = self.budget
@@ -187,7 +192,7 @@ class TurnContext:
             self.emit(Usage, signature=signature, call_id=call_id, model=model, seconds=seconds, **told)
 
         def keep(messages: list[dict[str, Any]]) -> None:
-            # What a person said and made a role stands in the prompts of calls without it, too.
+            # A text of a person that also became a role is in the prompts of calls without a role, too.
             self.emit.keep(call_id, "prompts", scrubbed(messages, self.role))
 
         def wait(model: str, seconds: float) -> None:

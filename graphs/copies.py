@@ -1,6 +1,6 @@
-"""Checkpoints as a part of a copy from one database to another: each engine keeps them in tables of another form.
+"""Copies checkpoints from one database to another. The two engines store them in different tables.
 
-Each is checked as it is before a turn resumes from it, so what no graph here wrote is not copied.
+Each checkpoint is checked as it is before a turn resumes from it, so only what the graphs here write is copied.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from ..storage.copies import Statements
 from .checkpoints import CheckpointSaver, Key, Rows
 
 CHECKPOINT_TABLES: Final = ("checkpoints", "writes", "checkpoint_blobs", "checkpoint_writes", "checkpoint_migrations")
-"""LangGraph's tables on either engine."""
+"""LangGraph's tables on both engines."""
 
 _BATCH: Final = 100
 _KEYS: Final = "thread_id, checkpoint_ns, checkpoint_id"
 
 
 class Kept(NamedTuple):
-    """A checkpoint as it was read: its rows, and what they say."""
+    """A checkpoint that was read: its rows and their decoded content."""
 
     rows: Rows
     found: CheckpointTuple
 
 
 class Checkpoints:
-    """The checkpoints of two databases; a `Part`. Made by `open`."""
+    """The checkpoints of two databases; a `Part`. Use `open` to make it."""
 
     name = "checkpoints"
 
@@ -38,7 +38,7 @@ class Checkpoints:
 
     @classmethod
     async def open(cls, source: Database, target: Database) -> Self:
-        """Make the tables where a database has none.
+        """Create the tables in a database that lacks them.
 
         Raises:
             StorageUnavailable, StorageInvalid: One of the databases cannot be used.
@@ -86,7 +86,7 @@ class Checkpoints:
 
 
 def _plain(value: Any) -> Any:
-    """A value whose `repr` is the same however its mappings are sorted."""
+    """A value whose `repr` does not depend on the order of its mappings."""
     if isinstance(value, Mapping):
         return sorted((str(key), _plain(item)) for key, item in value.items())
     if isinstance(value, list | tuple):

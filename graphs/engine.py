@@ -1,4 +1,4 @@
-"""One agent's turns behind one face: what `agent` uses of this folder. It compiles once and runs many turns."""
+"""The turns of one agent behind one interface, which `agent` uses. It compiles the graphs once and runs many turns."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ from .rests import Rests
 from .shape import SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
 
-_STRUCTURED = 64  # answers in JSON whose Signatures are kept
+_STRUCTURED = 64  # the limit of cached Signatures of answers in JSON
 _AS_BEFORE = "resume it with the code that began it, or cancel it and begin a new turn"
 
 
@@ -69,40 +69,40 @@ class TurnEngine:
     """Runs the turns of one agent.
 
     Args:
-        saver: Where checkpoints go; None keeps none, for measurements.
+        saver: Stores checkpoints; None stores none, for measurements.
         caller: The agent's model.
-        models: The models that a turn may name; None is the agent's alone.
+        models: The models that a turn can name; None allows only the agent's.
         registry: Functions and workers.
         shapes: Shapes of tasks.
-        resolver: Resolves roles; its key stands for them in what is kept.
-        log: The conversation's log.
+        resolver: Resolves roles; its key makes the digests of roles that are stored.
+        log: The conversation log.
         identity: Who the agent is.
-        prompt: What a profile says to it.
-        options: The bounds of a turn with a model.
+        prompt: The prompt of its profile.
+        options: The limits of a turn with a model.
         programs: Optimised programs by the names of their Signatures.
-        on_error: Gets what own code of the embedder's raised.
-        journal: The calls of turns; None keeps none, and a turn is over when its run ends.
+        on_error: Receives exceptions that code of the embedder raised.
+        journal: The calls of turns; None stores none, and then a turn is over when its run ends.
         branches: Where threads were branched off.
-        kept: Messages that persons marked.
+        kept: Messages that people marked.
         attachments: Contents of attachments.
-        policy: What needs approval.
-        approver: Decides in a person's place.
+        policy: Decides what requires approval.
+        approver: Decides in place of a person.
         clock: Tells the time.
 
     Attributes:
-        services: What all turns share.
-        heads: Where threads end.
+        services: The values that all turns share.
+        heads: The last messages of threads.
 
     Raises:
-        NameTaken: Two shapes have one key, or a worker is called as the conversation's Signature is.
+        NameTaken: Two shapes have the same key, or a worker has the name of the conversation's Signature.
         FunctionInvalid: A Signature cannot carry a role.
     """
 
     GRAPH: ClassVar[str] = "turn/2"
-    """Which graph turns run in; another name once its nodes or channels are others."""
+    """The version of the graph that turns run in. It changes when the nodes or channels change."""
 
     RETIRED: ClassVar[frozenset[str]] = frozenset({"turn/1"})
-    """Older graphs: their tasks and skills resume in this one, their conversations do not."""
+    """Older versions of the graph: their tasks and skills resume in this one, their conversations do not."""
 
     def __init__(
         self,
@@ -131,11 +131,11 @@ class TurnEngine:
         subagents = Subagents(registry)
         all_shapes = subagents.beside(shapes)
         registry.check_tools()
-        if registry.complete:  # a rule may be about what a source has that cannot be reached now
+        if registry.complete:  # a rule can name a function of a source that cannot be reached now
             for each in (policy, *registry.worker_policies.values()):
                 each.check(registry.declared)
         self._offered = registry.version
-        # A turn may have a model of the other kind; the agent's own is last, which optimised programs are for.
+        # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
         kinds = sorted((False, True), key=lambda plain: plain == caller.plain)
         self._converse = {plain: converse_signature(identity, prompt, plain=plain) for plain in kinds}
         predictors = PredictorPool()
@@ -180,7 +180,7 @@ class TurnEngine:
         """Check a task before anything is written.
 
         Raises:
-            UnknownShape, UnknownWorker, ParamsInvalid, ToolNotAllowed: The text names what does not fit.
+            UnknownShape, UnknownWorker, ParamsInvalid, ToolNotAllowed: The task is invalid; the text names the problem.
         """
         self.services.registry.check_allowed(shape)
         found = self.services.shapes.get(shape)
@@ -189,17 +189,20 @@ class TurnEngine:
         return {"to": shape, "shape": shape, "params": storable(checked, what=f"params of shape {shape!r}")}
 
     def signatures(self, work: Work | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The names of a turn's entry Signatures and of its others: the conversation's, or the task's shape's."""
+        """The names of a turn's entry Signatures and of its other ones.
+
+        They are those of the conversation, or of the task's shape.
+        """
         if work is None:
             return (CONVERSE,), ()
         shape = self.services.shapes.get(work["shape"])
         return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
 
     def program(self, name: str) -> Program:
-        """A copy of the role-free program of one Signature, to optimise and save.
+        """A copy of the program of one Signature, without role, which you can optimise and save.
 
         Raises:
-            InvalidArgument: No Signature of this agent has this name.
+            InvalidArgument: The agent has no Signature with this name.
         """
         found = self.services.predictors.named(name)
         if found is None:
@@ -212,7 +215,7 @@ class TurnEngine:
         return (await self.heads.position(thread_key, lease=lease)).head
 
     def read(self, transaction: Transaction, thread_key: str) -> Known:
-        """What a turn's lease knows of its thread to begin with; what cannot be read is left to who needs it."""
+        """The initial values of a lease's `known` for its thread. Errors are left to the code that needs the values."""
         known, log = Known(), self.services.log
         with suppress(StorageInvalid, UnknownMessage):
             known, head = self.heads.read(transaction, thread_key)
@@ -225,41 +228,41 @@ class TurnEngine:
         return await self.services.log.history(await self.head(thread_key), before=before, limit=limit)
 
     def check_graph(self, kept: str, kind: TurnKind) -> None:
-        """Compare the graph that a turn was begun in with this one (D15).
+        """Compare the graph that a turn began in with this one (D15).
 
         Args:
-            kept: The graph.
-            kind: The turn's surface.
+            kept: The graph that the turn began in.
+            kind: The surface of the turn.
 
         Raises:
-            GraphChanged: It is another one.
+            GraphChanged: The graph is another one.
         """
         if kept not in (self.GRAPH, *self.RETIRED):
             raise GraphChanged(
-                f"the turn runs in the graph {kept!r}, and this version has {self.GRAPH!r}",
+                f"the turn began in the graph {kept!r}, and this version runs {self.GRAPH!r}",
                 remedy="resume it with the version that began it, or cancel it and send the message again",
             )
         if not self.resumes(kept, kind):
             raise GraphChanged(
-                f"a conversation that waits in the graph {kept!r} does not resume in {self.GRAPH!r}",
-                remedy="send the message again: that ends this turn, and nothing of it is lost",
+                f"a paused conversation of the graph {kept!r} cannot resume in {self.GRAPH!r}",
+                remedy="send the message again; that ends this turn, and its messages are kept",
             )
 
     def resumes(self, kept: str, kind: TurnKind) -> bool:
-        """Whether a turn that began in a graph can resume in this one; new input replaces one that never can."""
+        """Whether a turn of a graph can resume in this one. New input replaces a turn that never can."""
         return kept not in self.RETIRED or kind in ("task", "skill")
 
     def check_prompt(self, kept: str | None, prompt: str | None, *, refreshed: bool) -> None:
-        """Compare a skill's prompt with what the paused turn keeps of its own.
+        """Compare a skill's prompt with the digest that the paused turn stores.
 
         Args:
-            kept: What it keeps.
+            kept: The stored digest.
             prompt: The prompt.
-            refreshed: Whether one may be given that cannot be compared, since the key is another one.
+            refreshed: Whether a prompt is accepted that cannot be compared because the key is another one.
 
         Raises:
-            InvalidArgument: It is missing, another one, or none belongs there.
-            RoleKeyMismatch: It was noted with another key.
+            InvalidArgument: The prompt is missing, differs, or the turn runs no skill.
+            RoleKeyMismatch: The digest was made with another key.
         """
         key = self.services.resolver.key
         given = None if prompt is None else key.named(key.maker(kept or "")).digest_of(prompt)
@@ -274,37 +277,37 @@ class TurnEngine:
             )
 
     async def check_calls(self, turn_id: str) -> None:
-        """Make sure that what a turn's calls keep of their roles can be compared.
+        """Check that the role digests of a turn's calls can be compared.
 
         Raises:
-            RoleKeyMismatch: It was noted with another key.
+            RoleKeyMismatch: A digest was made with another key.
         """
-        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        assert self.services.journal is not None, "only a turn with a journal can resume"
         key = self.services.resolver.key
         for record in (await self.services.journal.load(turn_id)).values():
             if record.role is not None and not key.made(record.role):
                 raise key.mismatch(f"the turn {turn_id!r} noted the role of a task", key.maker(record.role))
 
     def check_model(self, names: Sequence[str], *, who: str) -> None:
-        """Refuse names of a turn's models that nothing can be behind. No model is opened.
+        """Refuse names of models that cannot exist. No model is opened.
 
         Raises:
-            ModelNotConfigured: One is no model string, and no name of a model.
+            ModelNotConfigured: A name is neither a model string nor the name of a model.
         """
         for name in names:
             self.services.models.check(name, who=who)
 
     async def open_model(self, names: Sequence[str]) -> None:
-        """Open the first of a turn's models; those tried after it open when they are.
+        """Open the first of a turn's models. The fallbacks open when they are tried.
 
         Raises:
-            ModelNotConfigured, MissingExtra, InvalidArgument: It cannot be used.
+            ModelNotConfigured, MissingExtra, InvalidArgument: The model cannot be used.
         """
         await self._services_with(names)
 
     async def _services_with(self, model: Sequence[str]) -> Services:
         registry = self.services.registry
-        if self._offered != registry.version:  # optimised programs are for what was offered at the start
+        if self._offered != registry.version:  # optimised programs are only for the functions offered at the start
             self._offered = registry.version
             signature = self._converse[self.services.caller.plain]
             tools = Tools.of_conversation(signature, registry, self.services.policy)
@@ -321,7 +324,7 @@ class TurnEngine:
         )
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
-        """What the conversation of one turn works with: an answer in JSON where its message asks for one."""
+        """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
         tools, schema = services.conversation, request.body.get("output")
         if schema is None:
             return tools
@@ -337,15 +340,15 @@ class TurnEngine:
         return replace(tools, signature=self._structured[key], result=result, as_said=True)
 
     async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
-        """Refuse what a turn's model does not take, unless it is to get the names alone.
+        """Refuse attachments that a turn's model does not accept, unless it can get only their names.
 
         Args:
-            attachments: What the turn's message refers to.
+            attachments: The attachments of the turn's message.
             model: The names of the turn's models.
 
         Raises:
-            AttachmentNotTaken: It takes none of that kind.
-            AttachmentInvalid: They are too large together.
+            AttachmentNotTaken: The model does not accept this kind.
+            AttachmentInvalid: Their total size is too large.
         """
         services = await self._services_with(model)
         caller, store = services.caller, services.attachments
@@ -358,22 +361,22 @@ class TurnEngine:
         return found
 
     def body(self, message: Message) -> Mapping[str, Any]:
-        """What a message says.
+        """The body of a message.
 
         Raises:
-            StorageInvalid: It is not as messages of its kind are written.
+            StorageInvalid: The message does not have the form of its kind.
         """
         return body_of(message)
 
     async def begun_with(self, asked: str, kind: TurnKind) -> tuple[Message, Work | None]:
-        """The message that a turn began with, and the task that it dispatches.
+        """Load the message that a turn began with, and the task that it dispatches.
 
         Args:
-            asked: The message's id.
-            kind: The turn's surface.
+            asked: The id of the message.
+            kind: The surface of the turn.
 
         Raises:
-            StorageInvalid: There is no such message, or it cannot be read.
+            StorageInvalid: The message does not exist or cannot be read.
             GraphChanged: The task's shape or worker is gone, or takes other params (D15).
         """
         message = None
@@ -381,28 +384,31 @@ class TurnEngine:
             message = await self.message(asked)
         if message is None:
             raise StorageInvalid(
-                f"the turn began with the message {asked[:100]!r}, and there is none",
+                f"the turn began with the message {asked[:100]!r}, which does not exist",
                 remedy="restore the log from a copy, or cancel the turn",
             )
         body = body_of(message, kind)
         return message, self._work_again(body["shape"], body["params"]) if kind in ("task", "skill") else None
 
     async def ended(self, thread_key: str, work: Work | None, *, head: str | None = None) -> TurnOutcome:
-        """What a turn gave that is over; `head` is its last message, where that may not be the thread's."""
+        """The outcome of a turn that is over.
+
+        `head` is its last message; pass it if the thread can have a later one.
+        """
         head = head or await self.head(thread_key)
-        assert head is not None, "a turn that is over has a message"
+        assert head is not None, "a finished turn has a message"
         return self._outcome({}, work, await self._said_at(head, work))
 
     async def begin(
         self, request: TurnRequest, *, turn_id: str, lease: Lease | None = None, branch: Branch | None = None
     ) -> str:
-        """Put the turn's message into the log, after what changed since the last one; returns its id.
+        """Append the turn's message to the log, after changes since the last one, and return its id.
 
         Args:
-            request: What is asked for.
+            request: The request of the surface.
             turn_id: The turn's id.
-            lease: The ownership of the thread; None where nothing is stored.
-            branch: Where the thread is set to as the turn begins, if it is.
+            lease: The ownership of the thread; None if nothing is stored.
+            branch: The branch that the thread moves to as the turn begins, if any.
         """
         threads, thread = self.services.resolver.threads, request.scope.thread or ""
         changes = threads.changes(thread)
@@ -423,28 +429,28 @@ class TurnEngine:
         return asked
 
     async def run(self, request: TurnRequest, run: TurnRun, *, asked: str, resumed: bool = False) -> TurnOutcome:
-        """Run a turn from its message, or from where it stands, to its end or until it waits.
+        """Run a turn from its message, or from its checkpoint, until it ends or waits.
 
         Args:
-            request: What is asked for.
-            run: What this run brings along.
+            request: The request of the surface.
+            run: The values of this run.
             asked: The id of the turn's message.
-            resumed: Whether it was begun before, in whatever process (T5).
+            resumed: Whether the turn began before, in any process (T5).
         """
         services = await self._services_with(request.model)
         if not resumed:
             turn = self._context(request, run, {}, services)
             return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
-        assert services.journal is not None, "a turn without a journal is over when it ends"
+        assert services.journal is not None, "only a turn with a journal can resume"
         records = await services.journal.load(run.turn_id)
         self._check_declared(records)
         if run.use is not None:
             run.use.recall(record.id for record in records.values() if record.counts)
         turn = self._context(request, run, records, services)
         found = await self.heads.values(turn.thread_key, lease=run.lease)
-        if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was kept
+        if found is None or found.get("turn") != run.turn_id:  # it was interrupted before its first step was stored
             return await self._drive(turn, request, first_state(turn, request.kind, asked, request.work))
-        # A run that continues at its calls does not look at what the model had read.
+        # A run that continues with calls does not read again what the model had read.
         turn.gate.mark(*untrusted_in([await self.message(str(found["head"]))]))
         self._check_open(run.turn_id, found, records)
         if found.get("status") == "done":
@@ -453,17 +459,17 @@ class TurnEngine:
         return await self._drive(turn, request, None, rounds=int(found["round"]))
 
     async def check_work(self, turn_id: str, thread_key: str) -> None:
-        """Make sure that the functions, shapes and workers that a turn needs to resume are those that it began with.
+        """Check that the functions, shapes and workers that a turn needs to resume are those that it began with.
 
         Args:
             turn_id: The turn.
             thread_key: Its thread.
 
         Raises:
-            HostError: One is from a source, such as an MCP server, that cannot be reached.
-            GraphChanged: One is gone or is declared otherwise.
+            HostError: One comes from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone or has another declaration.
         """
-        assert self.services.journal is not None, "a turn without a journal is over when it ends"
+        assert self.services.journal is not None, "only a turn with a journal can resume"
         records = await self.services.journal.load(turn_id)
         self._check_declared(records)
         found = await self.heads.values(thread_key)
@@ -471,11 +477,11 @@ class TurnEngine:
             self._check_open(turn_id, found, records)
 
     def _check_declared(self, records: Mapping[str, CallRecord]) -> None:
-        """Compare what a turn's calls were declared as with what they are now, where they are asked for again (D15).
+        """Compare the recorded declarations of a turn's calls with the current ones, if it needs them again (D15).
 
         Raises:
-            HostError: One is from a source, such as an MCP server, that cannot be reached.
-            GraphChanged: One is gone, takes other params, or is a leaf and was none, or the other way round.
+            HostError: One comes from a source, such as an MCP server, that cannot be reached.
+            GraphChanged: One is gone, takes other params, or changed between leaf and flow.
         """
         services = self.services
         again = {record.id for record in records.values() if not record.over}
@@ -490,15 +496,15 @@ class TurnEngine:
             kind = found.kind if isinstance(found, Function) else "task"
             if found is None or kind != record.kind or not declared_alike(record.version, found.declared):
                 raise GraphChanged(
-                    f"{record.name!r}, which the turn calls, is gone or is declared otherwise than when the turn began",
+                    f"{record.name!r}, which the turn calls, is gone or has changed since the turn began",
                     remedy=_AS_BEFORE,
                 )
 
     def _check_open(self, turn_id: str, state: Mapping[str, Any], records: Mapping[str, CallRecord]) -> None:
-        """Check the task, or the calls of the step, that a turn is at.
+        """Check the task, or the calls of the current step, of a turn.
 
         Raises:
-            HostError: A function is from a source, such as an MCP server, that cannot be reached.
+            HostError: A function comes from a source, such as an MCP server, that cannot be reached.
             GraphChanged: One is gone, or takes other params.
         """
         for item in state["work"]:
@@ -515,18 +521,18 @@ class TurnEngine:
                 problem = error.problem
             else:
                 continue
-            raise GraphChanged(f"a call of the turn cannot be made as it was asked for: {problem}", remedy=_AS_BEFORE)
+            raise GraphChanged(f"a call of the turn cannot be made as requested: {problem}", remedy=_AS_BEFORE)
 
     def _work_again(self, shape: str, params: Mapping[str, Any]) -> Work:
-        """A task that a turn began to do, checked as when it was dispatched."""
+        """Check a task that a turn began, as when it was dispatched."""
         try:
             return self.work(shape, params)
         except ModelFacing as error:
             problem = error.problem
-        raise GraphChanged(f"a task of the turn cannot be done as it was dispatched: {problem}", remedy=_AS_BEFORE)
+        raise GraphChanged(f"a task of the turn cannot run as it was dispatched: {problem}", remedy=_AS_BEFORE)
 
     def stop(self) -> None:
-        """Let the turns under way come to a point where they can go on later, and begin nothing new in any."""
+        """Let running turns reach a point where they can be resumed later, and begin nothing new in any turn."""
         self._stopping = True
         for drive in self._drives.values():
             drive.stopping = True
@@ -551,7 +557,7 @@ class TurnEngine:
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
                 return self._outcome(turn.budget.book.bill, request.work, said)
-            assert journal is not None, "nothing waits without a journal"
+            assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
                 return TurnOutcome(status="stopped", usage=turn.budget.book.bill)
             records = await journal.load(turn.turn_id, lease=turn.lease)
@@ -559,8 +565,8 @@ class TurnEngine:
             answered = any(record.answered for record in records.values())
             if turn.drive.left:
                 raise Diverged(
-                    f"nobody asked again for what was answered: {', '.join(map(repr, turn.drive.left))}",
-                    remedy="let bodies depend on their params and the results of their calls alone, or cancel the turn",
+                    f"the turn did not repeat calls that were answered: {', '.join(map(repr, turn.drive.left))}",
+                    remedy="make bodies depend only on their params and the results of their calls, or cancel the turn",
                 )
             if not answered:
                 return TurnOutcome(status="paused", usage=turn.budget.book.bill, pauses=pauses)
@@ -568,7 +574,7 @@ class TurnEngine:
             turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
 
     async def _said_at(self, head: str, work: Work | None) -> Mapping[str, Any]:
-        """What the last message of a turn that is over says."""
+        """The body of the last message of a turn that is over."""
         return body_of(await self.message(head), "answer" if work is None else "result")
 
     def _outcome(self, usage: Mapping[str, ModelUsage], work: Work | None, body: Mapping[str, Any]) -> TurnOutcome:
@@ -586,7 +592,7 @@ class TurnEngine:
             clock=self._clock,
             workers=services.registry.worker_policies,
         )
-        # What is not there any more, such as the tools of a server that is down, is not known to be trusted.
+        # A function that is missing, such as one of a server that is down, counts as untrusted.
         gone = {
             each.name for each in records.values() if each.kind in ("leaf", "flow")
         } - services.registry.functions.keys()
@@ -613,13 +619,13 @@ class TurnEngine:
         return replace(turn, noted=turn.role_digest(run.role))
 
     def root(self, path: str, scope: Scope, emit: Emitter, use: Use | None = None) -> CallContext:
-        """The context of calls outside any turn. They have no role, and nobody can be asked.
+        """The context of calls outside any turn. They have no role, and no person can be asked.
 
         Args:
-            path: The path id that theirs are below.
+            path: The path id of the parent of these calls.
             scope: The ids they run under.
-            emit: Where their events go.
-            use: What they may use.
+            emit: Receives their events.
+            use: What they can use.
         """
         run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, use=use)
         turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)

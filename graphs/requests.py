@@ -1,4 +1,4 @@
-"""The bounds of a turn, what is asked of an engine, what one run brings along, and what comes out: values only."""
+"""The limits of a turn, the request to an engine, the values of one run, and the outcome: values only."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from .shape import Work
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphOptions:
-    """Bounds of a turn.
+    """The limits of a turn.
 
     Attributes:
-        max_rounds: How many steps may end in calls before the model must answer.
+        max_rounds: How many steps can end in calls before the model must answer.
         history_limit: How many messages of the log the model sees.
-        history_characters: How many characters of them; None is any number.
-        summaries: Whether a summary comes in the place of what is over these bounds; else it is left out.
-        results_stay: Whether results of tasks stay word for word beside a summary.
-        kept_stay: Whether messages that a person marked as kept do.
-        summary_part: How long a summary may be, as a part of what it stands for; None goes by what the model sees.
-        verifications: How often an answer may be found wanting, and given anew; 0 checks none.
-        attachment_fallback: Whether a message with an attachment that the model does not take is refused, or the model
-            gets its name alone.
+        history_characters: How many characters of them; None is unlimited.
+        summaries: Whether a summary replaces messages over these limits; otherwise they are left out.
+        results_stay: Whether results of tasks stay word for word in addition to a summary.
+        kept_stay: The same for messages that a person marked as kept.
+        summary_part: The length of a summary as a part of the text that it replaces; None derives it from what the
+            model sees.
+        verifications: How often a rejected answer can be given again; 0 turns the check off.
+        attachment_fallback: Whether a message with an attachment that the model does not accept is refused, or the
+            model gets only its name.
     """
 
     max_rounds: int = 8
@@ -52,19 +53,19 @@ class GraphOptions:
 
 @dataclass(frozen=True, slots=True)
 class TurnRequest:
-    """What a surface asks for.
+    """The request of a surface.
 
     Attributes:
-        kind: Which surface.
+        kind: The surface.
         scope: The ids that the turn runs under.
-        body: What goes into the log as the turn's first message.
+        body: The body of the turn's first message in the log.
         work: The checked task of a task or skill turn.
         prompt: A skill's prompt, for the entry Signature of the task.
-        attached: What is to be attached to the message; it is read once the turn owns its thread.
-        model: The names of the turn's own model and of those tried after it; empty is the agent's.
-        origin: The call that the turn is begun or resumed from, if code that a call runs does that.
-        unattended: What happens where a person would be asked; None asks them.
-        output: Reads the answer where `body` has the schema of one; None goes by the schema alone.
+        attached: The attachments to add to the message. They are read when the turn owns its thread.
+        model: The names of the turn's own model and its fallbacks; empty uses the agent's.
+        origin: The call whose code begins or resumes the turn, if any.
+        unattended: What happens in place of asking a person; None asks.
+        output: Reads the answer if `body` has a schema for it; None uses only the schema.
     """
 
     kind: TurnKind
@@ -80,7 +81,7 @@ class TurnRequest:
 
     @property
     def author(self) -> str:
-        """Who asks."""
+        """The author of the request."""
         return self.scope.account or "user"
 
     @property
@@ -90,7 +91,7 @@ class TurnRequest:
 
     @property
     def caller(self) -> Caller:
-        """Who dispatches its tasks: the conversation, the host's own code, or a call that a model had a say in."""
+        """The caller of its tasks: the conversation, the host's own code, or a call that a model influenced."""
         workers = () if self.origin is None else self.origin.workers
         if self.kind not in ("task", "skill"):
             return Caller(CONVERSATION, modelled=True, workers=workers)
@@ -101,17 +102,17 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRun:
-    """What one run at a turn brings along.
+    """The values of one run of a turn.
 
     Attributes:
         turn_id: The turn's id.
         role: The turn's resolved role.
-        emit: Where events go.
-        lease: The ownership of the thread; None where nothing is stored.
-        stream: Whether anybody wants deltas.
-        role_key: The id of the key that the turn's role was noted with; empty is the present one.
-        refreshed: Whether the turn may resume under another role than it began with.
-        use: What it may use, and where that is written down; None is anything, and nowhere.
+        emit: Receives events.
+        lease: The ownership of the thread; None if nothing is stored.
+        stream: Whether a client wants deltas.
+        role_key: The id of the key for the digest of the turn's role; empty is the current key.
+        refreshed: Whether the turn can resume under another role than it began with.
+        use: Counts what it uses against limits, and stores that; None has no limits and stores nothing.
     """
 
     turn_id: str
@@ -126,14 +127,14 @@ class TurnRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnOutcome:
-    """What a turn gave.
+    """The outcome of a turn.
 
     Attributes:
-        status: `done`, `paused` where a person is asked, `stopped` where it was to stop and can go on later.
+        status: `done`, `paused` if a person is asked, `stopped` if it was stopped and can be resumed later.
         text: The answer; empty for a task.
-        result: A task's result; of a message whose answer has a schema, the answer as JSON.
-        usage: What its model calls used, by the model's name.
-        pauses: What is asked.
+        result: A task's result; the answer as JSON if the message has a schema for it.
+        usage: The usage of its model calls, by the model's name.
+        pauses: The questions for a person.
     """
 
     status: Literal["done", "paused", "stopped"] = "done"

@@ -1,4 +1,7 @@
-"""Which threads a failing summary leaves alone for a while. In this process's memory: another one may try at once."""
+"""The threads whose summaries failed recently.
+
+The list is in the memory of this process, so another process can try at once.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,14 @@ _MOST: Final = 1000
 
 
 class Rests:
-    """The threads whose summaries failed lately, in this process. They are not tried again at every turn."""
+    """The threads whose summaries failed recently in this process. They are not tried again at every turn."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: OrderedDict[str, datetime] = OrderedDict()
 
     def begin(self, thread: str) -> None:
-        """Leave a thread alone for a while."""
+        """Try no summary of a thread for a while."""
         self._until[thread] = self._clock.now() + _REST
         self._until.move_to_end(thread)
         while len(self._until) > _MOST:

@@ -1,4 +1,4 @@
-"""Shapes: typed kinds of work behind one key (T2). What runs them is in `task`."""
+"""Shapes: typed kinds of work with a key (T2). `tasks` runs them."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 SUBAGENT = "subagent"
 """The key of the shape that runs a worker."""
 
-_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # whole numbers that a checkpoint can hold
+_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # the range of integers that a checkpoint can hold
 
 
 class Work(TypedDict):
-    """A task that a turn dispatches: whom it is for, the shape, its params as JSON."""
+    """A task that a turn dispatches: its recipient, the shape, its params as JSON."""
 
     to: str
     shape: str
@@ -43,15 +43,15 @@ class Shape(Generic[P, R]):
     """One kind of work: a key, a declared params model, a declared result model and a handler.
 
     Attributes:
-        key: What `task()` finds it by.
-        params: The declared params. Fields that it does not declare are refused.
-        result: The declared result, likewise.
+        key: The name for `task()`.
+        params: The declared params. Undeclared fields are refused.
+        result: The declared result. Undeclared fields are refused.
         handler: A coroutine function of the params and the `TaskContext`; it returns the result or its fields.
         entry: The Signature that a role attaches to by default (R6); None for a shape that calls no model.
-        signatures: The other Signatures that its handler may predict with.
+        signatures: The other Signatures that its handler can predict with.
         description: What it is for. A shape without one is not offered to the conversation.
-        risk: What dispatching it does to the world. What its handler calls passes the gate by itself.
-        capture: Whether traces may hold its params and results, where the agent's `Trace` captures them.
+        risk: The risk of dispatching it. Calls of its handler pass the gate separately.
+        capture: Whether traces can hold its params and results, if the agent's `Trace` captures them.
         offered: Whether the conversation can call it, if it has a description.
     """
 
@@ -69,43 +69,44 @@ class Shape(Generic[P, R]):
     def __post_init__(self) -> None:
         check_name("shape", self.key)
         object.__setattr__(self, "risk", risks(self.key, self.risk))
-        called = getattr(self.handler, "__call__", None)  # noqa: B004 -- an object may be a handler, too
+        called = getattr(self.handler, "__call__", None)  # noqa: B004 -- an object can be a handler, too
         if not (inspect.iscoroutinefunction(self.handler) or inspect.iscoroutinefunction(called)):
             raise FunctionInvalid(f"the handler of shape {self.key!r} is not async", remedy="make it 'async def'")
         for what in (self.params, self.result):
             if not (isinstance(what, type) and issubclass(what, BaseModel)):
                 raise FunctionInvalid(
-                    f"the shape {self.key!r} declares {what!r} as params or result", remedy="declare pydantic models"
+                    f"the shape {self.key!r} must declare pydantic models as params and result, not {what!r}",
+                    remedy="declare pydantic models",
                 )
             for name, field in what.model_fields.items():
                 if field.exclude:
                     raise FunctionInvalid(
-                        f"the field {name!r} of the shape {self.key!r} is excluded, so it could not be stored",
-                        remedy="leave 'exclude' out",
+                        f"the field {name!r} of the shape {self.key!r} must not be excluded, so that it can be stored",
+                        remedy="remove 'exclude'",
                     )
         if signatures := self.all_signatures():
-            from ..signatures import PredictorPool  # with dspy, which is there where there is a Signature
+            from ..signatures import PredictorPool  # this loads dspy, which a Signature has loaded already
 
             for signature in signatures:
                 PredictorPool.check(signature)
 
     @property
     def declared(self) -> str:
-        """Stands for what its params and its result are declared as."""
+        """The digest of the declared params and result."""
         return declaration(self.params, self.result)
 
     @property
     def function(self) -> Function:
-        """The shape as a function of its params, which gives its result."""
+        """The shape as a function from its params to its result."""
         offered = self.offered and bool(self.description)
         return _function(self.key, self.params, self.result, self.description, self.risk, self.capture, offered)
 
     def callee(self, params: P) -> Function:
-        """What the gate decides about where a task with these params is dispatched."""
+        """The function that the gate decides about when a task with these params is dispatched."""
         return self.function
 
     def stand_in(self, params: P) -> tuple[Function, Mapping[str, Any]] | None:
-        """The function that is called instead of a task with these params, and its own params, if one is (H8)."""
+        """The function that replaces a task with these params, and its own params; None if there is none (H8)."""
         return None
 
     def all_signatures(self) -> tuple[Signature, ...]:
@@ -113,18 +114,18 @@ class Shape(Generic[P, R]):
         return (self.entry, *self.signatures) if self.entry is not None else self.signatures
 
     def entry_for(self, params: P) -> tuple[Signature | None, tuple[Signature, ...]]:
-        """The entry Signature of one task, and the other Signatures it may use."""
+        """The entry Signature of one task, and the other Signatures that it can use."""
         return self.entry, self.signatures
 
     def names_for(self, params: P, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """What a role of one task can attach to: the names of its entry Signatures, and of its others (R6).
+        """The names that a role of one task can attach to: its entry Signatures and its other Signatures (R6).
 
         Args:
             params: The task's params.
             shapes: The shapes of the agent.
 
         Raises:
-            UnknownShape, UnknownWorker, ParamsInvalid: The params name what is not there, or what they may not.
+            UnknownShape, UnknownWorker, ParamsInvalid: The params name something that does not exist or is not allowed.
         """
         entry, others = self.entry_for(params)
         return () if entry is None else (entry.__name__,), tuple(other.__name__ for other in others)
@@ -133,15 +134,15 @@ class Shape(Generic[P, R]):
         """Return `data` as params.
 
         Raises:
-            ParamsInvalid: They do not fit; the text names the shape and each field.
+            ParamsInvalid: They are invalid; the text names the shape and each field.
         """
         return validate_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
 
     def read_params(self, data: Any) -> P:
-        """Return params that come as JSON, from a plan or from where they were stored.
+        """Return params from JSON, which comes from a plan or from storage.
 
         Raises:
-            ParamsInvalid: They do not fit; the text names the shape and each field.
+            ParamsInvalid: They are invalid; the text names the shape and each field.
         """
         return read_model(self.params, data, what=f"params of shape {self.key!r}", error=ParamsInvalid)
 
@@ -149,7 +150,7 @@ class Shape(Generic[P, R]):
         """Return a stored result.
 
         Raises:
-            ResultInvalid: It does not fit; the text names the shape and each field.
+            ResultInvalid: It is invalid; the text names the shape and each field.
         """
         return read_model(self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid)
 
@@ -157,7 +158,7 @@ class Shape(Generic[P, R]):
         """Return `data` as the result.
 
         Raises:
-            ResultInvalid: It does not fit; the text names the shape and each field.
+            ResultInvalid: It is invalid; the text names the shape and each field.
         """
         return validate_model(
             self.result, data, what=f"fields of the result of shape {self.key!r}", error=ResultInvalid
@@ -169,10 +170,10 @@ def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
 
     Args:
         params: The params.
-        what: What they are, for the error.
+        what: The name of the params for the error.
 
     Raises:
-        ParamsInvalid: They are no JSON, or hold a whole number of more than 64 bits.
+        ParamsInvalid: They are not JSON, or hold an integer of more than 64 bits.
     """
     given = json_of(params, what=what, error=ParamsInvalid)
     left: list[Any] = [given]
@@ -184,14 +185,14 @@ def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
                 left += items
             case int() as number if not _LEAST <= number <= _MOST:
                 raise ParamsInvalid(
-                    f"{what} hold a whole number of more than 64 bits", remedy="give such a number as a text"
+                    f"{what} must hold only integers of at most 64 bits", remedy="pass larger numbers as text"
                 )
             case _:
                 pass
     return given
 
 
-@lru_cache(maxsize=1024)  # it is asked for at each dispatch
+@lru_cache(maxsize=1024)  # called at each dispatch
 def _function(
     key: str,
     params: type[BaseModel],
@@ -212,7 +213,7 @@ class ShapeRegistry:
         shapes: The shapes.
 
     Raises:
-        NameTaken: Two of them have one key.
+        NameTaken: Two of them have the same key.
     """
 
     def __init__(self, shapes: Iterable[Shape[Any, Any]] = ()) -> None:
@@ -229,8 +230,8 @@ class ShapeRegistry:
         """
         if not isinstance(shape, Shape):
             raise FunctionInvalid(
-                f"shapes= has a {type(shape).__name__!r}, which is not a shape",
-                remedy="make it with Shape(key, params, result, handler), or of a compiled LangGraph graph with "
+                f"shapes= must hold only shapes, got a {type(shape).__name__!r}",
+                remedy="make it with Shape(key, params, result, handler), or from a compiled LangGraph graph with "
                 "worldagent.graphs.shapes.graph_shape(key, graph, params=..., result=...)",
             )
         if shape.key in self._shapes:
@@ -241,7 +242,7 @@ class ShapeRegistry:
         """Return the shape with this key.
 
         Raises:
-            UnknownShape: There is none.
+            UnknownShape: No shape has this key.
         """
         if key in self._shapes:
             return self._shapes[key]

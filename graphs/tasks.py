@@ -1,7 +1,7 @@
-"""`task()`: the one way to dispatch work (T2, T8). A task gets no role but the one its caller's code passes.
+"""`task()`: the one way to dispatch work (T2, T8). A task has only the role that its caller's code passes.
 
-A task is a step of the turn's journal, as a call of a function is: one that is done is not run again, and a handler
-that is run again gets the answers of its model calls and calls from there.
+A task is a step of the turn's journal, like the call of a function. A finished task is not run again. A handler that
+runs again gets the recorded answers of its model calls and other calls.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContext:
-    """What a shape's handler works with; it lives as long as the task.
+    """The context of a shape's handler. It lives as long as the task.
 
     Attributes:
         turn: The turn it belongs to, with this task's own role.
         calls: The call context that its functions run under.
         entry: The task's entry Signature, if it has one.
-        signatures: The other Signatures it may predict with.
+        signatures: The other Signatures that it can predict with.
     """
 
     turn: TurnContext
@@ -68,38 +68,38 @@ class TaskContext:
         """The images and files that messages refer to.
 
         Raises:
-            InvalidArgument: The engine was made without them, as for measurements.
+            InvalidArgument: The engine was made without attachments, as for measurements.
         """
         found = self.turn.services.attachments
         if found is None:
-            raise InvalidArgument("there are no attachments here", remedy="run the task on an agent")
+            raise InvalidArgument("this engine has no attachments", remedy="run the task on an agent")
         return found
 
     async def predict(self, signature: Signature, /, **inputs: Any) -> Mapping[str, Any]:
-        """Call the model with one of the shape's declared Signatures; the role comes along where it applies (R6).
+        """Call the model with one of the shape's declared Signatures. The role is added if it applies (R6).
 
         Args:
-            signature: One that the shape declares.
-            inputs: Its input fields, without a role. `Media`, or a list of it, stands for an image or a file.
+            signature: A Signature that the shape declares.
+            inputs: Its input fields, without a role. Pass `Media`, or a list of it, for an image or a file.
 
         Returns:
             Its output fields.
 
         Raises:
             FunctionInvalid: The shape does not declare this Signature.
-            InvalidArgument: The inputs are not the Signature's.
+            InvalidArgument: The inputs do not match the Signature.
             OutputInvalid, RoleEchoed, HostError: The model failed.
         """
         if signature is not self.entry and signature not in self.signatures:
             raise FunctionInvalid(
-                f"the Signature {signature.__name__!r} is not one of the shape's",
+                f"the Signature {signature.__name__!r} is not declared by the shape",
                 remedy="declare it in the shape's entry= or signatures=",
             )
         expected, given = set(signature.input_fields), set(inputs)
         if expected != given:
             raise InvalidArgument(
-                f"the inputs of {signature.__name__!r} are {sorted(expected)}, and {sorted(given)} were given",
-                remedy="give each input field, and no role",
+                f"the inputs of {signature.__name__!r} must be {sorted(expected)}, got {sorted(given)}",
+                remedy="pass each input field, and no role",
             )
         outputs = _Outputs(signature)
         frame = self.calls.frame
@@ -117,7 +117,7 @@ class TaskContext:
         call_id = await frame.child(name, asked, model=True)
         step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask)
         fields = outputs.read(await frame.do(step))
-        frame.hear()  # it has a say in what is called from now on
+        frame.hear()  # the model's answer influences later calls
         return fields
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
@@ -132,7 +132,7 @@ class TaskContext:
 
 
 class _Outputs:
-    """The fields of a Signature as JSON and back: what a model once answered must be read again as it was."""
+    """Converts the fields of a Signature to JSON and back, so that a recorded answer reads as it was."""
 
     def __init__(self, signature: Signature) -> None:
         self._what = f"the answer of {signature.__name__!r}"
@@ -154,12 +154,12 @@ class _Outputs:
 
     @staticmethod
     def inputs(given: Mapping[str, Any]) -> dict[str, Any]:
-        """What tells this model call from others; inputs that are no JSON tell by their place alone."""
+        """Identifies this model call among others. Inputs that are not JSON are identified only by their position."""
         found: dict[str, Any] = {}
         for name, value in given.items():
             try:
                 found[name] = json_of_value(TypeAdapter(type(value)), value, what=name, error=ResultInvalid)
-            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is no JSON
+            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
                 found[name] = type(value).__name__
         return found
 
@@ -172,22 +172,22 @@ async def task(
     role: Role | None = None,
     key: str | None = None,
 ) -> Any:
-    """Dispatch work to a shape from inside a turn.
+    """Dispatch work to a shape within a turn.
 
     Args:
         shape: The shape's key.
         params: The shape's params.
         ctx: The task that dispatches.
-        role: The call role of the dispatched task. Nothing is inherited: left out, it has none (T8).
-        key: Tells it from tasks with equal params; needed where one of them can run at the same time.
+        role: The call role of the dispatched task. It inherits none: without this it has no role (T8).
+        key: Distinguishes it from tasks with equal params. It is required if one of them can run at the same time.
 
     Returns:
         The shape's result, an instance of its result model.
 
     Raises:
         UnknownShape, ParamsInvalid, ResultInvalid: The text names the shape and the field.
-        RoleTooLong: The role is over the limit.
-        TaskFailed: The handler raised something of its own.
+        RoleTooLong: The role is longer than the limit.
+        TaskFailed: The handler raised an exception that is not one of worldagent's.
     """
     services = ctx.turn.services
     found = services.shapes.get(shape)
@@ -199,14 +199,14 @@ async def task(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatched:
-    """How a task is dispatched, beside its params.
+    """The options of a dispatch in addition to its params.
 
     Attributes:
-        shape: What runs it.
+        shape: The shape that runs it.
         role: Its own role.
-        slot: Is held while it is done, where not all may be at the same time; see `Step.slot`.
-        prompted: Whether a skill's prompt, where the turn has one, is for this task.
-        raw: Whether its result is wanted as JSON.
+        slot: Held while it runs, if not all can run at the same time; see `Step.slot`.
+        prompted: Whether a skill's prompt of the turn, if any, applies to this task.
+        raw: Whether to return its result as JSON.
     """
 
     shape: Shape[Any, Any]
@@ -219,19 +219,19 @@ class Dispatched:
 async def dispatched(
     how: Dispatched, params: BaseModel, ctx: CallContext, *, key: str | None = None, path: str = "", waits: bool = True
 ) -> Any:
-    """Dispatch a task, or call the function that stands in its place, which gets no role (H8).
+    """Dispatch a task, or call the function that replaces it, which gets no role (H8).
 
     Args:
-        how: Which shape runs it, and how.
-        params: What `check_params` or `read_params` of the shape gave.
-        ctx: Who dispatches.
-        key: See `Call`, as of the rest.
-        path: Its path id; empty is one that the caller's frame gives.
+        how: The shape and options.
+        params: The result of the shape's `check_params` or `read_params`.
+        ctx: The context of the caller.
+        key: See `Call`, as for the rest.
+        path: Its path id; empty takes the next one of the caller's frame.
         waits: Whether a body waits for it.
 
     Returns:
-        An instance of the shape's result model, or JSON where `how.raw`; `SUSPENDED` where no body waits for it and it
-        waits itself.
+        An instance of the shape's result model, or JSON if `how.raw`; `SUSPENDED` if no body waits for it and the task
+        itself waits.
     """
     shape = how.shape
     stand_in = shape.stand_in(params)
@@ -246,7 +246,7 @@ async def dispatched(
 
 
 async def side_by_side(running: Iterable[Awaitable[T]]) -> list[T]:
-    """Run several at once; whatever becomes of one, the others come to their end before its failure is raised."""
+    """Run several at once. If one fails, its failure is raised after the others have finished."""
     outcomes = await asyncio.gather(*running, return_exceptions=True)
     for outcome in outcomes:
         if isinstance(outcome, BaseException):
@@ -258,9 +258,9 @@ def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
     """The context of a turn's calls.
 
     Args:
-        turn: The turn, as the tasks that are dispatched there see it.
-        frame: Where the calls are held.
-        caller: Who makes them.
+        turn: The turn, as tasks that are dispatched there see it.
+        frame: The frame of the calls.
+        caller: The caller.
     """
     services = turn.services
     return CallContext(
@@ -277,12 +277,12 @@ def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
 
 
 async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
-    """What the call of a worker or a shape will do. One that is called by its name has no role (T8)."""
+    """Prepare the call of a worker or a shape. One that is called by its name has no role (T8)."""
     how = call.how if isinstance(call.how, Dispatched) else None
     shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _whole)
     how = how or Dispatched(shape=shape)
     params = shape.check_params(given)
-    shape.names_for(params, turn.services.shapes)  # whoever dispatches, it refuses what it may not run
+    shape.names_for(params, turn.services.shapes)  # for every caller: refuses names that it cannot run
     params_json = json_of(params, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
     frame = call.ctx.frame
     noted = turn.role_digest(how.role)
@@ -292,7 +292,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path, caller=caller)
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
-        # Read again: a handler may change what it is given.
+        # Read again, because a handler can change its params.
         taken = shape.read_params(params_json if changed is None else changed)
         below, inside = Frame(turn.drive, path, frame.depth + 1), replace(turn, budget=budget)
         calls = calls_of(inside, below, caller.calling(call.function.name))
@@ -304,7 +304,9 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         taken = shape.read_params(changed)
         shape.names_for(taken, turn.services.shapes)
         if shape.callee(taken).name != call.function.name:
-            raise AnswerInvalid(f"the arguments are for another worker than {call.function.name!r}", remedy="name it")
+            raise AnswerInvalid(
+                f"the arguments must be for the worker {call.function.name!r}", remedy="name this worker"
+            )
         return json_of(taken, what=f"params of shape {shape.key!r}", error=ParamsInvalid)
 
     step = Step(
@@ -322,7 +324,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
 
 
 def _called(turn: TurnContext, call: Call) -> tuple[Shape[Any, Any], Any, Callable[[Any], Any]]:
-    """Shape, params, and what the caller gets of the result, of what is called by its name."""
+    """Shape, params, and the conversion of the result for the caller, of a call by name."""
     function = call.function
     if function.kind == "shape":
         return turn.services.shapes.get(function.name), call.input, _whole

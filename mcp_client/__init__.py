@@ -1,4 +1,4 @@
-"""Role hosts over MCP: how to reach one, and the role store that it is. Tools of MCP servers are not read here.
+"""Role hosts over MCP: how to reach one, and how to use it as a role store. Tools of MCP servers are in `tools`.
 
 Importing this folder does not import `mcp`; making a connection does. `role_resolution` says what a role store is.
 """

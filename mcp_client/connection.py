@@ -1,7 +1,7 @@
-"""A connection that outlives its host's restarts: one link at a time, the next one made by the call that needs it.
+"""A connection that survives restarts of its host. It holds one link at a time; the call after a loss makes a new one.
 
-`link` is one life of it and speaks MCP; what is sent to a role host is in `role_link`, to an MCP server in
-`tools.link`.
+`link` is one life of the connection and speaks MCP. `role_link` has the calls to a role host, and `tools.link` those to
+an MCP server.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _LONGEST_PAUSE: Final = 2.0
 
 
 class Connection(Generic[L]):
-    """The connection to one host. It belongs to the event loop of its first call, until it or the loop is closed.
+    """The connection to one host. It belongs to the event loop of its first call until it or the loop is closed.
 
-    The first call connects. A call after a loss connects anew, at once; where that fails too, the next attempt comes
-    0.1 s after the failure at the earliest, the one after it 0.2 s, doubled each time, 2 s at most. There is one
-    attempt for each call, however many wait for it, and none without a call. A call that was under way when the
-    connection broke is not repeated: it is not known what the host made of it.
+    The first call connects. A call after a loss reconnects at once. If that fails too, the next attempt comes at least
+    0.1 s after the failure and the one after it at least 0.2 s; the delay doubles each time, up to 2 s. Each call makes
+    one attempt, calls that wait share it, and no attempt is made without a call. A call that was running when the
+    connection broke is not repeated, because it is unknown what the host did with it.
 
     Args:
-        make: Makes a link that connects after so many seconds. It is what loads the MCP library.
-        failures: Makes the host's failures.
-        clock: What waits between attempts.
+        make: Makes a link that connects after the given number of seconds. It loads the MCP library.
+        failures: Makes the failures of the host.
+        clock: Waits between attempts.
     """
 
     def __init__(self, make: Callable[[float], L], failures: Failures, *, clock: Clock) -> None:
@@ -52,11 +52,11 @@ class Connection(Generic[L]):
         self._closed = False
 
     async def connect(self) -> L:
-        """Connect, if it is not connected; give the link.
+        """Connect if needed, and return the link.
 
         Raises:
             HostError: The host cannot be reached or used.
-            UsageError: The connection is closed, or another loop's.
+            UsageError: The connection is closed, or belongs to another loop.
         """
         self._claim()
         if self._closed:
@@ -70,21 +70,21 @@ class Connection(Generic[L]):
         return link
 
     async def call(self, ask: Callable[[L], Awaitable[T | Failure]], seconds: float) -> T:
-        """Make one call; cancelling it cancels it in the host.
+        """Make one call. Cancelling it also cancels the call in the host.
 
         Args:
-            ask: Makes it over a link.
-            seconds: How long it may take.
+            ask: Makes the call over a link.
+            seconds: How long the call can take.
 
         Raises:
-            HostError: The host cannot be reached or used, or did not answer in time.
-            UsageError: The host refused what was sent, or the connection is closed or another loop's.
+            HostError: The host cannot be reached or used, or did not answer within the time limit.
+            UsageError: The host refused the request, or the connection is closed or belongs to another loop.
         """
         outcome: T | Failure = self._failures.gone()
         for _ in range(2):
             link = await self.connect()
             outcome = await link.call(partial(ask, link), seconds)
-            # A link that was lost unnoticed, or a session that the host forgot, costs the caller no error.
+            # If the link was lost unnoticed, or the host forgot the session, the caller gets no error.
             if not (isinstance(outcome, Failure) and outcome.repeatable):
                 break
         if isinstance(outcome, Failure):
@@ -92,28 +92,30 @@ class Connection(Generic[L]):
         return outcome
 
     async def aclose(self) -> None:
-        """End it, from any task: calls under way fail, a child process is gone. A second time does nothing.
+        """End the connection, from any task.
+
+        Running calls fail, and a child process is stopped. A second call does nothing.
 
         Raises:
-            UsageError: It belongs to another loop.
+            UsageError: The connection belongs to another loop.
         """
         self._claim()
         self._closed = True
         if self.link is not None:
             self.link.stop()
         if self._ending:
-            # Not gathered: a caller that stops waiting for the end does not stop the end.
+            # Not gathered: a caller that stops waiting must not stop the closing itself.
             await asyncio.wait(set(self._ending))
 
     def _claim(self) -> None:
-        """Make it the running loop's, unless another one has it: awaiting what is bound to that one would never end."""
+        """Bind the connection to the running loop, unless another loop has it: awaiting its objects would never end."""
         loop = asyncio.get_running_loop()
         with self._claiming:
             if self._loop is loop:
                 return
             if self._loop is not None and not self._loop.is_closed() and (self._ending or not self._closed):
                 raise self._failures.in_another_loop().error()
-            # What an ended loop left is gone with it.
+            # What a closed loop left behind ended with it.
             self._loop, self.link, self._closed = loop, None, False
             self._ending.clear()
 
@@ -131,7 +133,7 @@ class Connection(Generic[L]):
 
 
 def _unsent(failure: Failure) -> WorldAgentError:
-    """The error of a call for which the host has surely done nothing."""
+    """The error of a call for which the host has certainly done nothing."""
     error = failure.error()
     if isinstance(error, HostError):
         error.unsent = ""

@@ -1,7 +1,9 @@
-"""The contract of role hosts: what each tool is asked, and how its answer is read. Nothing here knows about transport.
+"""The contract of role hosts: the arguments of each tool, and how its answer is read.
 
-A role's text stands in the arguments of `role_put` alone, and they are made where they are sent: a frame of the caller,
-which an error keeps alive, holds the sealed `Role` only.
+It does not depend on the transport.
+
+The text of a role is only in the arguments of `role_put`, and these are made where they are sent. A frame of the
+caller, which an error keeps alive, holds only the sealed `Role`.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from .failures import Failure, Failures
 CONTRACT = 1
 
 STORED_TIERS = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL})
-"""The tiers that a host may keep. A call's and a thread's roles are never sent to one (R9)."""
+"""The tiers that a host can keep. Roles of a call or a thread are never sent to a host (R9)."""
 
-_PARTS = 1000  # of a schema that are looked at
+_PARTS = 1000  # parts of a schema that are read
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a tool answered: its structured content, and whether it was a tool error."""
+    """The answer of a tool: its structured content, and whether it is a tool error."""
 
     content: Any = field(repr=False)
     failed: bool = False
@@ -44,33 +46,33 @@ class Operation(ABC, Generic[T]):
     @property
     @abstractmethod
     def about(self) -> str:
-        """Which role or roles the call is about, for errors."""
+        """The role or roles that the call concerns, for errors."""
 
     @abstractmethod
     def arguments(self) -> dict[str, Any]:
-        """What is sent."""
+        """The arguments to send."""
 
     @abstractmethod
     def accept(self, content: Mapping[str, Any], failures: Failures) -> T | Failure:
-        """What an answer that is no error means."""
+        """Interpret an answer that is not an error."""
 
     def read(self, answer: Answer, failures: Failures) -> T | Failure:
-        """What an answer means; `failures` makes the failures of the host."""
+        """Interpret an answer. `failures` makes the failures of the host."""
         content = answer.content
         if not isinstance(content, Mapping):
-            what = "an error that has no code" if answer.failed else "nothing structured"
+            what = "an error that has no code" if answer.failed else "no structured content"
             return failures.invalid(f"answered {self.tool} with {what}")
         contract = content.get("contract")
         if type(contract) is not int or contract != CONTRACT:
             return failures.invalid(
-                f"does not say that it answers {self.tool} by version {CONTRACT} of the contract",
-                f"use a host that speaks version {CONTRACT}, or a version of this package that speaks the host's",
+                f"must say that it answers {self.tool} by version {CONTRACT} of the contract, and does not",
+                f"use a host with version {CONTRACT}, or a version of this package that supports the host",
             )
         typed = cast("Mapping[str, Any]", content)
         return self.refused(typed.get("code"), failures) if answer.failed else self.accept(typed, failures)
 
     def refused(self, code: object, failures: Failures) -> T | Failure:
-        """What an error code means."""
+        """Interpret an error code."""
         return _refused(self.tool, self.about, code, failures)
 
 
@@ -79,14 +81,14 @@ def _refused(tool: str, about: str, code: object, failures: Failures) -> Failure
         case "invalid":
             return Failure(
                 RoleInvalid,
-                f"{failures.name} found {about} or its scope invalid",
-                "change it to what the host takes",
+                f"{failures.name} rejected {about} or its scope as invalid",
+                "change it to a value that the host accepts",
             )
         case "too_long":
             return Failure(
                 RoleTooLong,
-                f"{about} is longer than {failures.name} takes",
-                "shorten it, or raise its limit",
+                f"{about} is longer than {failures.name} accepts",
+                "shorten it, or raise the limit of the host",
             )
         case "forbidden":
             return failures.forbidden()
@@ -94,15 +96,15 @@ def _refused(tool: str, about: str, code: object, failures: Failures) -> Failure
             return Failure(
                 HostUnavailable,
                 f"{failures.name} cannot reach {about} now",
-                "see what the host itself reports, then try again",
+                "check the logs of the host, then try again",
             )
         case _:
-            return failures.invalid(f"answered {tool} with a code that the contract does not have for it")
+            return failures.invalid(f"answered {tool} with an error code that the contract does not define for it")
 
 
 @dataclass(frozen=True, slots=True)
 class ListRoles(Operation[dict[Tier, Role]]):
-    """All set roles of the scopes, in one round trip."""
+    """All roles that are set for the scopes, in one round trip."""
 
     tool: ClassVar[str] = "role_list"
 
@@ -121,12 +123,12 @@ class ListRoles(Operation[dict[Tier, Role]]):
         """See `Operation.accept`."""
         given = content.get("roles")
         if not isinstance(given, list):
-            return failures.invalid(f"answered {self.tool} with something else than a list of roles")
+            return failures.invalid(f"answered {self.tool} with something that is not a list of roles")
         found: dict[Tier, Role] = {}
         for entry in cast("list[object]", given):
             read = _role(entry)
             if read is None or read[0] not in self.scope_ids:
-                return failures.invalid(f"answered {self.tool} with something that is not a role that was asked for")
+                return failures.invalid(f"answered {self.tool} with something that is not one of the requested roles")
             if read[0] in found:
                 return failures.invalid(f"answered {self.tool} with two roles of the {read[0]} tier")
             found[read[0]] = read[1]
@@ -194,7 +196,7 @@ class PutRole(_OfOneScope[None]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteRole(_OfOneScope[bool]):
-    """Clear a role; whether there was one."""
+    """Clear a role, and return whether there was one."""
 
     tool: ClassVar[str] = "role_delete"
 
@@ -210,8 +212,8 @@ class DeleteRole(_OfOneScope[bool]):
 def offered_tiers(schema: object) -> frozenset[Tier]:
     """The tiers that a host keeps, read from the input schema of its `role_get`.
 
-    It says so by the values of `tier` (`enum` or `const`, behind `$ref`, `anyOf` and the like); where it lists none,
-    it keeps workspace and account roles.
+    The host names them as the values of `tier`: `enum` or `const`, also behind `$ref`, `anyOf` and similar. A host that
+    names none keeps workspace and account roles.
     """
     root = schema if isinstance(schema, Mapping) else {}
     properties = root.get("properties")
@@ -222,10 +224,10 @@ def offered_tiers(schema: object) -> frozenset[Tier]:
 
 
 def _values(schema: object, root: Mapping[str, Any]) -> set[str]:
-    """The values that a schema names; of a large one as many parts as a sound one has."""
+    """The values that a schema names. In a large schema only the first `_PARTS` parts are read."""
     found: set[str] = set()
     parts, followed = [schema], set[str]()
-    for part, _ in zip(parts, range(_PARTS), strict=False):  # it grows meanwhile
+    for part, _ in zip(parts, range(_PARTS), strict=False):  # the list grows while it is read
         if not isinstance(part, Mapping):
             continue
         found |= {value for value in (*_list(part.get("enum")), part.get("const")) if isinstance(value, str)}
@@ -244,7 +246,7 @@ def _list(value: object) -> list[object]:
 
 
 def _role(entry: object) -> tuple[Tier, Role] | None:
-    """A record of the contract as tier and role; None where it is not one. What else stands in it is ignored."""
+    """Read a record of the contract as tier and role; None if it is not one. Other content of the record is ignored."""
     if not isinstance(entry, Mapping):
         return None
     tier, name, content = (entry.get(key) for key in ("tier", "name", "content"))

@@ -1,8 +1,8 @@
-"""One life of a connection, from connecting to its loss, owned by one task (D9).
+"""One life of a connection, from connecting to its loss. One task owns it (D9).
 
-A client of the MCP library can be closed only by the task that opened it, and is dead for good once its host is lost.
-So a task of the link's own opens it, serves calls and closes it. It never reconnects: when a link is over, `connection`
-makes the next one. `role_link` and `tools.link` say what is asked over it.
+Only the task that opened a client of the MCP library can close it, and a client cannot be used again after its host is
+lost. So the link has a task that opens the client, serves calls and closes it. A link never reconnects: after it ends,
+`connection` makes the next one. `role_link` and `tools.link` define the calls.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
 
 IN_FLIGHT: Final = 32
-"""Calls that a host gets at once; the others wait."""
+"""The number of calls that a host gets at once; the others wait."""
 WAITING: Final = 256
-"""Calls that may be under way or wait; one more is refused."""
+"""The limit of running and waiting calls; one more is refused."""
 
-_STREAMS: Final = 10  # of notices that a host ends before it is left alone
+_STREAMS: Final = 10  # the number of notification streams that a host can end before no new one is opened
 _MISUSED: Final = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
-# The library has no type of its own for this; a host that speaks such a revision is among the tests.
+# The library has no error type for this. The tests include a host that speaks such a revision.
 _OF_REVISIONS: Final = ("Unsupported protocol version", "No mutually supported modern protocol version")
 _OF_ITS_KIND: Final = " of its kind"
 
 
 class Link(ABC):
-    """A connection that lives once. Made inside the event loop that it belongs to.
+    """A connection that is used once. Make it inside the event loop that it belongs to.
 
-    A subclass says what the host is asked first, what runs next to the calls, and has a method for each call.
+    A subclass defines the first requests to the host, what runs next to the calls, and a method for each call.
 
     Args:
         host: The host.
-        failures: Makes its failures.
+        failures: Makes the failures of the host.
         delay: Seconds to wait before connecting.
-        clock: What waits.
+        clock: Waits.
     """
 
     _elicitation: ElicitationFnT | None = None
-    """Has a person asked what the host asks; None where it may not ask."""
+    """Asks a person what the host wants to know; None if the host cannot ask."""
 
     def __init__(self, host: Host, failures: Failures, *, delay: float, clock: Clock) -> None:
         loop = asyncio.get_running_loop()
@@ -79,8 +79,8 @@ class Link(ABC):
         self._version = ""
         self._session: ClientSession | None = None
         self._serving: asyncio.TaskGroup | None = None
-        self._settled = asyncio.Event()  # calls can be made, or it is over
-        self._over: asyncio.Future[Failure] = loop.create_future()  # takes no more calls, and why
+        self._settled = asyncio.Event()  # set when calls can be made, or when the link is over
+        self._over: asyncio.Future[Failure] = loop.create_future()  # done when no more calls are taken, with the reason
         self._slots = asyncio.Semaphore(IN_FLIGHT)
         self._calls: set[asyncio.Task[Any]] = set()
         self._garbled = False
@@ -90,30 +90,30 @@ class Link(ABC):
 
     @property
     def over(self) -> bool:
-        """Whether it takes no call any more."""
+        """Whether it takes no more calls."""
         return self._over.done()
 
     @property
     def serving(self) -> bool:
-        """Whether it takes calls."""
+        """Whether it takes calls now."""
         return self._serving is not None and not self.over
 
     @property
     def modern(self) -> bool:
-        """Whether the revision 2026-07-28, or a newer one, is spoken."""
+        """Whether both sides use the revision 2026-07-28 or a newer one."""
         return self._version in MODERN_PROTOCOL_VERSIONS
 
     async def ready(self) -> Failure | None:
-        """Wait until calls can be made; what is in the way, if they cannot."""
+        """Wait until calls can be made. Return the failure if they cannot."""
         await self._settled.wait()
         return self._over.result() if self.over else None
 
     def stop(self) -> None:
-        """Begin to end it; `task` is done when all is released."""
+        """Begin to end the link. `task` is done when everything is released."""
         connecting = not self._settled.is_set()
         self._end(self._failures.closed())
         if connecting:
-            self.task.cancel()  # once: a second one would interrupt the end of a child
+            self.task.cancel()  # only once: a second cancel would interrupt the ending of a child process
 
     # --- for subclasses ---------------------------------------------------------------------------------------------
 
@@ -123,28 +123,28 @@ class Link(ABC):
 
     @abstractmethod
     async def _meet(self, client: Client) -> Failure | None:
-        """Learn what the host offers; what is in the way, if it cannot be used."""
+        """Learn what the host offers. Return the failure if it cannot be used."""
 
     @abstractmethod
     async def _follow(self, client: Client) -> None:
-        """Follow what changes in the host, for as long as calls are served."""
+        """Follow changes in the host for as long as calls are served."""
 
     async def _listen(self, listen: Callable[[], Awaitable[bool]]) -> None:
-        """Listen to notices, which the revision 2026-07-28 sends to those that ask; older ones have no such stream.
+        """Listen to notifications. The revision 2026-07-28 sends them on request; older revisions have no such stream.
 
         Args:
-            listen: Listens once; whether the host ended the stream, after which it is asked again a few times.
+            listen: Listens once, and returns whether the host ended the stream. Then it is called again a few times.
         """
         ended = 0
         while self.modern and ended < _STREAMS:
             try:
                 ended += await listen()
-            except Exception:  # whatever it is: a host without notices is as good, and its calls go on
+            except Exception:  # any error: notifications are optional, and calls work without them
                 return
 
     async def _send(self, request: Any, result: type[R] | TypeAdapter[R], *, progress: ProgressFnT | None = None) -> R:
-        """Send a request of a call, and give its answer; the library's errors are read by `call`."""
-        assert self._session is not None, "calls are made by a link that serves"
+        """Send the request of a call, and return its answer. `call` interprets the errors of the library."""
+        assert self._session is not None, "calls need a link that serves"
         answer = await self._session.send_request(request, result, progress_callback=progress)
         self._has_answered()
         return answer
@@ -153,12 +153,12 @@ class Link(ABC):
         self._garbled = self._garbled or isinstance(message, Exception)
 
     def _has_answered(self) -> None:
-        """Note that the host answered a call."""
+        """Record that the host answered a call."""
         self.answered = True
         self._heard()
 
     def _heard(self) -> None:
-        """Note that the host answered: what it did before says nothing about its next silence."""
+        """Record that the host answered. Earlier silence then no longer counts against it."""
         self._garbled = False
         self._silent_since = None
 
@@ -178,7 +178,7 @@ class Link(ABC):
     async def _live(self) -> Failure | None:
         async with contextlib.AsyncExitStack() as opened:
             limit = self._host.connect_timeout
-            # Ending a child that is no host takes seconds more; the callers do not wait for that.
+            # Ending a child that is not an MCP host takes some seconds. Callers do not wait for that.
             giving_up = asyncio.get_running_loop().call_later(limit, self._end, self._failures.late_connecting(limit))
             opened.callback(giving_up.cancel)
             client = Client(
@@ -194,7 +194,7 @@ class Link(ABC):
                 self._version = client.protocol_version
                 failure = await self._meet(client)
             giving_up.cancel()
-            if failure is not None or self.over:  # it got ready in the moment when it was given up
+            if failure is not None or self.over:  # the time limit passed just before it became ready
                 return failure
             await self._serve(client)
         return None
@@ -213,12 +213,15 @@ class Link(ABC):
                     task.cancel()
 
     def _lose(self, why: Failure | None = None) -> None:
-        """End it because the connection is lost."""
+        """End the link because the connection is lost."""
         unopened = self._failures.unreachable("it ended at once")
         self._end(why or (self._failures.broken() if self._session else unopened))
 
     def _end(self, why: Failure) -> None:
-        """Begin to end it, for the first reason given. Callers are told now: the end of a child may take seconds."""
+        """Begin to end the link, for the first reason given.
+
+        Callers fail now, because the end of a child can take seconds.
+        """
         if not self._over.done():
             self._over.set_result(why)
             self.over_since = self._clock.monotonic()
@@ -227,20 +230,20 @@ class Link(ABC):
     # --- one call ---------------------------------------------------------------------------------------------------
 
     async def call(self, ask: Callable[[], Awaitable[T | Failure]], seconds: float) -> T | Failure:
-        """Make one call, by a task of the link. Cancelling it cancels it in the host.
+        """Make one call in a task of the link. Cancelling it also cancels the call in the host.
 
-        The limit is the caller's: a task whose call was given up still has to tell the host, and a host that takes
-        nothing would hold it for seconds more. So only the end of the link waits for the task.
+        The time limit applies to the caller. The task of an abandoned call still has to notify the host, and a host
+        that reads nothing would block it for some seconds more. So only the end of the link waits for the task.
 
         Args:
-            ask: Makes it.
-            seconds: How long it may take.
+            ask: Makes the call.
+            seconds: How long the call can take.
         """
         if self._serving is None or self.over:
             return self._failures.gone()
         if len(self._calls) >= WAITING:
             what = f"has {len(self._calls)} calls waiting"
-            return self._failures.unavailable(what, "try again later, or find out why the host is slow")
+            return self._failures.unavailable(what, "try again later, and find out why the host is slow")
         quieten()
         began = asyncio.get_running_loop().time()
         task = self._serving.create_task(self._ask(ask), context=self._context.copy())
@@ -263,21 +266,21 @@ class Link(ABC):
                 return self._failure_of(error)
 
     def _late(self, began: float, seconds: float) -> Failure:
-        """The failure of a call that got no answer in time.
+        """The failure of a call that got no answer within the time limit.
 
-        A program that left this call and an earlier one without an answer is ended, so that the next call starts it
-        again. Of calls made at the same time the first one counts; a service over HTTP is not ours to end.
+        A program that did not answer this call and an earlier one is ended, so that the next call restarts it. Of calls
+        made at the same time only the first one counts. A service over HTTP is never ended, because it is not ours.
         """
         if self._silent_since is None:
             self._silent_since = asyncio.get_running_loop().time()
         elif began >= self._silent_since and isinstance(self._host, StdioHost):
-            self._lose(self._failures.unavailable("left two calls without an answer", self._failures.restart))
+            self._lose(self._failures.unavailable("did not answer two calls", self._failures.restart))
         return self._failures.stray() if self._garbled else self._failures.late(seconds)
 
     # --- errors of the library --------------------------------------------------------------------------------------
 
     def _failure_of(self, error: BaseException) -> Failure:
-        """What an error of the library means, and what follows from it for the link."""
+        """Interpret an error of the library, and apply its consequences to the link."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
         failures = self._failures
@@ -288,7 +291,7 @@ class Link(ABC):
                 self._heard()
                 return failures.garbled(_OF_ITS_KIND)
             case RuntimeError() if self._session is not None:
-                # The library's own for an answer that it cannot make sense of; the connection is as it was.
+                # The library uses this code for an answer that it cannot interpret. The connection still works.
                 return failures.garbled(_OF_ITS_KIND)
             case _ if self._session is not None:
                 self._lose()
@@ -303,10 +306,14 @@ class Link(ABC):
                 return failures.unopened(error)
 
     def _failure_of_mcp(self, error: MCPError) -> Failure:
-        """What an error of MCP means. What a host answers comes without its text; one with a text was made here."""
+        """Interpret an MCP error.
+
+        Errors of a host come without their text; an error with a text was made in this process.
+        """
         code, made_here = error.code, bool(error.message)
         if made_here and code == SESSION_GONE:
-            # No later call can use it either; soon, because the end tells the others something else than this one.
+            # The link is useless for later calls. It ends a little later, because that gives other callers another
+            # error.
             asyncio.get_running_loop().call_soon(self._lose)
             return self._failures.gone()
         if made_here and code == CONNECTION_CLOSED:
@@ -323,8 +330,8 @@ class Link(ABC):
             return self._foreign()
         if code in _MISUSED:
             http = isinstance(self._host, HttpHost)
-            what = "the address is perhaps not its MCP endpoint" if http else "it is perhaps none"
-            return self._failures.invalid(f"did not take a request of the contract (MCP error {code}); {what}")
+            what = "the address is perhaps not its MCP endpoint" if http else "the program is perhaps not a role host"
+            return self._failures.invalid(f"rejected a request of the contract (MCP error {code}); {what}")
         return self._failures.of_code(code)
 
     def _foreign(self) -> Failure:
@@ -336,7 +343,7 @@ P = TypeVar("P", bound=PaginatedResult)
 
 
 async def pages(fetch: Callable[[PaginatedRequestParams], Awaitable[P]], most: int) -> AsyncGenerator[P]:
-    """The pages of a list, `most` of them at most: a host may have a list without end."""
+    """The pages of a list, at most `most` of them, because a host can have an endless list."""
     cursor: str | None = None
     for _ in range(most):
         page = await fetch(PaginatedRequestParams(cursor=cursor))

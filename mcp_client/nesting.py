@@ -1,6 +1,6 @@
-"""Replaces the tools of a list that are nested deeper than the MCP library reads, so that the others stay.
+"""Replaces tools of a list whose JSON is too deeply nested for the MCP library, so that the other tools remain.
 
-The library drops a whole message that is nested too deep, and its request then waits for an answer in vain.
+The library drops a message that is nested too deeply, and the request for it then never gets an answer.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 DEEPEST: Final = 190
-"""How deep the JSON of one message may be nested; the library's reader gives up at 200."""
+"""The depth to which the JSON of one message can be nested; the parser of the library fails at 200."""
 
 TOO_DEEP: Final = "nested deeper than this client reads"
-"""Stands in the place of the schema of a tool that is nested too deep."""
+"""Replaces the schema of a tool that is nested too deeply."""
 
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 _OPENING: Final = b"[{"
 
 
 async def readable(message: bytes) -> bytes:
-    """The same message; in a list of tools, those that are nested too deep have `TOO_DEEP` for their schema.
+    """Return the message. In a list of tools, those that are nested too deeply get `TOO_DEEP` as their schema.
 
     Args:
-        message: One message as JSON, or anything else, which is returned as it is.
+        message: One message as JSON. Anything else is returned unchanged.
     """
     if message.count(b"{") + message.count(b"[") <= DEEPEST or b'"tools"' not in message:
         return message
-    # A thread, because a hostile message of some MiB takes seconds.
+    # In a thread, because a hostile message of several MiB takes seconds.
     return await asyncio.to_thread(_without_deep_tools, message)
 
 
@@ -55,7 +55,7 @@ def _flat(tool: Any) -> Any:
 
 
 def _cut(message: bytes) -> bytes:
-    """The message with a text in the place of each part below `DEEPEST`; the very same one where there is none."""
+    """Replace each part below `DEEPEST` by a text; return the same object if all parts are above it."""
     pieces: list[bytes] = []
     depth = kept = 0
     for token in _TOKEN.finditer(message):

@@ -1,11 +1,11 @@
-"""Keeps role text and secrets out of what the MCP library and its HTTP library log and trace (R7).
+"""Keeps role text and secrets out of the logs and traces of the MCP library and its HTTP library (R7).
 
-At DEBUG the one logs whole messages over HTTP, and at ERROR what it could not parse; either may be a role. The other
-logs addresses at INFO, with the key that may stand in a query. Inside the tasks of a connection of ours their records
-below ERROR are dropped; the others keep logger, level and place and lose their text, and are dropped too where no
-handler is set up, because Python would print them. The text of an error that a host answers becomes the status of a
-span of OpenTelemetry, so it is dropped before the library sees it. Connections that the embedding program has of its
-own are not touched.
+At DEBUG the MCP library logs complete messages over HTTP, and at ERROR it logs what it could not parse; either can be a
+role. The HTTP library logs addresses at INFO, and their query can hold a key. Inside the tasks of our connections their
+records below ERROR are dropped. The other records keep logger, level and place and lose their text. They are dropped
+too if no handler is set up, because Python would print them. The text of an error that a host answers would become the
+status of an OpenTelemetry span, so it is removed before the library sees it. Connections that the embedding program
+opens itself are not affected.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _WITHHELD: Final = "the text of this record is withheld: it may hold a role"
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("worldagent_role_host", default=False)
 
-# The first parts of the names of the libraries' loggers: `mcp.client.session` calls its own `client`.
+# First parts of the logger names of these libraries. The logger of `mcp.client.session` is called `client`.
 _NAMES: Final = ("mcp", "client", "httpx2", "httpcore2")
-# Those that a library may make as late as in the middle of a call, when it is first asked for a proxy, say.
+# Loggers that a library creates late, for example when a call first uses a proxy.
 _LATE: Final = ("connection", "http11", "http2", "proxy", "socks")
 
 
@@ -40,18 +40,17 @@ _FILTER: Final = _Withhold()
 
 
 def quieten() -> None:
-    """Reach the loggers that there are now. A logger does not ask those above it, so each is reached by itself."""
+    """Add the filter to each existing logger. Filters are not inherited, so every logger needs its own."""
     names = [*_NAMES, *(f"httpcore2.{name}" for name in _LATE)]
     names += [name for name in list(logging.root.manager.loggerDict) if name.partition(".")[0] in _NAMES]
     for name in names:
-        logging.getLogger(name).addFilter(_FILTER)  # a second time changes nothing
+        logging.getLogger(name).addFilter(_FILTER)  # adding it twice has no effect
 
 
 def quiet_context() -> contextvars.Context:
-    """An empty context in which the libraries' log records are kept back.
+    """An empty context in which log records of the libraries are withheld.
 
-    Empty, so that a connection, which outlives the call that opened it, keeps nothing of that call: no span, no
-    tracer, no turn.
+    It is empty because a connection outlives the call that opened it. So it keeps no span, tracer or turn of that call.
     """
     quieten()
     context = contextvars.Context()
@@ -60,9 +59,9 @@ def quiet_context() -> contextvars.Context:
 
 
 def without_text(item: SessionMessage | Exception) -> SessionMessage | Exception:
-    """What came from a host, without the text of an error; its code and data stay."""
+    """Return what a host sent without the text of an error. The code and data of the error remain."""
     if isinstance(item, Exception):
-        return ValueError("no message of MCP")
+        return ValueError("not an MCP message")
     if isinstance(item.message, JSONRPCError):
         item.message.error.message = ""
     return item

@@ -1,7 +1,7 @@
-"""The life of a connection to a role host: which tools of the contract there are, calls of them, change notices.
+"""The life of a connection to a role host: the tools of the contract it has, calls of them, and change notifications.
 
-A host that can report a changed role makes what is kept in memory end early (R9). Over revisions before 2026-07-28, and
-for a host that offers no subscriptions, the time to live of what is kept decides alone.
+A host that reports a changed role ends the cache entry of that role early (R9). Over revisions before 2026-07-28, and
+for a host that offers no subscriptions, only the time to live limits a cache entry.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .link import Link, pages
 
 T = TypeVar("T")
 
-_PAGES: Final = 20  # of the list of tools
-_SCOPES: Final = 256  # that are watched at most; the longest unused one goes first
+_PAGES: Final = 20  # pages of the list of tools
+_SCOPES: Final = 256  # the limit of watched scopes; the one unused for longest is dropped first
 
 
 class RoleLink(Link):
@@ -40,10 +40,10 @@ class RoleLink(Link):
 
     Args:
         host: The host.
-        failures: Makes its failures.
+        failures: Makes the failures of the host.
         delay: Seconds to wait before connecting.
-        clock: What waits.
-        on_change: Receives the tier and scope whose role changed.
+        clock: Waits.
+        on_change: Called with the tier and scope whose role changed.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class RoleLink(Link):
         super().__init__(host, failures, delay=delay, clock=clock)
 
     def watch(self, scope_ids: dict[Tier, str]) -> None:
-        """Ask the host, in the background, to report changes in these scopes; it need not be able to."""
+        """Ask the host, in the background, to report changes in these scopes.
+
+        A host that cannot do this is not an error.
+        """
         for tier, scope_id in scope_ids.items():
             uri = f"role://{tier.value}/{quote(scope_id, safe='')}"
             if self._watched.pop(uri, None) is None or not self._listening:
@@ -77,9 +80,9 @@ class RoleLink(Link):
         return operation.read(answer, self._failures)
 
     async def _meet(self, client: Client) -> Failure | None:
-        """Learn which tools there are, and which tiers the host keeps."""
+        """Learn which tools the host has, and which tiers it keeps."""
 
-        # Not the session's own `list_tools`, which would keep the host's schemas and let them copy arguments into HTTP
+        # Not `list_tools` of the session: it keeps the schemas of the host, and these can copy arguments into HTTP
         # headers, which proxies log.
         async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
             return await client.session.send_request(ListToolsRequest(params=params), ListToolsResult)
@@ -92,7 +95,7 @@ class RoleLink(Link):
         if "role_list" not in self._tools:
             return self._lacking("role_list")
         self.tiers = offered_tiers(schemas.get(self._name("role_get")))
-        return None if self.tiers else self._failures.invalid("keeps none of the tiers that a host can keep")
+        return None if self.tiers else self._failures.invalid("keeps none of the tiers that a role host can keep")
 
     async def _follow(self, client: Client) -> None:
         resources = client.server_capabilities.resources
@@ -100,7 +103,7 @@ class RoleLink(Link):
             await self._listen(lambda: self._listen_to_watched(client))
 
     async def _listen_to_watched(self, client: Client) -> bool:
-        """Listen to the scopes watched now, until there are more of them or the stream ends; True for the latter."""
+        """Listen to the watched scopes until there are new ones or the stream ends. Return True if the stream ended."""
         await self._more.wait()
         self._more.clear()
         scopes = dict(self._watched)
@@ -129,7 +132,7 @@ class RoleLink(Link):
     def _lacking(self, tool: str) -> Failure:
         return self._failures.invalid(
             f"has no tool {self._name(tool)!r}",
-            f"let it offer one, or say what it calls it: {{{tool!r}: ...}} as tools= or in the setting role_host_tools",
+            f"add it to the host, or map its name with {{{tool!r}: ...}} as tools= or in the setting role_host_tools",
         )
 
 

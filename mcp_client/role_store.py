@@ -1,4 +1,4 @@
-"""The roles of a host as a role store (R9). What it keeps in memory, if anything, is `role_resolution`'s matter."""
+"""The roles of a host as a role store (R9). `role_resolution` decides what is cached in memory."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 
 class ContractRoleStore(ABC):
-    """`RoleStore` over the contract of role hosts, whatever carries it.
+    """A `RoleStore` over the contract of role hosts. It does not depend on the transport.
 
-    A call's and a thread's roles have no way to the host: no method takes them.
+    Roles of a call or a thread are never sent to the host: no method accepts them.
     """
 
     def __init__(self) -> None:
@@ -32,39 +32,42 @@ class ContractRoleStore(ABC):
 
     @abstractmethod
     async def _reach(self) -> frozenset[Tier]:
-        """Connect, if it is not connected; give the tiers that the host offers."""
+        """Connect if needed, and return the tiers that the host offers."""
 
     @abstractmethod
     async def _call(self, operation: Operation[T]) -> T:
         """Make one call."""
 
-    def _watch(self, scope_ids: dict[Tier, str]) -> None:  # noqa: B027 -- not every host can tell of changes
-        """Ask to be told of changes in these scopes, where the host can tell."""
+    def _watch(self, scope_ids: dict[Tier, str]) -> None:  # noqa: B027 -- not every host reports changes
+        """Subscribe to changes in these scopes, if the host reports them."""
 
     @property
     def tiers(self) -> frozenset[Tier]:
-        """What the host offers, as it said when it was last connected; before that, what every host offers."""
+        """The tiers that the host offered when it was last connected.
+
+        Before the first connection, these are the tiers of every host.
+        """
         return self._tiers
 
     def on_change(self, told: Callable[[Tier, str], None]) -> None:
-        """Have `told` called with the tier and scope of each role that the host says has changed."""
+        """Call `told` with the tier and scope of each role that the host reports as changed."""
         self._told.append(told)
 
     async def connect(self) -> None:
-        """Connect, if it is not connected; then `tiers` is what the host offers.
+        """Connect if needed. Afterwards `tiers` holds what the host offers.
 
         Raises:
             HostUnavailable, HostForbidden, RoleSourceInvalid: The host cannot be reached or used.
-            AgentClosed: It is closed, or another event loop uses it.
+            AgentClosed: The store is closed, or another event loop uses it.
         """
         self._tiers = await self._reach()
 
     async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
-        """All roles that are set for these scopes, in one round trip; a tier that the host does not offer has none.
+        """All roles that are set for these scopes, in one round trip. A tier that the host does not offer has no role.
 
         Raises:
-            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer.
-            UnknownTier: A tier is one that is never stored.
+            HostUnavailable, HostForbidden, RoleSourceInvalid: The host gave no usable answer.
+            UnknownTier: Roles of this tier are never stored.
         """
         for tier in scope_ids:
             _check_stored(tier)
@@ -77,38 +80,40 @@ class ContractRoleStore(ABC):
         return found
 
     async def get(self, tier: Tier, scope_id: str) -> Role | None:
-        """The role of one tier and scope, or None.
+        """The role of one tier and scope, or None if there is none.
 
         Raises:
-            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer.
+            HostUnavailable, HostForbidden, RoleSourceInvalid: The host gave no usable answer.
             UnknownTier: The host does not offer the tier.
         """
         await self._connected(tier)
         return await self._call(GetRole(tier, scope_id))
 
     async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
-        """Set or replace it.
+        """Set or replace a role.
 
         Raises:
-            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer; the role may be set or not.
-            RoleNotStorable: The role has `applies_to` or `exclusive`; nothing was sent.
-            RoleTooLong, RoleInvalid: The host refused it.
+            HostUnavailable, HostForbidden, RoleSourceInvalid: The host gave no usable answer. It is unknown whether the
+                role is set.
+            RoleNotStorable: The role has `applies_to` or `exclusive`. Nothing was sent.
+            RoleTooLong, RoleInvalid: The host refused the role.
             UnknownTier: The host does not offer the tier.
         """
         _check_stored(tier)
         if role.applies_to or role.exclusive:
             raise RoleNotStorable(
-                f"the {tier} role {role.name!r} has applies_to or exclusive, and a stored role keeps neither",
+                f"the {tier} role {role.name!r} must not have applies_to or exclusive; a stored role keeps neither",
                 remedy="store it without them, or pass it with the call",
             )
         await self._connected(tier)
         await self._call(PutRole(tier, scope_id, role))
 
     async def delete(self, tier: Tier, scope_id: str) -> bool:
-        """Clear it; True if there was one.
+        """Clear a role. Return True if there was one.
 
         Raises:
-            HostUnavailable, HostForbidden, RoleSourceInvalid: There is no usable answer; the role may be gone or not.
+            HostUnavailable, HostForbidden, RoleSourceInvalid: The host gave no usable answer. It is unknown whether the
+                role is cleared.
             UnknownTier: The host does not offer the tier.
         """
         await self._connected(tier)
@@ -127,14 +132,14 @@ class ContractRoleStore(ABC):
 
 
 class HostRoleStore(ContractRoleStore):
-    """A role store behind a connection of its own. Making one connects to nothing; the first call does.
+    """A role store with its own connection. The first call connects.
 
-    It belongs to the event loop of its first call. Once it is closed there, or that loop is, another loop may use it;
-    before that, every method is `AgentClosed` in another loop.
+    The store belongs to the event loop of its first call. Another loop can use it after it is closed there, or after
+    that loop is closed. Before that, every method raises `AgentClosed` in another loop.
 
     Args:
-        host: Where it is.
-        clock: What waits between attempts to connect.
+        host: Where the host is.
+        clock: Waits between attempts to connect.
     """
 
     def __init__(self, host: Host, *, clock: Clock | None = None) -> None:
@@ -145,10 +150,10 @@ class HostRoleStore(ContractRoleStore):
         self._connection = Connection(self._link, self._failures, clock=self._clock)
 
     async def aclose(self) -> None:
-        """End the connection, from any task. Calling it again does nothing.
+        """End the connection. Any task can do this. A second call does nothing.
 
         Raises:
-            AgentClosed: Another event loop uses it.
+            AgentClosed: Another event loop uses the store.
         """
         await self._connection.aclose()
 
@@ -163,7 +168,7 @@ class HostRoleStore(ContractRoleStore):
             self._connection.link.watch(scope_ids)
 
     def _link(self, delay: float) -> RoleLink:
-        # Here, because the MCP library is loaded only where a host is used.
+        # Imported here, so that the MCP library is loaded only if a host is used.
         from .role_link import RoleLink
 
         return RoleLink(self._host, self._failures, delay=delay, clock=self._clock, on_change=self._changed)

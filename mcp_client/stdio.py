@@ -1,8 +1,8 @@
-"""A host that is a child process: MCP messages as lines on its standard streams.
+"""A host that is a child process. MCP messages are lines on its standard streams.
 
-The MCP library has such a transport too. It keeps a line of any length in memory, is lost at bytes that are no UTF-8,
-and tells of a child's end at the next call only; a role host that does any of this must not harm the agent.
-`transports` chooses between this and HTTP.
+The MCP library has such a transport too. It keeps a line of any length in memory, fails on bytes that are not UTF-8,
+and notices the end of a child only at the next call. A role host must not be able to harm the agent in these ways.
+`transports` chooses between this module and HTTP.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from .quiet import without_text
 
 Lost = Callable[[Failure | None], None]
 
-# What a child gets to end by itself once its input is closed, and then once it was asked by a signal.
+# Seconds that a child gets to end after its input is closed, and again after a signal asks it to.
 _GRACE: Final = 2.0
 _LAST_GRACE: Final = 1.0
-# Lines in a row that are no message: a program that writes so many of them is none that speaks MCP.
+# The limit of consecutive lines that are not messages; a program that writes more is not an MCP host.
 _STRAY: Final = 1000
 _KILL: Final = signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL
 
 
 @contextlib.asynccontextmanager
 async def over_stdio(host: StdioHost, failures: Failures, lost: Lost) -> AsyncGenerator[TransportStreams]:
-    """Start the program and give its streams; it has ended when the block is left.
+    """Start the program and yield its streams. When the block ends, the program has ended.
 
     Args:
         host: The program.
-        failures: Makes its failures.
-        lost: Called once no message can come any more, with the reason where it is known.
+        failures: Makes the failures of the host.
+        lost: Called when no more messages can come, with the reason if it is known.
 
     Raises:
         OSError: The program cannot be started.
@@ -71,7 +71,10 @@ async def over_stdio(host: StdioHost, failures: Failures, lost: Lost) -> AsyncGe
 
 @contextlib.contextmanager
 def _errors_of(host: StdioHost) -> Generator[TextIO]:
-    """Where the child writes its errors to. Ours may be replaced by something that is no file."""
+    """Yield the file that receives the standard error of the child.
+
+    Ours can be replaced by an object that is not a file.
+    """
     if host.stderr == "inherit":
         with contextlib.suppress(AttributeError, OSError):
             sys.stderr.fileno()
@@ -82,7 +85,10 @@ def _errors_of(host: StdioHost) -> Generator[TextIO]:
 
 
 async def _end(child: asyncio.SubprocessTransport, stdin: asyncio.StreamWriter) -> None:
-    """Close its input, ask it to end, kill it: each after a time; at once, where nobody waits any more."""
+    """Close its input, ask it to end, then kill it, with a wait before each step.
+
+    If the task is cancelled, kill it at once.
+    """
     try:
         stdin.close()
         if not await _ended(child, _GRACE):
@@ -92,14 +98,14 @@ async def _end(child: asyncio.SubprocessTransport, stdin: asyncio.StreamWriter) 
         if child.get_returncode() is None:
             _signal(child, _KILL)
         if stdin.transport.get_write_buffer_size():
-            stdin.transport.abort()  # it would stay open until all is taken
-        with contextlib.suppress(PermissionError):  # of a child that has become another user
-            child.close()  # also the pipes, which a child of its own may still hold
+            stdin.transport.abort()  # otherwise it stays open until the child has read everything
+        with contextlib.suppress(PermissionError):  # if the child has become another user
+            child.close()  # this also closes the pipes, which a grandchild can still hold
         await _ended(child, _GRACE)
 
 
 async def _ended(child: asyncio.SubprocessTransport, seconds: float) -> bool:
-    # Polled: what asyncio offers to wait for is the end of the pipes too, and the child's own children may hold these.
+    # Polled, because asyncio waits for the end of the pipes too, and grandchildren can hold these open.
     for _ in range(int(seconds * 100)):
         if child.get_returncode() is not None:
             return True
@@ -108,20 +114,20 @@ async def _ended(child: asyncio.SubprocessTransport, seconds: float) -> bool:
 
 
 def _signal(child: asyncio.SubprocessTransport, number: signal.Signals) -> None:
-    """Send a signal to the child and its own children, which are a group."""
+    """Send a signal to the process group of the child, which includes its own children."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        if sys.platform == "win32":  # it has neither groups nor the signals
+        if sys.platform == "win32":  # Windows has neither process groups nor these signals
             child.terminate()
         else:
             os.killpg(child.get_pid(), number)
-            os.killpg(child.get_pid(), signal.SIGCONT)  # a stopped process takes no signal but this
+            os.killpg(child.get_pid(), signal.SIGCONT)  # a stopped process handles no other signal
 
 
 class _Stream:
-    """What both directions have in common."""
+    """The common part of both directions."""
 
     async def aclose(self) -> None:
-        """The child's streams end with it."""
+        """Do nothing: the streams end with the child."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -133,7 +139,7 @@ class _Stream:
 
 
 class _Incoming(_Stream):
-    """The messages that the child writes. What is none comes out as an error without its text."""
+    """The messages that the child writes. A line that is not a message becomes an error without its text."""
 
     def __init__(self, stdout: asyncio.StreamReader, failures: Failures, lost: Lost) -> None:
         self._stdout = stdout
@@ -150,18 +156,18 @@ class _Incoming(_Stream):
     async def __anext__(self) -> SessionMessage | Exception:
         line = b"\n"
         while not line.strip():
-            await asyncio.sleep(0)  # a child that writes without end is not all that this loop has to do
+            await asyncio.sleep(0)  # a child that writes without end must not block this loop
             line = await self._line()
         try:
             message = SessionMessage(jsonrpc_message_adapter.validate_json(await readable(line), by_name=False))
         except ValueError:
             self._stray += 1
-            return ValueError("no message of MCP")
+            return ValueError("not an MCP message")
         self._stray = 0
         return without_text(message)
 
     async def _line(self) -> bytes:
-        """The next line that the child wrote; there is none after one without an end."""
+        """The next line that the child wrote. A line without an end is the last one."""
         why: Failure | None = None
         try:
             line = await self._stdout.readline()
@@ -176,7 +182,10 @@ class _Incoming(_Stream):
 
 
 class _Outgoing(_Stream):
-    """The messages to the child. It keeps one at most that the child does not take, and not for longer than a call."""
+    """The messages to the child.
+
+    It holds at most one that the child does not read, and for no longer than a call can take.
+    """
 
     def __init__(self, stdin: asyncio.StreamWriter, timeout: float, failures: Failures, lost: Lost) -> None:
         self._stdin = stdin
@@ -189,7 +198,7 @@ class _Outgoing(_Stream):
     async def send(self, item: SessionMessage, /) -> None:
         line = item.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if isinstance(item.message, JSONRPCNotification):
-            # That a call was cancelled, as a rule: nobody waits for that, and a child that reads nothing is not told.
+            # Usually a cancellation notice. No caller waits for it, and a child that reads nothing does not get it.
             if not self._full:
                 self._stdin.write(line)
             return
@@ -202,7 +211,7 @@ class _Outgoing(_Stream):
                 self._lost(None)
 
     async def _drained(self) -> None:
-        """Wait until the child has taken what it was sent. The time for it goes on where nobody waits any more."""
+        """Wait until the child has read its input. The time limit also applies after the caller has stopped waiting."""
         if self._limit is None:
             loop = asyncio.get_running_loop()
             self._limit = loop.call_later(self._timeout, self._give_up)

@@ -1,8 +1,8 @@
-"""How messages get to a host and back: streamable HTTP with a bearer token here, a child's streams in `stdio`.
+"""How messages reach a host and return: streamable HTTP with a bearer token here, a child's streams in `stdio`.
 
-What the host says about HTTP itself (who it refuses, that it is busy or elsewhere) the MCP library tells apart only in
-texts; here it becomes an MCP error whose code is the HTTP status, which `link` reads. Such an error has a text of
-ours, and what a host answers has none, whatever its code.
+The MCP library reports what HTTP itself answers (access refused, busy, moved) only as texts. Here it becomes an MCP
+error whose code is the HTTP status, which `link` reads. Such an error has a text of ours. An error of a host has no
+text, whatever its code.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from .stdio import Lost, over_stdio
 Item = SessionMessage | Exception
 
 SESSION_GONE: Final = 404
-"""The code of the error that says that a host no longer knows the session, and did nothing about the call."""
+"""The code of the error with which a host reports that it forgot the session and did nothing about the call."""
 
 MADE_HERE: Final = "made here"
-"""The text of an error of MCP that no host answered, such as one of HTTP; what a host answers comes without text."""
+"""The text of an MCP error that no host answered, such as one of HTTP. Errors of a host come without text."""
 
-# Servers close an idle connection after five seconds as a rule; a request that is under way just then is lost.
+# Servers usually close an idle connection after five seconds, and a request sent at that moment is lost.
 _IDLE: Final = 4.0
-# A stream of change notices is silent for as long as nothing changes.
+# A stream of notifications is silent as long as nothing changes.
 _SILENCE: Final = 300.0
-# What the end of a session may take: nobody waits for a host that is gone.
+# The time limit for ending a session; nothing waits longer for a host that is gone.
 _FAREWELL: Final = 2.0
-# Bytes; the ones that are sent name a request or nothing.
+# Bytes. A longer request is not a notification, because those hold a request id at most.
 _LONGEST_NOTIFICATION: Final = 4096
-# How the library begins what it says of an answer that cannot come any more, with the code of a lost connection.
+# The beginning of the library's text about an answer that can no longer arrive, with the code of a lost connection.
 _NO_ANSWER: Final = "SSE stream "
 _DATA: Final = b"data:"
 _PORTS: Final = {"http": 80, "https": 443}
@@ -55,8 +55,8 @@ def open_transport(
 
     Args:
         host: The host.
-        failures: Makes its failures.
-        lost: Called once no message can come any more, with the reason where it is known.
+        failures: Makes the failures of the host.
+        lost: Called when no more messages can come, with the reason if it is known.
     """
     return _over_http(host, failures, lost) if isinstance(host, HttpHost) else over_stdio(host, failures, lost)
 
@@ -75,7 +75,7 @@ async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGen
         headers["Authorization"] = f"Bearer {host.token}"
     async with (
         _Client(
-            # What is packed may be a thousand times as long once it is unpacked.
+            # Compressed content can be a thousand times as long when it is decompressed.
             headers=headers | {"Accept-Encoding": "identity"},
             timeout=httpx2.Timeout(host.timeout, read=_SILENCE),
             limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_IDLE),
@@ -87,7 +87,7 @@ async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGen
 
 
 def _told_apart(item: Item) -> Item:
-    """What came, without a host's text of an error. One that was made on this side says so."""
+    """Return the item without a host's error text. An error that was made in this process is marked."""
     error = item.message.error if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) else None
     made_here = error is not None and (
         error.message == MADE_HERE or (error.code == CONNECTION_CLOSED and error.message.startswith(_NO_ANSWER))
@@ -99,10 +99,10 @@ def _told_apart(item: Item) -> Item:
 
 
 class _Client(httpx2.AsyncClient):
-    """One that waits no longer than a call for what has no answer, or for less.
+    """A client that waits for unanswered messages at most as long as a call can take.
 
-    The library sends nothing else for as long as it waits for a notification to be taken. That a host did not take
-    one is no reason to give up the connection, as the error would make it do.
+    While the library waits for a notification to be accepted, it sends nothing else. A host that does not accept one is
+    no reason to close the connection, which the error would cause.
     """
 
     async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
@@ -123,7 +123,7 @@ def _is_notification(request: httpx2.Request) -> bool:
 
 
 def _said(response: httpx2.Response) -> dict[str, Any] | None:
-    """What HTTP itself says in an answer, as an error of MCP; None where the body is the answer."""
+    """The MCP error for what HTTP itself answers; None if the body is the answer."""
     status, headers = response.status_code, response.headers
     after = headers.get("retry-after", "")
     if status in (401, 403):
@@ -142,7 +142,7 @@ def _said(response: httpx2.Response) -> dict[str, Any] | None:
 
 
 def _stays(response: httpx2.Response) -> bool:
-    """Whether a redirect is one that the MCP library follows: at the same origin, and the message is sent again."""
+    """Whether the MCP library follows this redirect: it keeps the origin, and the message is sent again."""
     try:
         here = response.request.url
         there = here.join(response.headers["location"])
@@ -162,7 +162,7 @@ def _port(url: httpx2.URL) -> int | None:
 
 
 def _replace(response: httpx2.Response, error: dict[str, Any]) -> None:
-    """Have the library read `error` in place of what the host said."""
+    """Let the library read `error` instead of the host's body."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"message": MADE_HERE, **error}}
     response.stream = _Instead(response.stream, json.dumps(body).encode())
     response.status_code = 400
@@ -183,9 +183,10 @@ class _Instead(httpx2.AsyncByteStream):
 
 
 class _Checked(httpx2.AsyncByteStream):
-    """A body that ends where it gets too long.
+    """A body that ends when it gets too long.
 
-    In a stream of events each may be as long, and what is no UTF-8, which the library would mend, ends the stream.
+    In an event stream each event can have this length. Bytes that are not UTF-8, which the library would replace, end
+    it.
     """
 
     def __init__(self, response: httpx2.Response, failures: Failures, lost: Lost) -> None:
@@ -217,12 +218,12 @@ class _Checked(httpx2.AsyncByteStream):
 
     def _end(self, why: Failure) -> NoReturn:
         self._lost(why)
-        # Of the kind that the library takes as the failure of this one request.
-        raise httpx2.StreamError("not read any further")
+        # The library treats this error as the failure of this one request.
+        raise httpx2.StreamError("the body is not read further")
 
 
 async def _readable_line(line: bytes) -> bytes:
-    """A line of a stream of events, with the message in it changed as `readable` says."""
+    """A line of an event stream, with its message changed by `readable`."""
     if not line.startswith(_DATA):
         return line
     message = line[len(_DATA) :]
@@ -239,11 +240,11 @@ def _goes_on(decoder: codecs.IncrementalDecoder, chunk: bytes) -> bool:
 
 
 class Incoming:
-    """The messages of a host, each changed as it comes.
+    """The messages of a host, each changed as it arrives.
 
     Args:
         stream: The messages.
-        change: Gives what comes in the place of one.
+        change: Returns the replacement of a message.
     """
 
     def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Item]) -> None:
@@ -252,7 +253,7 @@ class Incoming:
 
     @property
     def last_context(self) -> object:
-        """The library runs what a message starts in its sender's context, if the stream knows it."""
+        """The library runs code for a message in its sender's context, if the stream knows it."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Item:

@@ -1,4 +1,4 @@
-"""The role as a typed input of DSPy Signatures, and the calls of models. The only folder that imports dspy.
+"""Roles as typed inputs of DSPy Signatures, and the calls of models. Only this folder imports dspy.
 
 Names load on first use (PEP 562), so that the embedded model can begin to load before dspy does.
 """

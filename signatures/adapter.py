@@ -1,7 +1,7 @@
-"""The two adapters: how a Signature's inputs become a prompt, and a completion its outputs (R5, R15, R17, D17).
+"""The two adapters: they render a Signature's inputs as a prompt, and read its outputs from a completion.
 
-Both render a Signature without a role exactly as one with a role, up to the role's own section at the end. Both escape
-every value, so that no input can pass for another field. They do not call a model; `predictor` does.
+See R5, R15, R17 and D17. Both render a Signature with and without a role identically, up to the role's own section at
+the end. Both escape every value, so that no input can imitate another field. `predictor` calls the model.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from .fields import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldPa
 from .media import MEDIA_FIELDS, parts_of
 
 ROLE = "role"
-"""The name of the role's input field, always the last one."""
+"""The name of the role's input field, which is always the last one."""
 
 SUMMARY: Final = "reasoning_summary"
-"""The option of a call that asks for the model's thoughts. Chat completions, the form that options have, lack it."""
+"""The option that requests the model's reasoning. Options have the form of chat completions, which lacks it."""
 
 NOTE: Final = "note"
-"""The key of an entry of a history that is neither asked nor answered, such as a summary."""
+"""The key of a history entry that is neither a message nor an answer, such as a summary."""
 
 LM = dspy.BaseLM
 Program = dspy.Predict
 Signature = type[dspy.Signature]
 _Message = dict[str, Any]
 
-# At the beginning of a line as `str.splitlines` sees lines, since dspy reads completions by it.
+# A header counts at the beginning of a line as `str.splitlines` defines lines, because dspy reads completions this way.
 _HEADER = re.compile(r"(?:\A|(?<=[\n\r\x0b\x0c\x1c-\x1e\x85\u2028\u2029]))[^\S\n]*\[\[ ## (\w+) ## \]\]")
 _FENCE, _FENCE_BEGIN = "```", re.compile(r"```\w*")
 MEDIA_DESCRIPTIONS = {
@@ -70,29 +70,29 @@ MEDIA_DESCRIPTIONS = {
     "images": "The images among the attachments",
     "files": "The documents among the attachments",
 }
-"""What the model is told of the fields of `MEDIA_FIELDS`."""
+"""The descriptions of `MEDIA_FIELDS` for the model."""
 
-_UNREAD: Final = "partial_json"  # what lm15 calls arguments that it cannot read
+_UNREAD: Final = "partial_json"  # lm15's key for arguments that it cannot parse
 
 _WHOLE: Final = frozenset({None, "stop", "tool_call"})
-"""How a response ends that was not cut off."""
+"""The finish reasons of a complete response."""
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
 
 
 History = Sequence[Mapping[str, Any]]
-"""What was said before, oldest first: values by field name, or a text under `NOTE`. An entry may have those of
-`MEDIA_FIELDS` too."""
+"""The earlier messages, oldest first: values by field name, or a text under `NOTE`. An entry can also have the fields
+of `MEDIA_FIELDS`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallMade:
-    """A call that a model asked for, and what came of it.
+    """A call that a model requested, and its outcome.
 
     Attributes:
         tool: The tool's name.
-        arguments: What it was called with.
-        result: What it gave, or why it failed, as the model reads it.
+        arguments: Its arguments.
+        result: Its result, or the reason why it failed, as the model reads it.
     """
 
     tool: str
@@ -108,12 +108,12 @@ class CallMade:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepMade:
-    """A step of the same call that ended in calls.
+    """A previous step of the same turn that ended in calls.
 
     Attributes:
         calls: Its calls and their results.
-        message: The model's own message, where this run still has it: its service wants it back as it was. Without one
-            the step is sent in words.
+        message: The model's own message, if this run still has it, because its service requires it back unchanged.
+            Without it the step is sent in words.
     """
 
     calls: Sequence[CallMade]
@@ -121,29 +121,29 @@ class StepMade:
 
 
 PastStep = StepMade | str
-"""A step that ended in calls, or a note on what the model gave last."""
+"""A step that ended in calls, or a note about the model's last answer."""
 
 
 def step_texts(step: PastStep) -> list[str]:
-    """What a model reads of a step before, in words."""
+    """The text of a previous step, as a model reads it in words."""
     return [step] if isinstance(step, str) else [call.text for call in step.calls]
 
 
 _Mode = Literal["bare", "words", "native"]
-"""How tools are sent: not at all, in the system message, or by the service's own means."""
+"""How tools are sent: not at all, in the system message, or natively by the service."""
 
 _NOT_SENT = CLIENT_KEYS | {SUMMARY, "cache", "n", "num_generations", "num_retries", "prompt_cache", "rollout_id"}
 """Options of an LM that are not part of a request."""
 
 
 class RoleAdapter(dspy.ChatAdapter):
-    """dspy's chat format, with the system message rendered once per Signature and every value escaped.
+    """dspy's chat format. The system message is rendered once per Signature, and every value is escaped.
 
-    The message stands before the steps of its turn, and the role last, in a message of its own. So all before the role
-    is the same from step to step and from role to role.
+    The message comes before the steps of its turn, and the role comes last, in a separate message. So everything before
+    the role is the same from step to step and from role to role.
 
     Args:
-        escape: What makes a rendered value harmless.
+        escape: Escapes a rendered value.
     """
 
     def __init__(self, *, escape: Callable[[str], str] = escape_markers) -> None:
@@ -163,13 +163,13 @@ class RoleAdapter(dspy.ChatAdapter):
     def for_call(
         self, inputs: Mapping[str, Any], *, steps: Sequence[PastStep] = (), native: bool = False, final: bool = False
     ) -> RoleAdapter:
-        """This adapter for one call; what is rendered once stays shared.
+        """This adapter for one call. Content that is rendered once is shared.
 
         Args:
-            inputs: The call's inputs; `offered_tools` are the tools, where there are any.
-            steps: The steps before.
-            native: Whether tools are sent by the service's own means.
-            final: Whether the model must answer: the tools are still sent, and their use is forbidden.
+            inputs: The call's inputs; `offered_tools` holds the tools, if any.
+            steps: The previous steps.
+            native: Whether tools are sent natively.
+            final: Whether the model must answer: the tools are still sent, but it must not call them.
         """
         fork = copy.copy(self)
         fork._mode = self._mode_of(bool(inputs.get(TOOLS)), native=native)
@@ -180,33 +180,33 @@ class RoleAdapter(dspy.ChatAdapter):
 
     @property
     def is_native(self) -> bool:
-        """Whether tools are sent by the service's own means in this call."""
+        """Whether tools are sent natively in this call."""
         return self._mode == "native"
 
     @property
     def step_texts(self) -> list[str]:
-        """The texts of the steps before, which the model may repeat."""
+        """The texts of the previous steps, which the model can repeat."""
         return [text for step in self._steps for text in step_texts(step)]
 
     def _mode_of(self, tools: bool, *, native: bool) -> _Mode:
         return "bare" if not tools else "native" if native else "words"
 
     def sent(self, value: object) -> str:
-        """A text value as it stands in the prompt."""
+        """A text value as it appears in the prompt."""
         return self._escape(whole_text(str(value)))
 
     def parser(self, signature: Signature, field: str) -> FieldParser:
-        """What reads `field` out of a completion as it streams in."""
+        """The parser that reads `field` from a streamed completion."""
         return AnswerFieldParser(field) if self._mode == "native" else ChatFieldParser(field)
 
     def options(self, signature: Signature) -> dict[str, Any]:
-        """What a call of `signature` needs beside its messages."""
+        """The options that a call of `signature` needs in addition to its messages."""
         return {}
 
     async def acall(
         self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        """Ask a model by one request of lm15's, and read its response."""
+        """Send one request to a model through lm15, and read its response."""
         call = self if self._mode is not None else self.for_call(inputs)
         request = call.request(lm, lm_kwargs, signature, demos, inputs)
         return [call.read(signature, await lm.acall(request, cache=False))]
@@ -226,11 +226,11 @@ class RoleAdapter(dspy.ChatAdapter):
         demos: list[Any],
         inputs: dict[str, Any],
     ) -> Request:
-        """What is sent in one call.
+        """Build the request of one call.
 
         Args:
             lm: The model.
-            options: Options of the call, which go over the model's own.
+            options: Options of the call, which override the model's own.
             signature: The Signature.
             demos: Examples.
             inputs: The values of its input fields.
@@ -246,24 +246,24 @@ class RoleAdapter(dspy.ChatAdapter):
         return self._with_cache(replace(request, messages=tuple(messages)), signature, inputs)
 
     def _with_cache(self, request: Request, signature: Signature, inputs: Mapping[str, Any]) -> Request:
-        """The request with its cache hints; a prompt that comes once is not worth a mark."""
+        """Add the cache hints to the request. A prompt that is used once does not need one."""
         told = self.cache
         if told is None:
             return request
         if told.prefix is not None:
             again = self._mode != "bare" or bool(_histories(signature))
-            own = inputs.get(ROLE) is not None or (self._mode == "words" and bool(self._steps))  # a message of its own
+            own = inputs.get(ROLE) is not None or (self._mode == "words" and bool(self._steps))  # in a separate message
             place = len(request.messages) - 1 - own
             told = replace(told, prefix=None, prefix_until_index=place if again and place >= 0 else None)
-        if told == CacheConfig():  # which would mark what is static
+        if told == CacheConfig():  # this would mark the static part
             return request
         return replace(request, config=replace(request.config, cache=told))
 
     def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The tools as they are sent by the service's own means."""
+        """The tools as they are sent natively."""
         return list(tools)
 
-    # dspy wraps `format` and `parse` of every subclass in callbacks; ours never has any.
+    # dspy wraps `format` and `parse` of every subclass in callbacks; this adapter never has any.
     def format(self, signature: Signature, demos: list[Any], inputs: dict[str, Any]) -> list[_Message]:
         if self._mode is None:
             return self.for_call(inputs).format(signature, demos, inputs)
@@ -278,7 +278,7 @@ class RoleAdapter(dspy.ChatAdapter):
         last = [f"[[ ## {ROLE} ## ]]\n{self.sent(role)}"] if role is not None else []
         own = {name: value for name, value in inputs.items() if name not in (TOOLS, ROLE, *histories)}
         alone = not last and not self._steps
-        # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here; text stays text.
+        # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here. Text must remain text.
         messages.append({"role": "user", "content": self.format_user_message_content(shown, own, main_request=alone)})
         for place, step in enumerate(self._steps):
             messages += self._format_step(place, step)
@@ -292,7 +292,7 @@ class RoleAdapter(dspy.ChatAdapter):
     def _system_message(self, shown: Signature, tools: Any) -> str:
         kept = self._system.setdefault(shown, {})
         mode = self._mode or "bare"
-        # The instructions live in __doc__ and can be set in place.
+        # The instructions are stored in __doc__ and can be changed in place.
         if mode not in kept or kept[mode][0] is not shown.__doc__ or kept[mode][1] is not tools:
             kept[mode] = (shown.__doc__, tools, self._render_system_message(shown, tools))
         return kept[mode][2]
@@ -340,41 +340,45 @@ class RoleAdapter(dspy.ChatAdapter):
         return "\n\n".join(parts).strip() + "\n\n[[ ## completed ## ]]\n"
 
     def read(self, signature: Signature, response: Response) -> dict[str, Any]:
-        """The output fields of a response: of its text, and of the calls that a service gives apart from it.
+        """Read the output fields of a response from its text, and from the calls that a service returns separately.
 
         Raises:
-            AdapterParseError: They cannot be read.
+            AdapterParseError: The fields cannot be read.
         """
         self._cut_off = response.finish_reason not in _WHOLE
         shown = self._form(signature)
-        if self._final and CALLS in shown.output_fields:  # no call is made of it, so none can make the answer unusable
+        if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)
         text = "".join(part.text for part in response.message.parts if isinstance(part, TextPart | RefusalPart))
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
             fields = self._read_text(shown, text, calls)
-        except (ValueError, RecursionError, MemoryError) as error:  # the last two where dspy reads literals of Python
+        except (
+            ValueError,
+            RecursionError,
+            MemoryError,
+        ) as error:  # the last two if dspy parses Python literals
             _refuse(type(self).__name__, signature, error)
-        if calls and _is_sendable(response.message):  # by now it is within the bounds of an answer
+        if calls and _is_sendable(response.message):  # its size is within the limits of an answer now
             self.message = response.message
         return _defaulted(signature, fields | ({CALLS: calls} if calls else {}))
 
     def _read_text(self, shown: Signature, text: str, calls: Sequence[ToolCall]) -> dict[str, Any]:
-        if not text.strip() and self._mode == "native":  # nothing was said, or beside calls
+        if not text.strip() and self._mode == "native":  # no text at all, or only calls
             return _defaulted(shown, {} if calls else {str(answer_field(shown)): ""})
         if not text.strip():
             _refuse(type(self).__name__, shown)
         try:
             return dict(self.parse(shown, text))
         except (AdapterParseError, ValueError):
-            # What stands beside calls need not be an answer.
+            # Text next to calls need not be an answer.
             beside = {} if calls else self._calls_in_words(shown, text)
             if beside is None:
                 raise
             return beside
 
     def _calls_in_words(self, shown: Signature, text: str) -> dict[str, Any] | None:
-        """The calls in a completion whose answer cannot be read; None where it has none."""
+        """The calls in a completion whose answer cannot be read; None if it has none."""
         answer = answer_field(shown)
         if answer is None or CALLS not in shown.output_fields:
             return None
@@ -397,7 +401,7 @@ class RoleAdapter(dspy.ChatAdapter):
             if read is not None:
                 return read
             if only is not None and signature.output_fields[only].annotation is str:
-                # A model that leaves the markers out has still answered. A native answer may show some of its own.
+                # A model that omits the markers has still answered. A native answer can contain markers as content.
                 ends = found and not (native and headers.isdisjoint({CALLS, "completed"}))
                 return _defaulted(signature, {only: completion[: found[0].start() if ends else None].strip()})
             if only is not None and (native or not found):
@@ -408,7 +412,7 @@ class RoleAdapter(dspy.ChatAdapter):
         return fields
 
     def _form(self, signature: Signature) -> Signature:
-        """The Signature as it stands in the prompt: its history and its tools are not fields there."""
+        """The Signature as it appears in the prompt, without its history and tools as fields."""
         words = self._mode == "words"
         forms = self._forms.setdefault(signature, {})
         if words not in forms:
@@ -417,7 +421,7 @@ class RoleAdapter(dspy.ChatAdapter):
                 found = found.delete(name)
             if CALLS in found.output_fields and TOOLS in found.input_fields:
                 found = found.delete(TOOLS) if words else found.delete(TOOLS).delete(CALLS)
-            if found is signature:  # kept here it would keep itself
+            if found is signature:  # storing it here would make it refer to itself
                 return signature
             forms[words] = found
         return forms[words]
@@ -451,7 +455,7 @@ class RoleAdapter(dspy.ChatAdapter):
             yield {"role": "tool", "tool_call_id": part.id, "name": part.name, "content": self.sent(call.result)}
 
     def _bare_of(self, signature: Signature) -> Signature:
-        """The Signature without what this call alone may have, so that what stands before it is the same without."""
+        """The Signature without fields for this call only, so that the prompt before them is the same without them."""
         own = [name for name in (ROLE, *MEDIA_FIELDS) if _is_of_the_call(signature, name)]
         if not own:
             return signature
@@ -465,16 +469,16 @@ class RoleAdapter(dspy.ChatAdapter):
 
 
 class PlainAdapter(RoleAdapter):
-    """The embedded model's format: instructions, bare messages, and JSON where the outputs are more than one text.
+    """The embedded model's format: instructions, bare messages, and JSON if the outputs are more than one text.
 
-    A tiny model loses its way in field markers, so a lone input stands bare; the role stands last under its header.
-    Its steps go back as calls and results, also those of an earlier run.
+    Field markers confuse a tiny model, so a single input appears without one. The role comes last, under its header.
+    Steps are sent back as calls and results, also those of an earlier run.
     """
 
     def for_call(
         self, inputs: Mapping[str, Any], *, steps: Sequence[PastStep] = (), native: bool = False, final: bool = False
     ) -> RoleAdapter:
-        # Its own messages hold nothing beside the calls, and are not escaped.
+        # Its own messages hold only calls, and are not escaped.
         bare = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
         return super().for_call(inputs, steps=bare, native=native, final=final)
 
@@ -482,7 +486,7 @@ class PlainAdapter(RoleAdapter):
         return "native" if tools and native else "bare"
 
     def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The tools without control tokens; one that needs some in its arguments cannot be offered."""
+        """The tools without control tokens. A tool whose arguments need control tokens cannot be offered."""
         safe: list[Mapping[str, Any]] = []
         for each in tools:
             function = each["function"]
@@ -496,7 +500,7 @@ class PlainAdapter(RoleAdapter):
         if isinstance(step, str) or self._mode != "native":
             yield from super()._format_step(place, step)
             return
-        # The arguments are left out: the model reads results, and the engine the names of what was called.
+        # The arguments are omitted: the model reads results, and the engine reads the names of the called tools.
         shown = [
             {
                 "id": f"c{place}_{at}",
@@ -519,7 +523,7 @@ class PlainAdapter(RoleAdapter):
             return {}
         schema = _object_schema({name: info.annotation for name, info in shown.output_fields.items()})
         for name, info in shown.output_fields.items():
-            with suppress(GrammarUnfit):  # else any JSON will do for the grammar
+            with suppress(GrammarUnfit):  # otherwise the grammar allows any JSON
                 if (declared := _declared(info)) is not None:
                     schema["properties"][name] = bounded(declared)
         return {"response_format": {"type": "json_schema", "json_schema": {"name": "outputs", "schema": schema}}}
@@ -531,7 +535,7 @@ class PlainAdapter(RoleAdapter):
         text = str(shown.instructions)
         if not sole_text_output(shown):
             text += f"\nReply as JSON with the keys {', '.join(shown.output_fields)}."
-        # Descriptions of tools are part of it, and may hold the model's control tokens.
+        # It contains descriptions of tools, which can hold the model's control tokens.
         return self._escape(text)
 
     def format_user_message_content(
@@ -573,7 +577,7 @@ class PlainAdapter(RoleAdapter):
 
 
 def _with_summary(request: Request, summary: Any) -> Request:
-    """The request with thoughts asked for. The engine asks for them beside an effort only."""
+    """Request reasoning. The engine only requests it in combination with an effort."""
     effort = request.config.reasoning or Reasoning(effort="medium")
     if summary is None or effort.is_off:
         return request
@@ -581,7 +585,7 @@ def _with_summary(request: Request, summary: Any) -> Request:
 
 
 def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) -> NoReturn:
-    # The answer itself is left out: it is as long as the model made it.
+    # The answer itself is left out, because a model can make it very long.
     raise AdapterParseError(adapter_name=adapter, signature=signature, lm_response="") from cause
 
 
@@ -591,12 +595,12 @@ def _check_length(text: str) -> None:
 
 
 def _plain_name(name: str) -> str:
-    """A tool's name as it stands on the wire, but for names that are the same there."""
+    """The wire name of a tool, ignoring suffixes for names that are equal there."""
     return name.replace(".", "_")[:64]
 
 
 def _calls_in(message: Message) -> list[ToolCall]:
-    """The calls of a response; their arguments are within the bounds of an answer."""
+    """The calls of a response. Their arguments are within the limits of an answer."""
     parts = message.parts_of(ToolCallPart)
     if len(parts) > MOST_SECTIONS:
         raise Unreadable
@@ -607,13 +611,13 @@ def _calls_in(message: Message) -> list[ToolCall]:
 def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
     text = given.get(_UNREAD)
     if len(given) == 1 and isinstance(text, str):
-        return reader.read(text, repair=False)  # a part of the arguments would be another call
+        return reader.read(text, repair=False)  # truncated arguments would be another call
     reader.count(given)
     return dict(given)
 
 
 def _value_in(signature: Signature, name: str, completion: str, reader: JsonReader) -> dict[str, Any]:
-    """The one output field, which is no text, of a completion that is its value."""
+    """Read the only output field, which is not a text, from a completion that is its value."""
     text = completion.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
         text = _unfenced(text)
@@ -637,15 +641,15 @@ def _histories(signature: Signature) -> list[str]:
 
 
 def _entries(history: Any) -> History:
-    if isinstance(history, Mapping):  # as a saved example has it
+    if isinstance(history, Mapping):  # the form in a saved example
         history = history.get("messages")
     return history.messages if isinstance(history, dspy.History) else history or ()
 
 
 def _native_system_message(shown: Signature, task: str) -> str:
-    """The system message where the answer is the completion itself."""
+    """The system message if the complete answer is the completion."""
     only = answer_field(shown)
-    assert only is not None, "a Signature with tools has one answer"
+    assert only is not None, "a Signature with tools must have one answer"
     info: Any = shown.output_fields[only]
     about = "" if info.annotation is str else f" {info.json_schema_extra.get('desc', '')}"
     how = "Answer with the text alone" if info.annotation is str else "Answer with the JSON value alone"
@@ -657,9 +661,9 @@ def _native_system_message(shown: Signature, task: str) -> str:
 
 
 def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signature) -> dict[str, str]:
-    """The texts of the output fields, as dspy reads them: the first of a name counts, and any marker ends it.
+    """The texts of the output fields, as dspy reads them: the first section of a name counts, and any marker ends it.
 
-    Sections of optional fields that say nothing are left out, so that their defaults stand instead of an error.
+    Empty sections of optional fields are left out, so that they get their defaults instead of an error.
     """
     sections: dict[str, str] = {}
     ends = [*(header.start() for header in found[1:]), len(completion)]
@@ -667,7 +671,7 @@ def _sections(completion: str, found: Sequence[re.Match[str]], signature: Signat
         info = signature.output_fields.get(header[1])
         if info is None or header[1] in sections:
             continue
-        # What stands behind the marker in its line is stripped by itself.
+        # Text after the marker on its line is stripped separately.
         first, *lines = completion[header.end() : end].splitlines() or [""]
         text = "\n".join([first.strip(), *lines]).strip()
         if info.is_required() or info.annotation is str or text.strip("`").strip().lower() not in _NOTHING:
@@ -684,7 +688,7 @@ def _is_read_as_json(annotation: Any) -> bool:
 
 
 def answer_field(signature: Signature) -> str | None:
-    """The name of the output field that is the answer; None where there are several beside `calls`."""
+    """The name of the output field that is the answer; None if there are several in addition to `calls`."""
     names = [name for name in signature.output_fields if name != CALLS]
     return names[0] if len(names) == 1 else None
 
@@ -697,20 +701,20 @@ def sole_text_output(signature: Signature) -> str | None:
 
 
 def _given(signature: Signature, inputs: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """The fields that have a value, in order; an earlier message has its media behind them."""
+    """The fields that have a value, in order. In an earlier message, media fields come after the others."""
     fields = signature.input_fields
     named = [(name, info) for name, info in fields.items() if name in inputs]
     return [*named, *((name, None) for name in MEDIA_FIELDS if name in inputs and name not in fields)]
 
 
 def _is_of_the_call(signature: Signature, name: str) -> bool:
-    """Whether a field was put there for one call, and is not one of the Signature's own that is called the same."""
+    """Whether a field was added for one call, and is not a field of the Signature with the same name."""
     info: Any = signature.input_fields.get(name)
     return info is not None and (name == ROLE or info.json_schema_extra.get("desc") == MEDIA_DESCRIPTIONS[name])
 
 
 def _content(pieces: Sequence[str | _Message]) -> str | list[_Message]:
-    """One text where there is nothing else; else texts and other parts in their order."""
+    """One text if there is nothing else, otherwise texts and other parts in their order."""
     texts = [piece for piece in pieces if isinstance(piece, str)]
     if len(texts) == len(pieces):
         return "\n\n".join(texts).strip()
@@ -728,14 +732,14 @@ def _without_role_value(demo: Any) -> dict[str, Any]:
 
 
 def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict[str, Any] | None:
-    """The output fields of a completion that is one JSON object which holds them, bare or in a fence; else None.
+    """The output fields of a completion that is one JSON object with these fields, bare or in a fence; else None.
 
-    Models that know other formats answer so now and then. Nothing is repaired: what is not JSON is not one of these.
+    Models that know other formats sometimes answer this way. Nothing is repaired: invalid JSON is not such an answer.
 
     Args:
-        signature: What has the fields.
+        signature: The Signature with the fields.
         completion: The completion.
-        alone: Whether the object may have no other key, since the completion may be the answer itself.
+        alone: Whether other keys are forbidden, because the completion can be the answer itself.
     """
     text = completion.strip()
     if text.startswith(_FENCE) and text.endswith(_FENCE):
@@ -748,7 +752,7 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
         if not isinstance(given, dict) or not signature.output_fields.keys() & given.keys():
             return None
         if _declares_one_of(signature, given) or (alone and given.keys() - signature.output_fields.keys()):
-            return None  # it is the answer itself
+            return None  # the object is the answer itself
         texts = [name for name, info in signature.output_fields.items() if info.annotation is str]
         sound = all(isinstance(given.get(name, ""), str) for name in texts)
         return _fields_in(given, signature, reader) if sound else None
@@ -757,7 +761,7 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
 
 
 def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReader) -> dict[str, Any] | None:
-    """The output fields from what a completion gives; None where one is missing or is not of its type."""
+    """The output fields from the values of a completion; None if one is missing or has another type."""
     fields: dict[str, Any] = {}
     for name, info in signature.output_fields.items():
         if name in given:
@@ -770,7 +774,7 @@ def _fields_in(given: Mapping[str, Any], signature: Signature, reader: JsonReade
 
 
 def _declares_one_of(signature: Signature, names: Iterable[str]) -> bool:
-    """Whether the value of an output field declares a field that is called as an output field is, one of `names`."""
+    """Whether the value of an output field declares a field with the name of an output field, one of `names`."""
     names = signature.output_fields.keys() & set(names)
     for info in signature.output_fields.values():
         schema = _declared(info) or {}
@@ -781,7 +785,7 @@ def _declares_one_of(signature: Signature, names: Iterable[str]) -> bool:
 
 
 def _is_sendable(message: Message) -> bool:
-    """Whether a model's message can be sent back: halves of surrogate pairs, which models emit, cannot."""
+    """Whether a model's message can be sent back. Unpaired surrogates, which models emit, cannot."""
     try:
         json.dumps(asdict(message), ensure_ascii=False, default=str).encode()
     except (TypeError, ValueError):
@@ -790,7 +794,7 @@ def _is_sendable(message: Message) -> bool:
 
 
 def _sound(value: Any, annotation: Any, reader: JsonReader) -> Any:
-    """A value that may be JSON in a text of JSON."""
+    """A value that can be JSON in a text of JSON."""
     if not isinstance(value, str) or not _is_read_as_json(annotation):
         return value
     read = reader.read(value)
@@ -798,18 +802,18 @@ def _sound(value: Any, annotation: Any, reader: JsonReader) -> Any:
 
 
 def whole_text(text: str) -> str:
-    """Replace halves of surrogate pairs: models emit them, JSON lets them in, and nothing can send or store them."""
-    # A text of ASCII alone, the usual case, has none.
+    """Replace unpaired surrogates. Models emit them and JSON allows them, but nothing can send or store them."""
+    # A pure ASCII text, the usual case, has none.
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _rendered(info: Any, value: Any) -> str:
-    # dspy builds a pydantic TypeAdapter for every value; a plain text needs none.
+    # dspy builds a pydantic TypeAdapter for every value, which plain text does not need.
     return value if type(value) is str else str(format_field_value(info, value))
 
 
 def _declared(info: Any) -> Any:
-    """The JSON Schema that an output field keeps of its value; None where it keeps none."""
+    """The JSON Schema of its value that an output field stores; None if it stores none."""
     return info.json_schema_extra.get(DECLARED)
 
 

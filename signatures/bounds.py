@@ -1,7 +1,7 @@
-"""How much of a model's answer is read, so that reading it never holds the event loop for long.
+"""Limits of a model's answer, so that reading it never blocks the event loop for long.
 
-Every text of a model that is read as JSON goes through `JsonReader`. Not here: what the value must be, which the
-adapters and pydantic decide.
+Every model text that is read as JSON goes through `JsonReader`. The adapters and pydantic decide what the value must
+be.
 """
 
 from __future__ import annotations
@@ -13,29 +13,27 @@ from typing import Any, Final, SupportsIndex
 import json_repair
 
 LONGEST: Final = 1 << 17
-"""Characters of one answer. Reading them takes a few passes of 5 to 15 ms each."""
+"""The limit of characters of one answer. Reading them takes a few passes of 5 to 15 ms each."""
 
 MOST_SECTIONS: Final = 1000
-"""Field markers in one answer."""
+"""The limit of field markers in one answer."""
 
-_MOST_VALUES = 4096  # values in one answer: walking, checking and scrubbing each takes microseconds
-_DEEPEST = 64  # levels of one JSON text: code that calls itself for each level ends at some 300
-_LONGEST_REPAIRED = 4096  # characters of one text that is repaired where it is not JSON
-_MOST_STEPS = (
-    20_000  # steps of all repairs of one answer, 5 to 15 ms; one that succeeds takes up to three for each character
-)
+_MOST_VALUES = 4096  # the limit of values in one answer: walking, checking and scrubbing each takes microseconds
+_DEEPEST = 64  # the limit of levels of one JSON text; recursive code fails at about 300
+_LONGEST_REPAIRED = 4096  # the limit of characters of one text that is repaired if it is not JSON
+_MOST_STEPS = 20_000  # steps of all repairs of one answer, 5 to 15 ms; a repair takes up to three steps per character
 
 
 class Unreadable(ValueError):
-    """A text is not JSON, or is more than is read."""
+    """A text is not JSON, or exceeds a limit."""
 
 
 class JsonReader:
-    """Reads the JSON texts of one answer. What may be spent on repairs and values is for all of them together.
+    """Reads the JSON texts of one answer. The limits of repairs and values apply to all of them in sum.
 
     Args:
-        repairs: Whether texts that are not quite JSON may be repaired. Those of an answer that was cut off may not:
-            what is left of them says something else.
+        repairs: Whether invalid JSON can be repaired. Texts of a truncated answer must not be repaired, because what
+            remains of them can mean something else.
     """
 
     def __init__(self, *, repairs: bool = True) -> None:
@@ -47,14 +45,14 @@ class JsonReader:
         """Read `text` as JSON.
 
         Args:
-            text: What may be JSON.
+            text: The text that can be JSON.
             repair: Whether to repair it if it is short and not quite JSON.
 
         Returns:
-            The value; an empty text where nothing in `text` looks like JSON.
+            The value; an empty text if nothing in `text` looks like JSON.
 
         Raises:
-            Unreadable: It is not JSON, or is too long, too deep or of too many values.
+            Unreadable: The text is not JSON, or is too long, too deep or has too many values.
         """
         if len(text) > LONGEST:
             raise Unreadable
@@ -68,10 +66,10 @@ class JsonReader:
         return value
 
     def count(self, value: object) -> None:
-        """Count a JSON value that something else has read.
+        """Count a JSON value that other code has parsed.
 
         Raises:
-            Unreadable: It has too many values, or nests too deep.
+            Unreadable: The value has too many values, or is nested too deeply.
         """
         self._values -= _count(value, self._values)
 
@@ -80,17 +78,17 @@ class JsonReader:
             raise Unreadable
         try:
             repaired = json_repair.repair_json(_Metered(text, self._steps), return_objects=True, skip_json_loads=True)
-            # Its texts may be pieces of the metered one.
+            # Its texts can be slices of the metered one.
             return json.loads(json.dumps(repaired))
-        except Exception as error:  # on odd texts the library fails with an AssertionError, an IndexError and others
+        except Exception as error:  # for odd texts the library raises AssertionError, IndexError and others
             raise Unreadable from error
 
 
 def _count(value: object, most: int) -> int:
-    """How many values there are in a JSON value, which may be nested deeper than code can call itself.
+    """Count the values in a JSON value, which can be nested deeper than recursion allows.
 
     Raises:
-        Unreadable: There are more than `most`, or they nest too deep.
+        Unreadable: There are more than `most`, or they are nested too deeply.
     """
     level, count = [value], 0
     for _ in range(_DEEPEST):
@@ -110,9 +108,9 @@ def _count(value: object, most: int) -> int:
 
 
 class _Metered(str):
-    """A text that can be looked at so many times. The repair reads it character by character, and again.
+    """A text that can be read a limited number of times. The repair reads it character by character, repeatedly.
 
-    For some texts of 4,000 characters it would take minutes; how long cannot be known from the text.
+    For some texts of 4,000 characters it would take minutes, and the text does not show how long.
     """
 
     __slots__ = ("_left",)
@@ -132,7 +130,7 @@ class _Metered(str):
         self._count(len(self))
         return super().__iter__()
 
-    # The repair puts in what is missing, and reads on in the new text.
+    # The repair inserts missing characters, and continues in the new text.
     def __add__(self, other: str) -> _Metered:
         return _Metered(super().__add__(other), self._left)
 

@@ -1,7 +1,7 @@
-"""Tools as models see them, and how a Signature offers them and takes calls of them.
+"""Tools as models see them, and how a Signature offers them and returns calls of them.
 
-One Signature serves every form: the adapters send the tools by the service's own means or in words, and leave them out
-of the prompt where nothing is offered. What may be called, and what becomes of a call, is decided in `graphs`.
+One Signature serves every form. The adapters send the tools natively or in words, and leave them out of the prompt if
+none is offered. `graphs` decides what can be called, and makes the calls.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .bounds import JsonReader
 from .escape import escape_descriptions
 
 TOOLS: Final = "offered_tools"
-"""The name of the input that holds tools as model services take them."""
+"""The name of the input that holds tools in the format of model services."""
 
 CALLS: Final = "calls"
-"""The name of the output that holds the calls of tools."""
+"""The name of the output that holds tool calls."""
 
-_LONGEST_NAME: Final = 64  # characters that services take in a tool's name
+_LONGEST_NAME: Final = 64  # the limit of characters that services accept in a tool's name
 
 
 class ToolCall(BaseModel):
@@ -37,7 +37,7 @@ class ToolCall(BaseModel):
     @field_validator("arguments", mode="before")
     @classmethod
     def _read(cls, given: object) -> object:
-        """Models give arguments as a text now and then."""
+        """Models sometimes give arguments as a text."""
         if not isinstance(given, str):
             return given
         return JsonReader().read(given) if given.strip() else {}
@@ -48,8 +48,8 @@ class Offer:
     """A tool as a model sees it.
 
     Attributes:
-        name: What it is called.
-        description: What it does.
+        name: Its name.
+        description: Its description.
         params: The JSON Schema of its params.
     """
 
@@ -63,8 +63,8 @@ class OfferedTools:
     """The tools of one conversation or worker, made once, so that their bytes are the same at every step.
 
     Attributes:
-        wire: The tools as model services take them: the value of the input `offered_tools`.
-        names: The tools' names by those on the wire, which have no dots and are at most 64 characters long.
+        wire: The tools in the format of model services: the value of the input `offered_tools`.
+        names: The tools' names by those on the wire, which have no dots and at most 64 characters.
     """
 
     wire: tuple[Mapping[str, Any], ...] = ()
@@ -72,7 +72,7 @@ class OfferedTools:
 
     @classmethod
     def of(cls, offers: Sequence[Offer]) -> OfferedTools:
-        """Those of some offers, in their order."""
+        """Make the tools from offers, in their order."""
         names: dict[str, str] = {}
         for offer in offers:
             plain = shown = offer.name.replace(".", "_")[:_LONGEST_NAME]
@@ -96,9 +96,9 @@ def _as_services_take(name: str, offer: Offer) -> Mapping[str, Any]:
 
 
 def with_calls(signature: type[dspy.Signature]) -> type[dspy.Signature]:
-    """The same Signature with tools as an input and calls of them as an output beside its answer.
+    """The same Signature with tools as an additional input and tool calls as an additional output.
 
-    The name and the instructions are kept, and the answer may be left out where there are calls.
+    The name and the instructions are kept. The answer becomes optional if there are calls.
     """
     made: Any = signature
     [(answer, info)] = made.output_fields.items()
@@ -114,18 +114,18 @@ def with_calls(signature: type[dspy.Signature]) -> type[dspy.Signature]:
 
 
 DECLARED: Final = "declared"
-"""Where an output field keeps the JSON Schema of its value, beside what dspy knows of it."""
+"""The key under which an output field stores the JSON Schema of its value, in addition to what dspy stores."""
 
 OFFERED: Final = "You can call these tools."
 LAST_STEP: Final = "You can call no tools any more. Answer now."
-"""What a model reads in words: that it can call tools, and that it cannot any more."""
+"""The texts that tell a model in words that it can call tools, and that it can no longer."""
 
 
 def in_words(tools: Sequence[Mapping[str, Any]], answer: str | None) -> str:
-    """What a model that cannot take tools natively reads of them.
+    """The text about the tools for a model without native tool calls.
 
     Args:
-        tools: The tools as services take them.
+        tools: The tools in the format of model services.
         answer: The output field that holds the answer.
     """
     lines = []
@@ -133,7 +133,7 @@ def in_words(tools: Sequence[Mapping[str, Any]], answer: str | None) -> str:
         function = each["function"]
         schema = json.dumps(function["parameters"], ensure_ascii=False, sort_keys=True)
         about = function["description"] or "no description"
-        lines.append(f"- {function['name']}: {about}; arguments: {schema}")  # their texts are escaped by now
+        lines.append(f"- {function['name']}: {about}; arguments: {schema}")  # their texts are already escaped
     return (
         f"{OFFERED} To call some, list them in `{CALLS}`; you get their results before you go on. Once "
         f"you know enough, leave `{CALLS}` empty and give `{answer}`.\n" + "\n".join(lines)

@@ -1,11 +1,11 @@
-"""The echo guard: a role repeated word for word does not leave the model's answer (R16).
+"""The echo guard: it withholds a role that the model repeats word for word in its answer (R16).
 
-A character is withheld if it lies in a run of `ECHO_RUN` characters of the normal form (see `normal`) that stands in
-the role and in no other input of the same call; each connected stretch of such characters becomes one `MARK`. Shorter
-pieces, paraphrase, translation and encodings are out of reach.
+A character is withheld if it is in a run of `ECHO_RUN` characters of the normal form (see `normal`) that occurs in the
+role and in no other input of the same call. Each connected stretch of such characters becomes one `MARK`. The guard
+does not detect shorter pieces, paraphrases, translations or encodings.
 
-Not here: what happens when something was withheld (`allow`, `fail`, the event) is decided by the caller; the scanner in
-`testing` looks for leaks of our own plumbing. The answer reaches the filter through `fields`.
+The caller decides what happens after something was withheld (`allow`, `fail`, the event). The scanner in `testing`
+looks for leaks of our own code. The answer reaches the filter through `fields`.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from .steps import SLICE, Steps, at_once
 from .texts import with_texts
 
 MARK = "[role withheld]"
-"""What stands in an answer where a run was withheld."""
+"""The replacement of a withheld run in an answer."""
 
 _GRAM = 8
 
 
 class EchoGuard:
-    """Knows one call's role and its other inputs; makes filters for the outputs of that call (R16).
+    """Holds one call's role and its other inputs, and makes filters for the outputs of that call (R16).
 
-    It holds role text: its repr shows none, and it refuses to be pickled or copied. The indexes are built at the first
-    output, that of the other inputs only once a part of the role was seen.
+    It holds role text, so its repr shows none, and it cannot be pickled or copied. The indexes are built at the first
+    output; that of the other inputs only after a part of the role was seen.
     """
 
     def __init__(self, *role: str, others: Sequence[str] = (), run: int = ECHO_RUN, gram: int = _GRAM) -> None:
-        """Take the texts of the call; nothing is computed yet.
+        """Take the texts of the call. Nothing is computed yet.
 
         Args:
             role: The role, and each further text that counts as a repetition.
             others: The other inputs of the same call, as the model sees them.
-            run: The shortest repetition that is withheld, in normalised characters.
-            gram: The size of the pieces by which repetitions are found, from 2 to `run`. It changes speed only.
+            run: The length of the shortest withheld repetition, in normalised characters.
+            gram: The size of the pieces that find repetitions, from 2 to `run`. It only affects speed.
         """
         self._texts, self._other_texts = role, others
         self._run, self._gram = run, gram
@@ -66,23 +66,22 @@ class EchoGuard:
             text: One output of the model.
 
         Returns:
-            The text as it may be shown, and how many stretches were withheld.
+            The text that can be shown, and how many stretches were withheld.
         """
         echo = self.filter()
         return echo.feed(text) + echo.close(), echo.withheld
 
     def scrub_value(self, value: Any) -> tuple[Any, int]:
-        """Withhold the role in all texts of one answer, keys included; `with_texts` says what it looks through.
+        """Withhold the role in all texts of one answer, keys included. `with_texts` defines which objects are searched.
 
-        Where the texts together repeat a large share of the role's words in their order (see `_shares`), those words
-        are withheld too, however short the runs are.
+        If the texts repeat in sum a large share of the role's words, in their order (see `shares`), those words are
+        withheld too, however short the runs are.
 
         Args:
             value: An output field's value, or several fields; it is not changed.
 
         Returns:
-            The value as it may be shown (the very same object where nothing was withheld), and how many stretches were
-            withheld.
+            The value that can be shown (the same object if nothing was withheld), and how many stretches were withheld.
         """
         return at_once(self.scrubbing(value))
 
@@ -118,12 +117,12 @@ class EchoGuard:
         return "".join([*shown, echo.close()]), echo.withheld
 
     def _repeated(self, texts: Sequence[tuple[bool, str]]) -> Steps[Sequence[Sequence[Passage]] | None]:
-        """The passages of each text where all of them repeat too much; else None."""
+        """The passages of each text if all texts repeat too much in sum; else None."""
         if not any(len(text) >= self._run for text in self._texts):
             return None
         if self._shares is None:
             self._shares = yield from ShareIndex.built(self._texts, self._other_texts, run=self._run)
-        # Lines of a list may each stand under a key of their own, so the keys are read apart from the values.
+        # Lines of a list can each have a separate key, so the keys are read separately from the values.
         order = sorted(range(len(texts)), key=lambda place: texts[place][0])
         normal: list[str] = []
         for place in order:
@@ -155,13 +154,13 @@ class EchoGuard:
         return "".join([*out, made.raw(at, len(made.normal))]), withheld
 
     def stretches(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of what a normalised text repeats, in order; neighbours may overlap."""
+        """Yield begin and end of the stretches that a normalised text repeats, in order; neighbours can overlap."""
         for starts in self._role.starts(text):
             for allowed in self._not_in_others(text, starts):
                 yield allowed.start, allowed.stop - 1 + self._run
 
     def reach(self, text: str) -> int:
-        """How many characters at the end of a normalised text a run that is still to come could begin with."""
+        """How many characters at the end of a normalised text could begin a run that continues in later text."""
         return self._role.reach(text)
 
     def _not_in_others(self, text: str, starts: range) -> Iterator[range]:
@@ -187,10 +186,10 @@ class EchoGuard:
 
 
 class EchoFilter:
-    """Withholds the role in one output that comes in chunks.
+    """Withholds the role in one output that arrives in chunks.
 
-    It holds back the last characters of what came, since they may be the beginning of a run: seven of them, and more
-    only while they go on matching the role. The parts add up to `EchoGuard.scrub` of the whole, wherever it is cut.
+    It delays the last characters, because they can begin a run: seven of them, and more only while they continue to
+    match the role. However the text is split, the parts add up to `EchoGuard.scrub` of the complete text.
 
     Attributes:
         withheld: How many stretches were withheld up to now.
@@ -199,22 +198,22 @@ class EchoFilter:
     def __init__(self, guard: EchoGuard) -> None:
         self.withheld = 0
         self._guard = guard
-        self._text = NormalText()  # what is not settled
-        self._gone = 0  # how many of them are withheld already and kept only to be compared
-        self._marked = False  # whether the last thing put out is a mark
+        self._text = NormalText()  # the text that is not settled yet
+        self._gone = 0  # how many of its characters were already withheld and are only kept for comparison
+        self._marked = False  # whether the last output is a mark
 
     def feed(self, chunk: str) -> str:
-        """Take the next chunk and return what may be shown now."""
+        """Take the next chunk and return the text that can be shown now."""
         shown = self._text.add(chunk)
         return shown + self._settle(len(self._text.normal) - self._guard.reach(self._text.normal))
 
     def close(self) -> str:
-        """Return what was held back; the output ends here."""
+        """Return the delayed text; the output ends here."""
         shown = self._text.add("", last=True)
         return shown + self._settle(len(self._text.normal))
 
     def _settle(self, upto: int) -> str:
-        """Put out or withhold everything before `upto`, and what is withheld already behind it."""
+        """Output or withhold everything before `upto`, and drop what was already withheld after it."""
         out: list[str] = []
         at = self._gone
         for begin, end in self._guard.stretches(self._text.normal):

@@ -1,14 +1,14 @@
 r"""Reversible escapes: no input text can pass for a field header or a control token (R15).
 
-One rule serves everything here. Backslashes aside, wherever a dangerous sequence starts, one backslash is added behind
-its first character: `[[ ## role ## ]]` becomes `[\[ ## role ## ]]`, and `[\[ ## role ## ]]` becomes
-`[\\[ ## role ## ]]`. Taking one away at the same places undoes it. Why that is exact: a text is its letters without
-the backslashes, plus the number of backslashes behind each letter. The places depend on the letters only, and escaping
-changes the numbers only, so nothing is lost and no two texts meet. For the same reason escapes can be put one upon the
-other in any order.
+One rule applies to everything here. Ignoring backslashes, wherever a dangerous sequence starts, one backslash is added
+after its first character: `[[ ## role ## ]]` becomes `[\[ ## role ## ]]`, and `[\[ ## role ## ]]` becomes
+`[\\[ ## role ## ]]`. Removing one at the same places undoes it. This is exact: a text consists of its letters without
+the backslashes, and the number of backslashes after each letter. The places depend only on the letters, and escaping
+changes only the numbers. So nothing is lost, and two different texts never become equal. For the same reason escapes
+can be combined in any order.
 
-This module knows texts only. Which fields are escaped is decided by the adapters beside it; the control tokens of a
-model file are read by `gguf`.
+This module only handles texts. The adapters decide which fields are escaped, and `gguf` reads the control tokens of a
+model file.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ _SLASH = "\\"
 _LEFT_AS_IT_IS = frozenset("\t\n \xa0\u1680\u202f\u205f\u3000") | frozenset(map(chr, range(0x2000, 0x200B)))
 _PIECE = re.compile(r"([^\\])(\\*)", re.DOTALL)
 
-# What a reader may overlook between the parts of a header: white space but for the line feed, control characters, and
-# characters that show nothing (Unicode's default ignorable ones, the blank fillers).
+# Characters that a reader can overlook between the parts of a header: white space except line feeds, control
+# characters, and invisible characters (Unicode's default ignorable ones, the blank fillers).
 _UNSEEN = (
     "\\x00-\\x09\\x0b-\\x20\\x7f-\\xa0\\xad\\u034f\\u061c\\u115f\\u1160\\u1680\\u17b4\\u17b5\\u180b-\\u180f"
     "\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u2800\\u3000\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0\\ufff0-\\ufffb"
     "\\U0001bca0-\\U0001bca3\\U0001d173-\\U0001d17a\\U000e0000-\\U000e0fff"
 )
 _INVISIBLE = re.compile(f"[{_UNSEEN}]")
-# One line feed may stand in a gap, a blank line ends it: so values put together with a blank line between them, which
-# is how every adapter does it, form nothing new.
+# A gap can contain one line feed, and a blank line ends it. So values that are joined with a blank line between them,
+# as every adapter does, form no new marker.
 _GAP = f"[{_UNSEEN}]*(?:\\n[{_UNSEEN}]*)?"
 _BRACKET = "[\\[\\uff3b\\ufe47]"
 _HASH = "[#\\uff03\\ufe5f]"
-# dspy's own header is `[[ ## name ## ]]`; the second alternative is what its adapters expand into message parts.
+# dspy's own header is `[[ ## name ## ]]`. dspy's adapters expand the second alternative into message parts.
 _MARKER = re.compile(f"{_BRACKET}(?={_GAP}{_BRACKET}{_GAP}{_HASH})|<(?=<CUSTOM-TYPE-(?:START|END)-IDENTIFIER>>)")
 
 
 def escape_markers(text: str) -> str:
-    """Make a text safe to stand in a field of a prompt (R15).
+    """Escape a text for a field of a prompt (R15).
 
-    What counts as the start of a header: two opening square brackets and a hash sign, in ASCII or in a compatibility
-    form (full width, small, vertical), with any white space, control or invisible characters between them, a single
-    line feed included. The markers by which dspy nests custom types in a message (`<<CUSTOM-TYPE-...>>`) count too.
-    A header in other clothes, such as `## role ##` without brackets or other look-alike letters, is out of reach.
+    The start of a header is two opening square brackets and a hash sign, in ASCII or in a compatibility form (full
+    width, small, vertical). White space, control characters, invisible characters and a single line feed can be between
+    them. The markers that dspy uses for custom types in a message (`<<CUSTOM-TYPE-...>>`) count too. Other forms of a
+    header, such as `## role ##` without brackets or with look-alike letters, are not detected.
 
     Args:
-        text: Any text; it may be escaped already, then it is escaped once more.
+        text: Any text. One that is already escaped is escaped once more.
 
     Returns:
-        The text with one more backslash in each such place, or the very same text where there is none.
+        The text with one more backslash in each such place, or the same object if there is none.
     """
     return _shift(text, _MARKER, by=1)
 
@@ -62,7 +62,7 @@ def unescape_markers(text: str) -> str:
     """Undo `escape_markers`: for every text, `unescape_markers(escape_markers(text)) == text`.
 
     Args:
-        text: An escaped text. A marker without a backslash, which no escaped text has, stays as it is.
+        text: An escaped text. A marker without a backslash, which an escaped text never has, is left unchanged.
 
     Returns:
         The text before it was escaped.
@@ -71,20 +71,20 @@ def unescape_markers(text: str) -> str:
 
 
 def escape_description(text: str) -> str:
-    r"""Make a description of a tool, which may be a stranger's, safe to stand in instructions (R15).
+    r"""Escape the description of a tool, which can come from an untrusted party, for instructions (R15).
 
-    It is made as harmless as a result, by `escape_markers`. Characters that show nothing or change how others look,
-    such as ESC and U+202E, are written as in JSON (`\u202e`): a text that only the model sees could steer it unnoticed.
-    Spaces and line feeds stay.
+    It is escaped like a result, by `escape_markers`. Invisible characters and characters that change how others look,
+    such as ESC and U+202E, are written as in JSON (`\u202e`), because a text that only the model sees could steer it
+    unnoticed. Spaces and line feeds are unchanged.
 
     Args:
-        text: The description, or JSON of which it is a part.
+        text: The description, or JSON that contains it.
     """
     return escape_markers(text if text.isascii() and text.isprintable() else _INVISIBLE.sub(_shown, text))
 
 
 def escape_descriptions(value: Any) -> Any:
-    """The same JSON value with `escape_description` for every text in it, also for names of properties."""
+    """Apply `escape_description` to every text in a JSON value, also to names of properties."""
     if isinstance(value, str):
         return escape_description(value)
     if isinstance(value, Mapping):
@@ -96,12 +96,12 @@ def escape_control(text: str, tokens: Iterable[str]) -> str:
     """Break every control token of a model, such as `<|im_end|>`, so that its tokeniser reads plain characters (R15).
 
     Args:
-        text: Any text; it may be escaped already, then it is escaped once more.
-        tokens: The texts of the control tokens, as `control_tokens` in `gguf` returns them; a `frozenset` is the
-            fastest. Tokens of one character and tokens with a backslash cannot be broken this way and are passed over.
+        text: Any text. One that is already escaped is escaped once more.
+        tokens: The texts of the control tokens, as `control_tokens` in `gguf` returns them. A `frozenset` is the
+            fastest. Tokens of one character and tokens with a backslash cannot be broken this way and are skipped.
 
     Returns:
-        The text with one more backslash behind the first character of each token, or the very same text.
+        The text with one more backslash after the first character of each token, or the same object.
     """
     pattern = _any_of(frozenset(tokens))
     return text if pattern is None else _shift(text, pattern, by=1)
@@ -129,7 +129,7 @@ def _shown(match: re.Match[str]) -> str:
 
 
 def _shift(text: str, pattern: re.Pattern[str], *, by: int) -> str:
-    """Change the number of backslashes behind each letter at which `pattern` matches the letters."""
+    """Change the number of backslashes after each letter at which `pattern` matches the letters."""
     places = {match.start() for match in pattern.finditer(text.replace(_SLASH, ""))}
     if not places:
         return text

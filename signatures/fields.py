@@ -1,7 +1,7 @@
 """Streaming of one output field: text deltas of a completion in, text deltas of the field's value out (D18).
 
-The parsers follow the formats of dspy's adapters delta by delta. The text that dspy parses in the end stays the
-authority: a caller compares it with what was streamed. Not here: what may be shown (`echo`), retries and events.
+The parsers follow the formats of dspy's adapters, delta by delta. The text that dspy parses at the end is
+authoritative, and the caller compares it with the streamed text. `echo` decides what can be shown.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from .steps import SLICE, Pause
 
 
 class FieldParser(Protocol):
-    """Turns the deltas of one completion into the deltas of one output field of type `str`."""
+    """Converts the deltas of one completion to the deltas of one output field of type `str`."""
 
     def feed(self, text: str) -> str:
-        """Take the completion's next delta and return the field's."""
+        """Take the completion's next delta and return the field's delta."""
         ...
 
     def close(self) -> str:
-        """The completion ends here; return what is left of the field."""
+        """End the completion and return the rest of the field."""
         ...
 
 
 class PlainFieldParser:
-    """The whole completion is the field, stripped."""
+    """The field is the complete completion, stripped."""
 
     def __init__(self) -> None:
         self._begun = False
-        self._blank = ""  # white space at the end: shown once something follows it
+        self._blank = ""  # white space at the end, which is shown when more text follows
 
     def feed(self, text: str) -> str:
-        """Take the completion's next delta and return the field's."""
+        """Take the completion's next delta and return the field's delta."""
         text = self._blank + text if self._begun else text.lstrip()
         shown = text.rstrip()
         self._blank = text[len(shown) :]
@@ -45,12 +45,12 @@ class PlainFieldParser:
         return shown
 
     def close(self) -> str:
-        """The completion ends here; nothing is left, white space at the end is dropped."""
+        """End the completion. White space at the end is dropped."""
         self.drop_blank()
         return ""
 
     def drop_blank(self) -> None:
-        """Forget the white space at the end of what came up to now."""
+        """Drop the white space at the end of the text so far."""
         self._blank = ""
 
 
@@ -61,21 +61,22 @@ _NAME = re.compile(r"\w*")
 
 
 class ChatFieldParser:
-    """The field stands under its header `[[ ## name ## ]]`, in the format of dspy's `ChatAdapter`.
+    """The field comes after its header `[[ ## name ## ]]`, in the format of dspy's `ChatAdapter`.
 
-    As there, a header counts at the beginning of a line, the first one of the field wins, and any next header ends it.
+    As in dspy, a header counts at the beginning of a line, the first one of the field counts, and any next header ends
+    it.
     """
 
     def __init__(self, field: str) -> None:
         self._field = field
         self._value = PlainFieldParser()
-        self._inside = self._ended = False  # where the field is: before it both are false
-        self._line: str | None = ""  # the line up to now while it may become a header; None: it is none
+        self._inside = self._ended = False  # both are false before the field
+        self._line: str | None = ""  # the current line while it could still become a header, else None
         self._header_line = False
         self._after_return = False
 
     def feed(self, text: str) -> str:
-        """Take the completion's next delta and return the field's."""
+        """Take the completion's next delta and return the field's delta."""
         if not text:
             return ""
         *lines, rest = _LINE_BREAK.split(text)
@@ -85,7 +86,7 @@ class ChatFieldParser:
         return "".join([self._go_on(line) + self._end_line() for line in lines]) + self._go_on(rest)
 
     def close(self) -> str:
-        """The completion ends here; return what was held back because it could have become a header."""
+        """End the completion and return text that was delayed because it could have become a header."""
         return self._decide() + self._value.close()
 
     def _go_on(self, text: str) -> str:
@@ -96,13 +97,13 @@ class ChatFieldParser:
 
     def _end_line(self) -> str:
         shown = self._decide()
-        if self._header_line:  # the parser strips what stands behind a header
+        if self._header_line:  # the parser strips the text after a header
             self._value.drop_blank()
         self._line, self._header_line = "", False
         return shown + self._put("\n")
 
     def _decide(self) -> str:
-        """The line is a header or it never becomes one."""
+        """The line is a header, or can no longer become one."""
         line, self._line = self._line or "", None
         header = _HEADER.match(line.lstrip())
         if header is None:
@@ -110,7 +111,7 @@ class ChatFieldParser:
         self._ended = self._ended or self._inside
         self._inside = not self._ended and header[1] == self._field
         self._header_line = True
-        return self._put(line[header.end() :])  # from the indented line, as ChatAdapter.parse does it
+        return self._put(line[header.end() :])  # from the indented line, as in ChatAdapter.parse
 
     def _put(self, text: str) -> str:
         return self._value.feed(text) if self._inside else ""
@@ -128,7 +129,7 @@ def _may_become_header(line: str) -> bool:
 
 
 class AnswerFieldParser:
-    """The whole completion is the field, unless it begins with a marker: then it is read as one with markers."""
+    """The field is the complete completion, unless it begins with a marker: then it is parsed like one with markers."""
 
     def __init__(self, field: str) -> None:
         self._chat = ChatFieldParser(field)
@@ -136,7 +137,7 @@ class AnswerFieldParser:
         self._parser: FieldParser | None = None
 
     def feed(self, text: str) -> str:
-        """Take the completion's next delta and return the field's."""
+        """Take the completion's next delta and return the field's delta."""
         if self._parser is not None:
             return self._parser.feed(text)
         self._begin += text
@@ -145,7 +146,7 @@ class AnswerFieldParser:
         return self._decide()
 
     def close(self) -> str:
-        """The completion ends here; return what was held back because it could have become a marker."""
+        """End the completion and return text that was delayed because it could have become a marker."""
         shown = "" if self._parser is not None else self._decide()
         assert self._parser is not None
         return shown + self._parser.close()
@@ -163,28 +164,28 @@ _HEX = "[0-9a-fA-F]"
 _STRING_PIECE = re.compile(
     rf'[^"\\]+|\\u[dD][89abAB]{_HEX}{{2}}\\u[dD][c-fC-F]{_HEX}{{2}}|\\u{_HEX}{{4}}|\\[^u]|\\u', re.DOTALL
 )
-# What may be the beginning of an escape, or of the second half of a pair.
+# The possible beginning of an escape, or of the second half of a surrogate pair.
 _UNFINISHED = re.compile(
     rf"\\(?:u(?:{_HEX}{{0,3}}|[dD][89abAB]{_HEX}{{2}}(?:\\(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)?)?\Z"
 )
 
 
 class JsonFieldParser:
-    """The field is the string under its key in the first JSON object of the completion, as for dspy's `JSONAdapter`.
+    """The field is the string under its key in the first JSON object of the completion, as in dspy's `JSONAdapter`.
 
-    Exact for valid JSON with string values and no key twice, whatever stands before the object. dspy repairs other text
-    by rules of its own, which are not followed here.
+    It is exact for valid JSON with string values and unique keys, whatever text comes before the object. dspy repairs
+    other text by its own rules, which this parser does not follow.
     """
 
     def __init__(self, field: str) -> None:
         self._field = field
-        self._rest = ""  # an escape that is not complete
+        self._rest = ""  # an incomplete escape
         self._depth = 0
         self._in_string = self._in_value = self._ended = False
         self._key = ""
 
     def feed(self, text: str) -> str:
-        """Take the completion's next delta and return the field's."""
+        """Take the completion's next delta and return the field's delta."""
         text = self._rest + text
         self._rest = ""
         shown: list[str] = []
@@ -194,7 +195,7 @@ class JsonFieldParser:
         return "".join(shown)
 
     def close(self) -> str:
-        """The completion ends here; nothing is left."""
+        """End the completion. Nothing is left."""
         return ""
 
     @property
@@ -202,7 +203,7 @@ class JsonFieldParser:
         return self._depth == 1 and self._in_value and self._key == self._field
 
     def _structure(self, text: str, at: int) -> int:
-        """Step to the next character that has a meaning outside of strings."""
+        """Move to the next structural character outside of strings."""
         found = (_STRUCTURE if self._depth else _OBJECT).search(text, at)
         if found is None:
             return len(text)
@@ -218,12 +219,12 @@ class JsonFieldParser:
                 self._ended = not self._depth
             case mark if self._depth == 1:
                 self._in_value = mark == ":"
-            case _:  # inside of some other value
+            case _:  # inside another value
                 pass
         return found.end()
 
     def _string(self, text: str, at: int, shown: list[str]) -> int:
-        """Step over one piece of a string."""
+        """Process one piece of a string."""
         if text[at] == '"':
             self._in_string = False
             self._ended = self._wanted
@@ -245,17 +246,17 @@ def _decoded(piece: str) -> str:
         return piece
     try:
         return str(json.loads(f'"{piece}"'))
-    except ValueError:  # no escape of JSON; a lenient reader drops the backslash
+    except ValueError:  # not an escape of JSON; a lenient parser drops the backslash
         return piece[1:]
 
 
 class AnswerStream:
-    """Given to dspy as `send_stream`: parser, then echo guard, then `emit` (D18).
+    """The `send_stream` of a dspy call: parser, then echo guard, then `emit` (D18).
 
-    One for each call, never in any state. dspy sends it every chunk of the completion; of those it takes the text.
+    Use one per call, and never store it in a state. dspy sends it every chunk of the completion; it reads their text.
 
     Attributes:
-        text: What was emitted up to now.
+        text: The text that was emitted so far.
     """
 
     def __init__(
@@ -268,32 +269,33 @@ class AnswerStream:
         """Connect the parts.
 
         Args:
-            parser: Finds the field in the completion; None where no field is wanted.
-            guard: Withholds the role in the field and, apart from it, in the reasoning; None where the call has none.
-            emit: Called in the event loop with each part that is not empty; it must not block.
-            reason: The same for the model's reasoning; None where it is not wanted.
+            parser: Finds the field in the completion; None if no field is streamed.
+            guard: Withholds the role in the field and, separately, in the reasoning; None if the call has no role.
+            emit: Called in the event loop with each non-empty part; it must not block.
+            reason: The same for the model's reasoning; None if it is not streamed.
         """
         self.text = ""
         self._parser, self._emit, self._reason = parser, emit, reason
         self._guard = None if guard is None else guard.filter()
         self._reason_guard = None if guard is None or reason is None else guard.filter()
         self._left = self._reason_left = LONGEST
-        self._pause = Pause()  # of all chunks: many may come without the loop's other work in between
+        self._pause = Pause()  # for all chunks, because many can arrive without a chance for other work of the loop
 
     @property
     def withheld(self) -> int:
-        """How many stretches of the role were withheld up to now."""
+        """How many stretches of the role were withheld so far."""
         return self._guard.withheld if self._guard else 0
 
     async def send(self, chunk: Any) -> None:
         """Take one chunk, in the form of OpenAI's chat completion chunks, which is what dspy sends.
 
         Args:
-            chunk: Of `choices[0].delta`, `content` and `reasoning_content` are read, and `tool_calls` counted; chunks
-                without them, such as status messages and the last one, are passed over.
+            chunk: `content` and `reasoning_content` of `choices[0].delta` are read, and `tool_calls` are counted.
+            Chunks
+                without them, such as status messages and the last one, are skipped.
 
         Raises:
-            AnswerTooLong: The answer is longer than what is read of one; dspy closes the connection.
+            AnswerTooLong: The answer is longer than the limit; dspy closes the connection.
         """
         for choice in getattr(chunk, "choices", None) or ():
             text = getattr(choice.delta, "content", None)
@@ -326,7 +328,7 @@ class AnswerStream:
             await self._pause()
 
     def close(self) -> None:
-        """The completion has ended: emit what was held back."""
+        """The completion has ended: emit the delayed text."""
         if self._reason_guard:
             self._think(self._reason_guard.close())
         if self._parser is not None:

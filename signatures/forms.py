@@ -1,6 +1,8 @@
-"""How one call is put to a service that may refuse tools: by its own means, or in words; what it takes is remembered.
+"""The form of a call to a service that can refuse tools: native or in words.
 
-Not here: how a form is written (`adapter`), and which errors may refuse one (`refuses_form`).
+The module remembers what a service accepts.
+
+`adapter` writes the forms, and `refuses_form` decides which errors can refuse one.
 """
 
 from __future__ import annotations
@@ -17,31 +19,33 @@ from .engines import ModelConnection
 _LOG = logging.getLogger("worldagent.models")
 
 Form = Literal["native", "told", "words"]
-"""How tools and the steps before are sent: both by the service's own means, the steps in words, or both in words."""
+"""How tools and previous steps are sent: both natively, only the steps in words, or both in words."""
 
 
 class Forms:
-    """The forms that one call can have, best first. The next one is for where a service may have refused the form.
+    """The forms that one call can have, best first.
+
+    The next form is used if a service could have refused the current one.
 
     Args:
-        connection: The model; what is found out is written to its `tools`.
+        connection: The model; new findings are stored in its `tools`.
         tools: The setting `model_tools`.
-        user_follows: Whether a message of a user would come right after results of tools.
+        user_follows: Whether a user message would come directly after results of tools.
     """
 
     def __init__(self, connection: ModelConnection, *, tools: str, user_follows: bool) -> None:
         self._connection, self._setting, self._user_follows = connection, tools, user_follows
         self._left = self._possible()
         self.first: WorldAgentError | None = None
-        """Why the first form was refused."""
+        """The error with which the first form was refused."""
 
     @property
     def now(self) -> Form:
-        """The form to ask in."""
+        """The current form."""
         return self._left[0]
 
     def refused(self, error: WorldAgentError) -> bool:
-        """Go on to the next form after a refusal; whether there is one."""
+        """Move to the next form after a refusal. Return whether there is one."""
         if len(self._left) == 1:
             return False
         self.first = self.first or error
@@ -49,11 +53,14 @@ class Forms:
         return True
 
     def restart(self) -> None:
-        """Begin with the first form again: the service refuses the last one, too, so the form was not what it minds."""
+        """Return to the first form: the service refuses the last one too, so the form was not the reason."""
         self._left = self._possible()
 
     def taken(self) -> None:
-        """Remember that the service took the form of now, and so refused those before it. The first finding stands."""
+        """Remember that the service accepted the current form, and so refused the earlier ones.
+
+        The first finding is final.
+        """
         known, form, name = self._connection.tools, self.now, self._connection.name
         status = getattr(self.first, "status", None)
         why = "unsupported" if status is None else f"HTTP {status}"
@@ -89,11 +96,11 @@ class Forms:
 
 
 def user_follows(steps: Sequence[PastStep], *, role: bool) -> bool:
-    """Whether results that are sent by the service's own means would come right before a message of a user.
+    """Whether results that are sent natively would come directly before a user message.
 
     Args:
-        steps: The steps before. Those in words are messages of a user.
-        role: Whether the call ends in a role, which is one, too.
+        steps: The previous steps. Those in words are user messages.
+        role: Whether the call ends with a role, which is a user message too.
     """
     native = [isinstance(step, StepMade) and step.message is not None for step in steps]
     return any(results and not more for results, more in pairwise([*native, not role]))

@@ -1,7 +1,7 @@
-"""Reads the control tokens out of a GGUF model file, and nothing else of it.
+"""Reads the control tokens of a GGUF model file, and nothing else.
 
-Not a GGUF library: tensors and other metadata are skipped. `escape` breaks the tokens read here; the engine that runs
-the model is in `engines`. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3).
+This is not a GGUF library: tensors and other metadata are skipped. `escape` breaks these tokens, and `engines` runs the
+model. Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (versions 2 and 3).
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _SPECIAL_TYPES = frozenset({2, 3, 4})
 
 
 class _Broken(Exception):
-    """The bytes are not what the format says; never leaves this module."""
+    """The bytes violate the format. This exception never leaves the module."""
 
 
 def control_tokens(path: Path) -> frozenset[str]:
-    """Read the texts that the model's tokeniser turns into special tokens wherever they stand (R15).
+    """Read the texts that the model's tokeniser always converts to special tokens (R15).
 
-    These are the tokens of type unknown, control and user-defined, and, whatever their type, those of the form
-    `<|...|>`, since llama.cpp makes some of them control tokens by their text. Tokens of one character or of white
-    space alone are left out: they steer nothing.
+    These are the tokens of type unknown, control and user-defined. Tokens of the form `<|...|>` count whatever their
+    type, because llama.cpp makes some of them control tokens by their text. Tokens of one character or only of white
+    space are left out, because they control nothing.
 
     Args:
         path: The GGUF file.
 
     Returns:
-        The texts; empty where the file has no tokeniser.
+        The texts; empty if the file has no tokeniser.
 
     Raises:
-        ModelNotConfigured: The file is not there or cannot be read.
-        StorageInvalid: The file is no GGUF file of version 2 or 3, or it is cut off.
+        ModelNotConfigured: The file does not exist or cannot be read.
+        StorageInvalid: The file is not a GGUF file of version 2 or 3, or it is truncated.
     """
     unreadable: str | None = None
     try:
@@ -54,10 +54,10 @@ def control_tokens(path: Path) -> frozenset[str]:
     if unreadable is not None:
         raise ModelNotConfigured(
             f"the model file {path.name!r} cannot be read ({unreadable})",
-            remedy="check that the file exists and may be read",
+            remedy="check that the file exists and is readable",
         )
     raise StorageInvalid(
-        f"the model file {path.name!r} is no complete GGUF file of version 2 or 3", remedy="download it again"
+        f"the model file {path.name!r} must be a complete GGUF file of version 2 or 3", remedy="download it again"
     )
 
 
@@ -69,7 +69,7 @@ class _Reader:
         self._at = 0
 
     def special_tokens(self) -> frozenset[str]:
-        """Walk the metadata up to the two arrays that are needed."""
+        """Read the metadata up to the two required arrays."""
         texts: list[bytes] | None = None
         types: tuple[int, ...] | None = None
         for _ in range(self._header()):
@@ -85,10 +85,10 @@ class _Reader:
         return frozenset(_special(texts or [], types or ()))
 
     def _header(self) -> int:
-        """Check magic and version; return how many metadata entries follow."""
+        """Check magic and version, and return the number of metadata entries."""
         if self._take(4) != b"GGUF" or self._number("<I") not in (2, 3):
             raise _Broken
-        self._number("<Q")  # how many tensors
+        self._number("<Q")  # the number of tensors
         return self._number("<Q")
 
     def _take(self, size: int) -> bytes:
@@ -120,7 +120,7 @@ class _Reader:
         return self._number("<Q")
 
     def _skip(self, kind: int) -> None:
-        """Step over one value; arrays of arrays are in the format, but no writer makes them."""
+        """Skip one value. The format allows arrays of arrays, but no writer makes them."""
         if kind == _STRING:
             self._string()
         elif kind == _ARRAY:

@@ -1,4 +1,4 @@
-"""Checks of the names that a host gives its models. Loads dspy only where one of these is an object."""
+"""Checks the names that a host gives its models. Loads dspy only if one of the models is an object."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def check_named(models: Mapping[str, str | LM]) -> dict[str, str | LM]:
-    """Return models by name, if they are.
+    """Return models by name, after checking them.
 
     Raises:
         InvalidArgument: A name has a slash or is empty, or a model is neither a text nor a `dspy.LM`.
@@ -23,7 +23,8 @@ def check_named(models: Mapping[str, str | LM]) -> dict[str, str | LM]:
             raise InvalidArgument(f"{name!r} cannot name a model", remedy="use a text without '/' that is not 'local'")
         if not isinstance(model, str) and not _is_lm(model):
             raise InvalidArgument(
-                f"the model {name!r} is of type {type(model).__name__!r}", remedy="give a model string or a dspy.LM"
+                f"the model {name!r} must be a model string or a dspy.LM, got {type(model).__name__!r}",
+                remedy="pass one of these",
             )
     return dict(models)
 

@@ -1,13 +1,14 @@
-r"""The normal form in which texts are compared, and what of the text each of its characters stands for.
+r"""The normal form in which texts are compared, with the text behind each of its characters.
 
-Letters are folded as Unicode's NFKC with case folding does it. Diacritics, invisible characters and control characters
-are left out, each run of white space is one blank, typographic quotes and dashes are plain.
+Letters are folded as in Unicode's NFKC with case folding. Diacritics, invisible characters and control characters are
+left out, each run of white space is one blank, and typographic quotes and dashes become plain ones.
 
-Backslashes are left out, and the escapes of JSON count as what they stand for, however often a text was put into JSON:
-a text, the same text as JSON, and that JSON in JSON again have one normal form, with and without ASCII escapes. The
-escapes that `escape` puts into a prompt are backslashes too.
+Backslashes are left out, and the escapes of JSON count as the characters they encode, however often a text was encoded.
+So a text, the same text as JSON, and that JSON in JSON again have one normal form, with and without ASCII escapes. The
+escapes that `escape` adds to a prompt are backslashes too.
 
-One character of a text may give none, one or several of the normal form. This module knows nothing of roles.
+One character of a text can produce zero, one or several characters of the normal form. This module knows nothing of
+roles.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from functools import lru_cache
 
 from .steps import SLICE, Steps, at_once
 
-_ODD = "\0"  # in a folded text: a character that does not give exactly one for itself alone
-_WHITE_SPACE = "nrtf"  # escapes of JSON that stand for white space
+_ODD = "\0"  # in a folded text: a character that does not produce exactly one on its own
+_WHITE_SPACE = "nrtf"  # escapes of JSON for white space
 _HEX = "[0-9a-fA-F]"
-_SLASHES = r"\\{1,64}"  # bounded, so that little is held back of a text that is all backslashes
+_SLASHES = r"\\{1,64}"  # limited, so that little is delayed of a text that is all backslashes
 _HIGH, _LOW = f"u[dD][89abAB]{_HEX}{{2}}", f"u[dD][c-fC-F]{_HEX}{{2}}"
 _INITIAL, _MEDIAL, _FINAL = "[\u1100-\u1112]", "[\u1161-\u1175]", "[\u11a8-\u11c2]"  # parts of a Hangul syllable
 _PIECE = rf"{_SLASHES}(?:{_HIGH}{_SLASHES}{_LOW}|u{_HEX}{{4}}|[bfnrt]|)|{_INITIAL}{_MEDIAL}{_FINAL}?|[^\\]"
-# What may be the beginning of a syllable, of an escape, or of the second half of a pair.
+# The possible beginning of a syllable, of an escape, or of the second half of a surrogate pair.
 _UNFINISHED = (
     rf"{_INITIAL}{_MEDIAL}?\Z|{_SLASHES}(?:u(?:{_HEX}{{0,3}}"
     rf"|[dD][89abAB]{_HEX}{{2}}(?:{_SLASHES}(?:u(?:[dD](?:[c-fC-F]{_HEX}?)?)?)?)?)?)?\Z"
@@ -35,7 +36,7 @@ _PIECES = re.compile(f"(?P<rest>{_UNFINISHED})|{_PIECE}", re.DOTALL)
 
 
 class _Folds(dict[int, str]):
-    """The normal form of a character by its code point, for `str.translate`; `_ODD` where it is not one character."""
+    """The normal form of a character by its code point, for `str.translate`; `_ODD` if it is not one character."""
 
     def __missing__(self, code: int) -> str:
         form = _form(chr(code))
@@ -58,8 +59,8 @@ def _is_left_out(char: str) -> bool:
     return char == "\\" or unicodedata.category(char) in ("Cc", "Cf") or _LEFT_OUT.match(char) is not None
 
 
-# Diacritics of any script, the marks of voiced kana, variation selectors, fillers. Marks that are letters of their own
-# script, as vowels in Thai or Hindi, stay.
+# Diacritics of any script, the marks of voiced kana, variation selectors, fillers. Marks that are letters of their
+# script, such as vowels in Thai or Hindi, are kept.
 _LEFT_OUT = re.compile(
     "[\u0300-\u036f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\u3099\u309a\ufe00-\ufe0f"
     "\ufe20-\ufe2f\U000e0000-\U000e0fff]"
@@ -71,33 +72,33 @@ _PLAIN = {
 }
 _FOLDS = _Folds()
 _FOLDS.update({code: _FOLDS[code] for code in [*range(0x250), *range(0x2010, 0x2020)]})
-_FOLDS.update(dict.fromkeys(range(0x1100, 0x1113), _ODD))  # it may be the beginning of a syllable
+_FOLDS.update(dict.fromkeys(range(0x1100, 0x1113), _ODD))  # possibly the beginning of a syllable
 
 
 class NormalText:
-    """A text that comes in chunks, in normal form.
+    """A text that arrives in chunks, in normal form.
 
     Attributes:
-        normal: The normal form of what came and was not dropped.
+        normal: The normal form of the text so far, without dropped parts.
     """
 
     __slots__ = ("_more", "_raw", "_rest", "normal")
 
     def __init__(self) -> None:
         self.normal = ""
-        self._raw: list[str] = []  # what each character of the normal form stands for
-        self._more: list[str] = []  # what the last of them stands for too; joined once, for it may be long
-        self._rest = ""  # an escape that is not complete
+        self._raw: list[str] = []  # the text behind each character of the normal form
+        self._more: list[str] = []  # further text behind the last of them; joined once, because it can be long
+        self._rest = ""  # an incomplete escape
 
     def add(self, text: str, *, last: bool = False) -> str:
-        """Take the next chunk, in any size: the result is the same wherever the text is cut.
+        """Take the next chunk. The result does not depend on where the text is split.
 
         Args:
             text: The chunk.
             last: Whether the text ends with it.
 
         Returns:
-            What came before the first character of the normal form and gives none itself; it is not kept.
+            The text before the first character of the normal form that produces no character; it is not kept.
         """
         if not self._rest:
             folded = text.translate(_FOLDS)
@@ -120,7 +121,7 @@ class NormalText:
                 self._rest = source
                 break
             for char in _form_of_escape(source) if source[0] == "\\" else _form(source):
-                if char == tail == " ":  # a longer run of white space is still the same one blank
+                if char == tail == " ":  # a longer run of white space is still one blank
                     continue
                 self._join()
                 normal.append(char)
@@ -132,13 +133,13 @@ class NormalText:
         return "".join(before)
 
     def raw(self, begin: int, end: int) -> str:
-        """What of the text the characters from `begin` to `end` of the normal form stand for."""
+        """The text behind the characters from `begin` to `end` of the normal form."""
         if end == len(self._raw):
             self._join()
         return "".join(self._raw[begin:end])
 
     def drop(self, count: int) -> None:
-        """Forget the first `count` characters of the normal form and what they stand for."""
+        """Drop the first `count` characters of the normal form and the text behind them."""
         if count == len(self._raw):
             self._more = []
         del self._raw[:count]
@@ -151,7 +152,7 @@ class NormalText:
 
 
 def normal_text(text: str) -> str:
-    """The normal form of a whole text."""
+    """The normal form of a complete text."""
     return at_once(normalising(text))
 
 
@@ -161,7 +162,7 @@ def normalising(text: str) -> Steps[str]:
     made = NormalText()
     for begin in range(0, len(text), SLICE):
         made.add(text[begin : begin + SLICE])
-        # All but its end, by which the next slice knows whether its first blank counts.
+        # Everything but its end, which decides whether the first blank of the next slice counts.
         settled = max(0, len(made.normal) - 1)
         normal.append(made.normal[:settled])
         made.drop(settled)
@@ -171,12 +172,12 @@ def normalising(text: str) -> Steps[str]:
 
 
 def normalise(text: str) -> str:
-    """The normal form of a whole text, without blanks at its ends."""
+    """The normal form of a complete text, without blanks at its ends."""
     return normal_text(text).strip()
 
 
 def _form_of_escape(escape: str) -> str:
-    """The normal form of backslashes and what they escape."""
+    """The normal form of backslashes and the characters that they escape."""
     units = [chr(int(digits[:4], 16)) for digits in escape.split("u")[1:]]
     if units:
         return _form("".join(units).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))

@@ -1,4 +1,4 @@
-"""Predictors made once per Signature, and per skill prompt where one is given. Nothing of a call is kept here."""
+"""Predictors, made once per Signature, and per skill prompt if there is one. They store nothing of a call."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class PredictorPool:
         self._varied: OrderedDict[tuple[Signature, str | None, tuple[str, ...]], Predictor] = OrderedDict()
 
     def add(self, *variants: Predictor | Signature) -> None:
-        """Make a Signature known, with its variants where the same task has several; they share one name.
+        """Register a Signature. Several variants for the same task share one name.
 
         Raises:
-            NameTaken: Another Signature has the name, so a role's `applies_to` could not tell them apart.
+            NameTaken: Another Signature has the name, and then `applies_to` of a role would be ambiguous.
             FunctionInvalid: A Signature cannot carry a role.
         """
         made = [given if isinstance(given, Predictor) else Predictor(given) for given in variants]
@@ -39,10 +39,10 @@ class PredictorPool:
 
     @staticmethod
     def check(signature: Signature) -> None:
-        """Refuse a Signature that cannot carry a role or be read back.
+        """Refuse a Signature that cannot carry a role or cannot be parsed.
 
         Raises:
-            FunctionInvalid: See its text.
+            FunctionInvalid: The text names the reason.
         """
         check_signature(signature)
 
@@ -52,14 +52,14 @@ class PredictorPool:
         return tuple(dict.fromkeys(predictor.name for predictor in self._made.values()))
 
     def named(self, name: str) -> Predictor | None:
-        """The predictor whose Signature is called `name`; the last one added where there are variants."""
+        """The predictor whose Signature is called `name`; the last one added if there are variants."""
         return next((made for made in reversed(self._made.values()) if made.name == name), None)
 
     def use_programs(self, programs: Mapping[str, dspy.Predict | str | os.PathLike[str]]) -> None:
-        """Put optimised, role-free programs in the place of predictors (R12, D19).
+        """Replace predictors by optimised programs without a role (R12, D19).
 
         Args:
-            programs: By the Signature's name, a program or the JSON file that one was saved to.
+            programs: By the Signature's name, a program or the JSON file of a saved one.
 
         Raises:
             FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields.
@@ -76,8 +76,8 @@ class PredictorPool:
 
         Args:
             signature: The Signature.
-            prompt: Is added to its instructions.
-            media: Those of `MEDIA_FIELDS` that it has as further inputs.
+            prompt: Added to its instructions.
+            media: The `MEDIA_FIELDS` that it has as additional inputs.
 
         Raises:
             FunctionInvalid: The Signature cannot carry a role.

@@ -1,7 +1,7 @@
-"""The one place where a role is revealed and a model is called (D1, D4, D5, D18).
+"""The only module that reveals a role and calls a model (D1, D4, D5, D18).
 
-A `Predictor` belongs to one Signature and holds two prebuilt `dspy.Predict`: with the role field and without. It keeps
-nothing of a call. What a turn is and which role applies is decided elsewhere; here the text is only handed over.
+A `Predictor` belongs to one Signature and holds two prebuilt `dspy.Predict`: one with the role field and one without.
+It stores nothing of a call. Other modules define turns and decide which role applies; this one only passes the text on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from .steps import in_turns
 from .texts import with_texts
 
 _CHARACTERS = 1
-"""Characters of history for each token of a known context: a quarter of it at the usual four to a token."""
+"""Characters of history per token of a known context: a quarter of it at the usual four per token."""
 
 _REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
 
@@ -68,20 +68,20 @@ OnError = Callable[[BaseException], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """How models are called.
+    """The options of model calls.
 
     Attributes:
-        timeout: Seconds one call may take.
-        attempts: How often a call is tried that failed for a passing reason.
+        timeout: Seconds that one call can take.
+        attempts: How often a call is tried that failed for a temporary reason.
         backoff: Seconds before the second try; it doubles with each further one.
         echo: What happens to a role that the model repeats (R16).
-        takes: What it takes beside text: `text` is nothing, `images`, or `files` (images and documents); `auto` is what
-            is known of the model, and all where nothing is.
-        tools: How it is offered tools: `native`, by its service's own means, or `json`, in words; `auto` is by what is
-            known of the model.
-        cache_hints: Whether a service gets hints about which part of a prompt to keep; with `auto` a server behind an
-            address of one's own gets none.
-        workspace: Whose prompts are kept apart from those of others.
+        takes: The media that it accepts in addition to text: `text` is none, `images`, or `files` (images and
+            documents). `auto` is what is known of the model, or everything if nothing is known.
+        tools: How it is offered tools: `native`, by its service, or `json`, in words; `auto` uses what is known of the
+            model.
+        cache_hints: Whether a service gets hints about which part of a prompt to cache. With `auto` a server at a
+            custom address gets none.
+        workspace: The workspace whose prompts are kept separate from those of others.
     """
 
     timeout: float = 120.0
@@ -96,15 +96,15 @@ class ModelOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCaller:
-    """What every call of one agent shares: the model, the adapter, the options.
+    """The shared values of all calls of one agent: the model, the adapter, the options.
 
     Attributes:
         connection: The model.
-        adapter: How prompts are written and completions read.
+        adapter: Writes prompts and reads completions.
         options: Time limits, retries, the echo setting.
-        on_error: Gets the original of a model error in process, which may hold the prompt; off by default (D5).
-        generation: How answers are generated, such as `temperature`, by the names that dspy knows.
-        headers: Headers for the model's service; the embedded model and an LM of the user's get none.
+        on_error: Receives the original of a model error in this process. It can hold the prompt. Off by default (D5).
+        generation: The generation settings, such as `temperature`, by dspy's names.
+        headers: Headers for the model's service. The embedded model and an LM of the user get none.
     """
 
     connection: ModelConnection
@@ -116,22 +116,22 @@ class ModelCaller:
 
     @property
     def vendor(self) -> str:
-        """What the model's name begins with."""
+        """The beginning of the model's name."""
         return self.connection.name.partition("/")[0]
 
     @property
     def sent(self) -> Mapping[str, Any]:
-        """What of `generation` the model takes: the embedded one cannot reason."""
+        """The part of `generation` that the model accepts: the embedded one cannot reason."""
         return {name: value for name, value in self.generation.items() if not (self.plain and name in _REASONING)}
 
     @property
     def plain(self) -> bool:
-        """Whether the model is the embedded one."""
+        """Whether this is the embedded model."""
         return self.connection.plain
 
     @property
     def takes(self) -> frozenset[MediaKind]:
-        """What the model takes beside text."""
+        """The media that the model accepts in addition to text."""
         told: dict[Takes, frozenset[MediaKind]] = {
             "text": frozenset(),
             "images": frozenset({"image"}),
@@ -140,34 +140,34 @@ class ModelCaller:
         return told.get(self.options.takes, self.connection.takes)
 
     def cache_of(self, signature: str) -> CacheConfig | None:
-        """The cache hints for the prompts of a Signature; None is no hint."""
+        """The cache hints for the prompts of a Signature; None for no hints."""
         hints, options = self.connection.cache, self.options
         if hints is None or options.cache_hints == "off" or (hints.own and options.cache_hints == "auto"):
             return None
         key = digest([options.workspace, signature]) if hints.key else None
-        # The adapter knows where the part ends that comes again.
+        # The adapter knows where the repeated part ends.
         return CacheConfig(key=key, prefix="history" if hints.mark else None)
 
     @property
     def history_characters(self) -> int | None:
-        """How many characters of history fit beside a long message, where the model's context is known."""
+        """How many characters of history fit next to a long message, if the model's context is known."""
         context = self.connection.context
         return None if context is None else context * _CHARACTERS
 
     async def aclose(self) -> None:
-        """Let the model go."""
+        """Release the model."""
         await self.connection.aclose()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What one call gave.
+    """The result of one call.
 
     Attributes:
         fields: The output fields, without any run of the role (R16).
         withheld: How many runs of the role were withheld.
-        message: The model's own message, as its service may want it back at the next step; it is not scrubbed, and
-            belongs in no place that outlives the turn. None where tools were not sent natively.
+        message: The model's own message, which its service can require back at the next step. It is not scrubbed, and
+            must not be stored beyond the turn. None if tools were not sent natively.
     """
 
     fields: Mapping[str, Any]
@@ -177,19 +177,19 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """Who hears of a call while it runs.
+    """The callbacks of a running call.
 
     Attributes:
-        usage: Gets what every try used, and by name `model`, `seconds`, and `tokens` and `cost`: those that count for
-            limits.
-        field: The text output field whose deltas are wanted, or None.
-        emit: Gets each piece of its text.
-        withdraw: Called when what was emitted does not stand any more.
-        reason: Gets each piece of the model's reasoning, where its service shows that; None where it is not wanted.
-        prompt: Gets the messages of every try, with `[role: N characters]` in the role's place; None is nobody.
-        waiting: Called with the model's name and seconds before a call waits that long for the model's service.
-        before: Called before every try; what it raises is raised, and the model is not called.
-        after: Awaited once the call is over, well or not.
+        usage: Receives the usage of every try, and by name `model`, `seconds`, and `tokens` and `cost`, which count
+            against limits.
+        field: The text output field whose deltas are streamed, or None.
+        emit: Receives each piece of its text.
+        withdraw: Called when emitted text becomes invalid.
+        reason: Receives each piece of the model's reasoning, if its service shows it; None if it is not streamed.
+        prompt: Receives the messages of every try, with `[role: N characters]` in place of the role; None for no one.
+        waiting: Called with the model's name and a number of seconds before a call waits for the model's service.
+        before: Called before every try. An exception is passed on, and the model is not called.
+        after: Awaited when the call is over, successful or not.
     """
 
     usage: Callable[..., None] = lambda used, **more: None
@@ -212,18 +212,18 @@ async def open_model(
     headers: Mapping[str, str] | None = None,
     on_error: OnError | None = None,
 ) -> ModelCaller:
-    """Make a model ready to be called from this event loop.
+    """Prepare a model for calls from this event loop.
 
     Args:
         lm: A model string, `local`, or a `dspy.LM`.
-        api_base: Where a model string's service is, if not at its usual address; the others have none.
+        api_base: The address of a model string's service, if not the usual one; other models have none.
         options: Time limits, retries, the echo setting.
-        generation: How answers are generated, by the names that dspy knows.
-        headers: Headers for a model string's service; the others get none.
-        on_error: Gets the original of a model error.
+        generation: The generation settings, by dspy's names.
+        headers: Headers for a model string's service; other models get none.
+        on_error: Receives the original exception of a model error.
 
     Raises:
-        ModelNotConfigured, MissingExtra, InvalidArgument: See their texts.
+        ModelNotConfigured, MissingExtra, InvalidArgument: The text names the problem.
     """
     hosted = isinstance(lm, str) and not is_local(lm)
     connection = await connect_model(lm, api_base=api_base if hosted else None)
@@ -247,7 +247,7 @@ async def open_model(
 
 _SILENT = Listener()
 _UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)
-_LETTERS: Final = 4  # of a token, where nothing counts them
+_LETTERS: Final = 4  # characters of a token, an estimate
 
 
 class Predictor:
@@ -270,17 +270,17 @@ class Predictor:
         self._plain.demos = self._roled.demos = bare
 
     def program(self) -> dspy.Predict:
-        """A copy of the role-free program, to optimise and save; it never holds a role (R12)."""
+        """A copy of the program without role, which you can optimise and save. It never holds a role (R12)."""
         return self._plain.deepcopy()
 
     def optimised(self, program: dspy.Predict | str | os.PathLike[str]) -> Predictor:
-        """This predictor with an optimised, role-free program; the roled one is derived from it (D19).
+        """This predictor with an optimised program without role. The one with role is derived from it (D19).
 
         Args:
-            program: The program, or the JSON file that it was saved to.
+            program: The program, or the JSON file of a saved one.
 
         Raises:
-            FunctionInvalid: The file cannot be read, or the program's fields are not this Signature's.
+            FunctionInvalid: The file cannot be read, or the program has other fields than this Signature.
         """
         fitting = fitting_program(program, self.signature)
         found: Any = fitting.signature
@@ -292,7 +292,7 @@ class Predictor:
         return Predictor(named(self.signature, self.name, instructions), demos=self._plain.demos)
 
     def with_media(self, fields: Sequence[str]) -> Predictor:
-        """This predictor, demos included, with those of `MEDIA_FIELDS` as further input fields."""
+        """This predictor, demos included, with the given `MEDIA_FIELDS` as additional input fields."""
         return Predictor(with_media(self.signature, fields), demos=self._plain.demos)
 
     async def __call__(
@@ -305,20 +305,20 @@ class Predictor:
         final: bool = False,
         listener: Listener = _SILENT,
     ) -> Answer:
-        """Call the model once; passing failures are retried.
+        """Call the model once. Temporary failures are retried.
 
         Args:
             inputs: The Signature's input fields, without the role.
-            caller: Model, adapter and options.
-            role: The turn's resolved role; it is revealed here and only if it has a text for this Signature.
-            steps: The steps before, where the answer takes several.
-            final: Whether the model must answer, and can call no tool any more.
-            listener: Who hears of deltas and tokens.
+            caller: The model, the adapter and the options.
+            role: The turn's resolved role. It is revealed here, and only if it has a text for this Signature.
+            steps: The previous steps, if the answer takes several.
+            final: Whether the model must answer and can no longer call tools.
+            listener: Receives deltas and tokens.
 
         Raises:
-            OutputInvalid: The completion cannot be read as the output fields.
+            OutputInvalid: The completion cannot be parsed as the output fields.
             RoleEchoed: The model repeated the role and `echo` is `fail`.
-            HostError: The model failed; the text holds nothing of the prompt.
+            HostError: The model failed. The text holds nothing of the prompt.
         """
         call = _Call(self, inputs, caller, role.reveal(self.name), listener, _How(steps=steps, final=final))
         failure: WorldAgentError | None = None
@@ -343,16 +343,16 @@ class Predictor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _How:
-    """What a call is like beside its inputs: the steps before it, and whether it must answer."""
+    """The options of a call in addition to its inputs: the previous steps, and whether it must answer."""
 
     steps: Sequence[PastStep]
     final: bool
 
 
 class _Call:
-    """One call with its retries. It holds the role's text for as long as the call lasts, and no longer.
+    """One call with its retries. It holds the role's text only for as long as the call lasts.
 
-    The traceback of what it raises keeps its frames, so no local variable of a frame that raises may hold the text, nor
+    The traceback of its exceptions keeps its frames. So no local variable of a frame that raises may hold the text, or
     an answer that is not scrubbed yet.
     """
 
@@ -385,7 +385,7 @@ class _Call:
         follows = user_follows(how.steps, role=role is not None)
         self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
         self._adapter = self._adapter_now()
-        self._refused = False  # the last try, perhaps for its form
+        self._refused = False  # whether the last try was refused, possibly because of its form
         self._emitted = ""
         self._guard: EchoGuard | None = None
         self._stream: AnswerStream | None = None
@@ -410,11 +410,11 @@ class _Call:
         return fork
 
     async def _tried(self) -> Answer:
-        """Ask once, in another form where the service may have refused the first."""
+        """Ask once, in another form if the service could have refused the first one."""
         while True:
             try:
                 answer = await self._try()
-            except (OutputInvalid, RoleEchoed):  # it has answered
+            except (OutputInvalid, RoleEchoed):  # the model has answered
                 self._taken()
                 raise
             except WorldAgentError as error:
@@ -432,7 +432,7 @@ class _Call:
                 raise failed
 
     def _taken(self) -> None:
-        if self._adapter.is_native or self._forms.first is not None:  # else no tools were sent
+        if self._adapter.is_native or self._forms.first is not None:  # otherwise no tools were sent
             self._forms.taken()
 
     async def _try(self) -> Answer:
@@ -460,7 +460,7 @@ class _Call:
                 self._note(used, usage, {} if answer is None else answer.fields, seconds=time.perf_counter() - began)
 
     def _note(self, used: ModelUsage, usage: CostTracker, said: Mapping[str, Any], *, seconds: float) -> None:
-        """Say what a try used. What its service does not say counts for limits as about what it should be."""
+        """Report the usage of a try. For limits, usage that the service does not report is estimated."""
         sent, received, cost = used.input_tokens, used.output_tokens, used.cost
         if sent is None:
             texts = [self._predictor.signature.instructions, self._role or "", *self._adapter.step_texts]
@@ -473,24 +473,24 @@ class _Call:
         self._listener.usage(used, model=name, seconds=seconds, tokens=sent + received, cost=cost or 0.0)
 
     def forget(self) -> None:
-        """Let go of the role's text and of what the model said."""
+        """Release the role's text and the model's answer."""
         self._role = self._guard = self._stream = None
         self._adapter.message = None
         self._emitted = ""
 
     async def _ask(self, usage: CostTracker) -> dspy.Prediction:
-        """Call dspy; whatever it raises is replaced by a fresh error, outside the `except` (D5)."""
+        """Call dspy. Every exception is replaced by a new error, outside the `except` (D5)."""
         options, name = self._caller.options, self._caller.connection.name
         failure: BaseException
         problem: Exception | None = None
         limit = asyncio.timeout(None)
         try:
             async with limit:
-                # A timer that was cancelled keeps its context for as long; this one would keep the turn and its role.
+                # A cancelled timer keeps its context until its time. Ours would keep the turn and its role.
                 Context().run(limit.reschedule, asyncio.get_running_loop().time() + options.timeout)
                 return await self._acall(usage)
         except asyncio.CancelledError:
-            # The frames of the original hold the role; a fresh one cancels just as well.
+            # The frames of the original hold the role. A new exception cancels just as well.
             failure = asyncio.CancelledError()
         except Exception as error:
             problem = error
@@ -544,7 +544,7 @@ class _Call:
         if self._guard is None:
             return Answer(fields=fields, message=message)
         steps = self._guard.scrubbing(fields)
-        del fields  # a turn may be cancelled meanwhile
+        del fields  # the turn can be cancelled in the meantime
         scrubbed, withheld = await in_turns(steps)
         return Answer(fields=scrubbed, withheld=withheld, message=message)
 
@@ -566,14 +566,17 @@ class _Call:
         self._listener.emit(text)
 
     def _settle(self, fields: Mapping[str, Any]) -> None:
-        """The final text is the authority: emit what the stream lacks, or withdraw it and emit the whole (D18)."""
+        """The final text is authoritative.
+
+        Emit what the stream lacks, or withdraw it and emit the complete text (D18).
+        """
         stream = self._stream
         if stream is None:
             return
         stream.close()
         if self._listener.field is None:
             return
-        # What was shown, piece by piece: a surrogate pair that came in two deltas was mended into two marks.
+        # The text as it was shown in pieces: a surrogate pair in two deltas was replaced by two marks.
         final, shown = str(fields[self._listener.field]), self._emitted
         missing = final[len(shown) :]
         if not final.startswith(shown):
@@ -584,10 +587,10 @@ class _Call:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in an input, as the model may repeat it."""
+    """Every text in an input, as the model can repeat it."""
     match value:
         case Media() | dspy.Type():
-            return  # no text
+            return  # not a text
         case Mapping():
             for key, item in value.items():
                 yield from (*_texts(key), *_texts(item))
@@ -601,7 +604,10 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
-    """Try until it works or fails for good. Retrying costs more than a call does, so it is set up only when needed."""
+    """Retry until it succeeds or fails permanently.
+
+    Retries cost more than a call, so they are set up only when needed.
+    """
     failed: WorldAgentError
     try:
         return await run()
@@ -614,7 +620,7 @@ async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) 
     def passing(error: Exception) -> bool | float:
         if not isinstance(error, WorldAgentError) or not error.retryable or isinstance(error, HeldBack):
             return False
-        return 0.0 if isinstance(error, ModelRateLimited) else True  # the model's pace makes it wait
+        return 0.0 if isinstance(error, ModelRateLimited) else True  # the rate limiter of the model makes it wait
 
     first: WorldAgentError | None = failed
     async for attempt in stamina.retry_context(
@@ -630,7 +636,7 @@ async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) 
 
 @contextlib.contextmanager
 def _no_instrumentation() -> Generator[None]:
-    """Instrumentors patch dspy's methods and would record prompts, so `callbacks=[]` does not reach them."""
+    """Block instrumentation that patches dspy's methods and would record prompts; `callbacks=[]` does not affect it."""
     instrumentation = sys.modules.get("opentelemetry.instrumentation.utils")
     if instrumentation is None:
         yield

@@ -1,7 +1,7 @@
-"""Optimised programs as they come from outside: read, checked against a Signature, refused if unfit (R12, D19).
+"""Optimised programs of users: they are read, checked against a Signature, and refused if they do not match.
 
-dspy restores a saved program by position: fields are zipped, whatever their names. So a file with other fields would
-load in silence and mix up their descriptions, a saved role's among them. What a program is used for is in `predictor`.
+See R12 and D19. dspy restores a saved program by position and pairs fields whatever their names. So a file with other
+fields would load silently and mix up their descriptions, including that of a saved role. `predictor` uses the programs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _SavedSignature(BaseModel):
 
 
 class _Saved(BaseModel):
-    """What of a saved program counts; its traces, its training set and its model do not."""
+    """The relevant parts of a saved program. Its traces, training set and model are ignored."""
 
     signature: _SavedSignature
     demos: list[dict[str, Any]]
@@ -38,18 +38,18 @@ def fitting_program(given: object, signature: Signature) -> dspy.Predict:
     """Return an optimised program of `signature`.
 
     Args:
-        given: The program, or the JSON file that it was saved to.
-        signature: The role-free Signature that it was made for.
+        given: The program, or the JSON file of a saved one.
+        signature: The Signature without role that it was made for.
 
     Raises:
-        FunctionInvalid: It is neither, the file cannot be read, or the program's fields are others.
+        FunctionInvalid: It is neither, the file cannot be read, or the program has other fields.
     """
     if isinstance(given, str | os.PathLike):
         return _read(Path(given), signature)
     if not isinstance(given, dspy.Predict):
         raise FunctionInvalid(
-            f"a program of type {type(given).__name__!r} was given for {signature.__name__!r}",
-            remedy="pass a dspy.Predict, or the JSON file that one was saved to",
+            f"the program for {signature.__name__!r} must be a dspy.Predict or a file, got {type(given).__name__!r}",
+            remedy="pass a dspy.Predict, or the JSON file of a saved one",
         )
     found: Any = given.signature
     if _shape(found) != _shape(signature):
@@ -74,13 +74,13 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
         found = [field.prefix for field in saved.signature.fields]
         own: Any = signature.dump_state()
         made_for = [field["prefix"] for field in own["fields"]]
-        # Optimisers may rewrite the last prefix, and no other.
+        # Optimisers can rewrite only the last prefix.
         if len(found) == len(made_for) and found[:-1] == made_for[:-1]:
             restored: Any = signature.load_state(saved.signature.model_dump())
             program = dspy.Predict(restored)
             program.demos = saved.demos
             return program
-        problem = f"it has {len(found)} fields, which are others"
+        problem = f"its {len(found)} fields differ"
     raise FunctionInvalid(
         f"the program {str(path)!r} for {signature.__name__!r} cannot be loaded ({problem})",
         remedy=f"save a role-free program with the fields {list(signature.fields)}",

@@ -1,4 +1,4 @@
-"""The static words that a conversation begins with. Imports nothing heavy, so that they can be read ahead of dspy."""
+"""The static texts at the beginning of a conversation. It imports nothing heavy, so it can be read before dspy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 DEFAULT_IDENTITY = "You are a helpful assistant."
 
-# The embedded model needs examples to keep to one short answer; they say nothing of any role.
+# The embedded model needs examples to give one short answer. They say nothing about roles.
 REPLY_DEMOS: tuple[Mapping[str, str], ...] = (
     {"message": "How many months are in a year?", "reply": "There are twelve months in a year."},
     {"message": "Say goodbye.", "reply": "Goodbye!"},
@@ -20,11 +20,11 @@ def brief_instructions(identity: str | None) -> str:
 
 
 def preload(path: str | None = None, *, identity: str | None = None, keep: bool = False) -> None:
-    """Begin to load the embedded model and to read what every prompt of its conversations begins with; never raises.
+    """Begin to load the embedded model and to read the beginning of its prompts. This never raises.
 
     Args:
         path: A GGUF file, if not the usual one.
-        identity: Who the agent will be.
+        identity: The identity of the agent.
         keep: Never free its memory, for a command that ends with its process.
     """
     from .engines import start_loading

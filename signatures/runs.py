@@ -1,6 +1,6 @@
 """Finds the runs that two texts have in common, in the normal form of both (`normal`).
 
-This module knows nothing of roles and streams; the echo guard in `echo` is built on it.
+This module knows nothing of roles and streams. The echo guard in `echo` uses it.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Iterator
 
 from .normal import normalise
 
-_BETWEEN = "\n"  # parts the texts of an index; no normalised text holds one
+_BETWEEN = "\n"  # separates the texts of an index, because no normalised text contains it
 
 
 class RunIndex:
-    """Finds which runs of a text stand in given texts.
+    """Finds the runs of a text that occur in given texts.
 
-    A run that is known has only known grams (pieces of `gram` characters). So the pieces of a text whose grams are all
-    known are found first, by a set, and runs are searched in those only.
+    A known run consists only of known grams (pieces of `gram` characters). So a set first finds the pieces of a text
+    whose grams are all known, and runs are searched only in those.
     """
 
     def __init__(self, texts: Iterable[str], *, run: int, gram: int) -> None:
@@ -25,7 +25,7 @@ class RunIndex:
         self._grams = {text[at : at + gram] for at in range(len(text) - gram + 1)} if len(text) >= run else set()
 
     def starts(self, text: str) -> Iterator[range]:
-        """Yield, in order, the ranges of places in a normalised text at which a known run starts."""
+        """Yield, in order, the ranges of positions in a normalised text at which a known run starts."""
         for begin, end in self._candidates(text):
             at = begin
             while at + self._run <= end:
@@ -36,7 +36,7 @@ class RunIndex:
                 at += count or 1
 
     def reach(self, text: str) -> int:
-        """Size of the longest end of a normalised text that could be the beginning of a known run."""
+        """The length of the longest end of a normalised text that could begin a known run."""
         if not self._grams:
             return 0
         keep, gram = self._gram - 1, self._gram
@@ -46,10 +46,10 @@ class RunIndex:
         return min(keep, limit)
 
     def _candidates(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield begin and end of the pieces, at least a run long, all of whose grams are known."""
+        """Yield begin and end of the pieces, at least as long as a run, whose grams are all known."""
         gram, grams = self._gram, self._grams
         step, last = self._run - gram + 1, len(text) - gram
-        at = step - 1  # each run has exactly one of the grams that are looked at
+        at = step - 1  # each run contains exactly one of the checked grams
         while at <= last:
             if text[at : at + gram] not in grams:
                 at += step

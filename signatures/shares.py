@@ -1,7 +1,7 @@
-"""Finds in an answer the words of a text in their order, whatever stands between them.
+"""Finds the words of a text in an answer, in their order, with any text between them.
 
-A list whose lines are short has no long run in common with the same list under other bullets. Its words are the same,
-in the same order: what is counted here are pieces of `GRAM` words.
+A list with short lines shares no long run with the same list under other bullets. But its words are the same, in the
+same order. So this module counts pieces of `GRAM` words.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from .normal import normalising
 from .steps import Steps, at_once
 
 GRAM = 8
-"""Words in a piece."""
+"""The number of words in a piece."""
 
 MOST = 32
-"""So many pieces are a repetition, however small their share of a long text is."""
+"""This many pieces are a repetition, however small their share of a long text."""
 
-# Words of scripts that part them, and single characters of those that do not.
+# Words of scripts that separate words, and single characters of other scripts.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]|[^\W_\u3040-\u30ff\u3400-\u9fff]+")
-# Numbers and single letters mark the lines of lists, so they are passed over everywhere.
+# Numbers and single letters mark the lines of lists, so they are ignored.
 _MARKER = re.compile(r"\d+|[ivx]+|[^\u3040-\u30ff\u3400-\u9fff]")
 
-_STEP = 1000  # words that are looked at in one step
+_STEP = 1000  # words per step
 
 Passage = tuple[int, int]
 """Begin and end in a normalised text."""
 
 
 class ShareIndex:
-    """Knows the pieces of given texts that stand in no others.
+    """Holds the pieces of given texts that occur in no other texts.
 
     Args:
-        texts: What must not be repeated.
-        others: What may be.
-        run: How many characters a repetition has at least.
+        texts: The texts that must not be repeated.
+        others: The texts that can be repeated.
+        run: The minimum length of a repetition in characters.
     """
 
     def __init__(self, texts: Iterable[str], others: Iterable[str], *, run: int) -> None:
@@ -56,15 +56,15 @@ class ShareIndex:
         self._need = min(-(-len(self._grams) // 2), MOST)
 
     def passages(self, texts: Sequence[str]) -> list[list[Passage]] | None:
-        """Where the texts of one answer repeat too much, all of them together; None where they do not.
+        """Where the texts of one answer repeat too much in sum; None if they do not.
 
-        Too much is half of the pieces, or `MOST` of them, with `run` characters in all.
+        The limit is half of the pieces, or `MOST` of them, with `run` characters in all.
 
         Args:
             texts: Normalised texts.
 
         Returns:
-            For each text what its repeated words span, in order.
+            For each text the passages of its repeated words, in order.
         """
         return at_once(self.finding(texts))
 
@@ -95,7 +95,7 @@ class ShareIndex:
 
 
 def _joined(words: Iterable[int], places: Sequence[tuple[int, int, int]], count: int) -> Steps[list[list[Passage]]]:
-    """What words span in each of `count` texts; neighbours are one passage."""
+    """The passages of words in each of `count` texts. Neighbours are one passage."""
     passages: list[list[Passage]] = [[] for _ in range(count)]
     last = (-1, -1)
     for step, place in enumerate(words):
@@ -123,7 +123,7 @@ def _all_grams(texts: Iterable[str]) -> Steps[set[str]]:
 
 
 def _words(text: str, number: int) -> Steps[tuple[list[str], list[tuple[int, int, int]]]]:
-    """The words of a text, and for each the text's number, its begin and its end."""
+    """The words of a text, and for each one the text's number, its begin and its end."""
     words: list[str] = []
     places: list[tuple[int, int, int]] = []
     for step, found in enumerate(_WORD.finditer(text)):
@@ -136,5 +136,5 @@ def _words(text: str, number: int) -> Steps[tuple[list[str], list[tuple[int, int
 
 
 def _grams(words: Sequence[str]) -> Iterator[str]:
-    """The pieces as texts: no word has a blank."""
+    """The pieces as texts, because no word contains a blank."""
     return map(" ".join, zip(*(words[step:] for step in range(GRAM)), strict=False))

@@ -1,4 +1,4 @@
-"""A prompt as it may be kept: what the model gets, but for the role, and for the data of images and files (H5, R7)."""
+"""A prompt in a form that can be stored: the model's input without the role and without data of images and files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .echo import EchoGuard
 def shown_prompt(
     adapter: RoleAdapter, signature: Any, demos: list[Any], inputs: Mapping[str, Any], role: str | None
 ) -> list[dict[str, Any]]:
-    """The messages of a call with `[role: N characters]` in the role's place.
+    """The messages of a call with `[role: N characters]` in place of the role (H5, R7).
 
     Args:
-        adapter: What writes them, with what was said before.
+        adapter: Writes the messages, with the history.
         signature: The call's Signature.
         demos: Its examples.
         inputs: Its input fields.
-        role: The role, where one is active.
+        role: The role, if one is active.
     """
     given = dict(inputs)
     if role is not None:
@@ -27,7 +27,7 @@ def shown_prompt(
     messages = [_without_media(message) for message in adapter.format(signature, demos, given)]
     if role is None:
         return messages
-    # What a person said and made a role stands in the log as said, and is copied nowhere else (R10).
+    # A text of a person that became a role is in the log unchanged, and is copied nowhere else (R10).
     scrubbed, _ = EchoGuard(role).scrub_value(messages)
     return list(scrubbed)
 

@@ -1,4 +1,4 @@
-"""The Signatures this package ships, and what every Signature that takes a role must satisfy (R5, R6, R12, D2)."""
+"""The Signatures of this package, and the requirements for every Signature that takes a role (R5, R6, R12, D2)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ CONVERSE = "Converse"
 """The name of the conversation's entry Signature, which roles name in `applies_to`."""
 
 REPLY, RESULT = "reply", "result"
-"""The answers of a conversation and of a worker."""
+"""The output fields of a conversation and of a worker."""
 
 _MEDIA_TYPES: dict[str, Any] = {"attachments": str, "images": list[dspy.Image], "files": list[dspy.File]}
 _RESERVED = (ROLE, "completed")
 _TAKEN: Final = (RESULT, CALLS, TOOLS)
-# dspy takes inputs and its own options from the same keywords, so it would take such an input for an option.
+# dspy takes inputs and its own options from the same keywords, so it would read such an input as an option.
 _DSPY_KEYWORDS = ("config", "demos", "lm", "new_signature", "prediction", "signature")
 
 
 def with_role(signature: Signature) -> Signature:
-    """The same Signature with `role` as its last input field (D2). The instructions are kept, byte for byte.
+    """The same Signature with `role` as its last input field (D2). The instructions are unchanged, byte for byte.
 
     Raises:
-        FunctionInvalid: The Signature has a field of that name already.
+        FunctionInvalid: The Signature already has a field of that name.
     """
     check_signature(signature)
     roled: Signature = signature.append(ROLE, dspy.InputField(desc=ROLE_DESCRIPTION), type_=str)
@@ -40,7 +40,10 @@ def with_role(signature: Signature) -> Signature:
 
 
 def with_media(signature: Signature, fields: Iterable[str]) -> Signature:
-    """The same Signature with those of `MEDIA_FIELDS` as its last input fields; name and instructions are kept."""
+    """The same Signature with the given `MEDIA_FIELDS` as its last input fields.
+
+    Name and instructions are unchanged.
+    """
     made = signature
     for name in fields:
         made = made.append(name, dspy.InputField(desc=MEDIA_DESCRIPTIONS[name]), type_=_MEDIA_TYPES[name])
@@ -48,24 +51,28 @@ def with_media(signature: Signature, fields: Iterable[str]) -> Signature:
 
 
 def check_signature(signature: Signature) -> None:
-    """Refuse what cannot carry a role or be read back.
+    """Refuse a Signature that cannot carry a role or cannot be parsed.
 
     Raises:
-        FunctionInvalid: It is no Signature, lacks inputs or outputs, or has a field called `role` or `completed`, or
-            an input called as an option of dspy's is.
+        FunctionInvalid: It is not a Signature, lacks inputs or outputs, has a field called `role` or `completed`, or an
+            input with the name of a dspy option.
     """
     if not (isinstance(signature, type) and issubclass(signature, dspy.Signature)):
-        raise FunctionInvalid(f"{signature!r} is not a Signature", remedy="pass a subclass of dspy.Signature")
+        raise FunctionInvalid(
+            f"a Signature must be a subclass of dspy.Signature, got {signature!r}",
+            remedy="declare it as a class with this base",
+        )
     name = signature.__name__
     reserved = [field for field in _RESERVED if field in signature.fields]
     reserved += [field for field in _DSPY_KEYWORDS if field in signature.input_fields]
     if reserved:
         raise FunctionInvalid(
-            f"the Signature {name!r} has a field called {reserved[0]!r}, which is reserved", remedy="rename the field"
+            f"the Signature {name!r} must not have a field with the reserved name {reserved[0]!r}",
+            remedy="rename the field",
         )
     if not signature.input_fields or not signature.output_fields:
         raise FunctionInvalid(
-            f"the Signature {name!r} needs input and output fields", remedy="declare at least one of each"
+            f"the Signature {name!r} must have input and output fields", remedy="declare at least one of each"
         )
 
 
@@ -97,8 +104,8 @@ def converse_signature(
     """The entry Signature of a conversation, which offers tools.
 
     Args:
-        identity: Who the agent is; None is the default identity.
-        prompt: What comes after the identity in the instructions, such as a profile's.
+        identity: The identity of the agent; None is the default identity.
+        prompt: Text after the identity in the instructions, such as a profile's.
         plain: Whether it is for the embedded model, which needs short instructions.
         output: The JSON Schema of the answer; None is a text.
     """
@@ -116,17 +123,17 @@ def worker_signature(
     output: Mapping[str, Any] | None = None,
     tools: bool = False,
 ) -> Signature:
-    """A worker's entry Signature; it is called as the worker is.
+    """A worker's entry Signature. It has the name of the worker.
 
     Args:
-        name: The worker's.
-        instructions: The worker's, static.
+        name: The name of the worker.
+        instructions: The static instructions of the worker.
         fields: The JSON Schema of each of its params by name; None is one text, `request`.
         output: The JSON Schema of its result; None is a text.
         tools: Whether it can call tools.
 
     Raises:
-        FunctionInvalid: A param is called as an output is.
+        FunctionInvalid: A param has the name of an output.
     """
     made = named(_Work, name, instructions)
     if fields is not None:
@@ -138,7 +145,7 @@ def worker_signature(
 
 
 def _giving(made: Signature, field: str, schema: Mapping[str, Any]) -> Signature:
-    """The Signature with JSON that fits a schema as its answer."""
+    """The Signature with JSON of a schema as its answer."""
     wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
     output: Any = dspy.OutputField(desc=wanted)
     output.json_schema_extra[DECLARED] = dict(schema)  # for a grammar
@@ -160,7 +167,7 @@ def _with_fields(made: Signature, name: str, fields: Mapping[str, Any]) -> Signa
 
 
 def _json(schema: Mapping[str, Any]) -> Any:
-    """A type for any JSON value: what it should be is in the description, and is checked where a fault is reported."""
+    """A type for any JSON value. The description holds the schema, and the code that reports faults checks it."""
     kinds = {"object": dict[str, Any], "array": list[Any]}
     kind = schema.get("type")
     return kinds.get(kind, Any) if isinstance(kind, str) else Any

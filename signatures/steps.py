@@ -1,4 +1,4 @@
-"""Work of the event loop in small steps, with the loop's other work in between."""
+"""Work of the event loop in small steps, with other work of the loop in between."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final, TypeVar
 _T = TypeVar("_T")
 
 SLICE: Final = 1024
-"""Characters of a text that are worked on in one step: some 10 ms at most."""
+"""Characters of a text that are processed in one step: at most about 10 ms."""
 
-_TURN = 0.005  # seconds after which the loop's other work has its turn
+_TURN = 0.005  # seconds after which the loop gets a chance for other work
 
 Steps = Generator[None, None, _T]
-"""Work that yields between its steps and returns what it made."""
+"""Work that yields between its steps and returns its result."""
 
 
 class Pause:
-    """Awaited between steps, it lets the loop do its other work once the steps took long enough."""
+    """Awaited between steps, it lets the loop do other work after the steps have taken long enough."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     async def __call__(self) -> None:
-        """Let the loop do its other work where it is time."""
+        """Let the loop do other work if it is time."""
         if time.perf_counter() - self._began >= _TURN:
             await asyncio.sleep(0)
             self._began = time.perf_counter()
@@ -42,9 +42,9 @@ def at_once(steps: Steps[_T]) -> _T:
 
 
 async def in_turns(steps: Steps[_T]) -> _T:
-    """Do the steps with pauses. When it is cancelled, no frame of the work is kept by the traceback."""
+    """Do the steps with pauses. If it is cancelled, the traceback keeps no frame of the work."""
     try:
-        await asyncio.sleep(0)  # what led here took its time too
+        await asyncio.sleep(0)  # the work before this took time too
         pause = Pause()
         while True:
             next(steps)

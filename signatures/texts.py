@@ -1,6 +1,6 @@
-"""Every text inside of a value, whatever types it has, and the same value with other texts.
+"""Visits every text inside a value of any type, and makes the same value with other texts.
 
-This module knows nothing of roles: what becomes of a text is the caller's matter.
+This module knows nothing of roles: the caller decides how a text changes.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from uuid import UUID
 from pydantic import BaseModel
 
 Change = Callable[[str, bool], str]
-"""Gets a text, and whether it is, or is in, the key of a mapping."""
+"""Gets a text, and whether it is the key of a mapping or inside one."""
 
 _WITHOUT_TEXT = (
     *(type(None), bool, int, float, complex, Decimal, Fraction),
     *(date, time, timedelta, tzinfo, UUID, type),
-    Enum,  # its texts are the program's, not the model's
+    Enum,  # its texts belong to the program, not to the model
 )
 _STATE_OF_MODELS = ("__dict__", "__pydantic_extra__", "__pydantic_private__", "__pydantic_fields_set__")
 
 
 def with_texts(value: Any, change: Change) -> Any:
-    """Replace every text in a value, keys of mappings included.
+    """Replace every text in a value, including keys of mappings.
 
-    Goes through mappings, collections, models with their extra and private attributes, bytes, paths, secrets, and the
-    attributes of any other object. Objects are copied, not validated again: another text must not turn an answer into
-    an error. Where an object cannot take another text (a parsed URL), the text takes the place of the object. An
+    It visits mappings, collections, models with their extra and private attributes, bytes, paths, secrets, and the
+    attributes of any other object. Objects are copied and not validated again, because a changed text must not turn an
+    answer into an error. If an object cannot hold another text (a parsed URL), the text replaces the object. An
     iterator becomes a list.
 
     Args:
         value: Any value; it is not changed.
-        change: Gets each text, always in the same order, and gives the one to put in its place.
+        change: Gets each text, always in the same order, and returns its replacement.
 
     Returns:
-        The value with the new texts; the very same object where all of them stayed.
+        The value with the new texts; the same object if no text changed.
     """
     return _Walk(change).replaced(value)
 
@@ -52,7 +52,7 @@ class _Walk:
     def __init__(self, change: Change) -> None:
         self._change = change
         self._in_key = False
-        self._open: dict[int, Any] = {}  # objects on the way here; the copy of one that holds itself
+        self._open: dict[int, Any] = {}  # objects on the path to here, with the copy of a recursive one
 
     def replaced(self, value: Any) -> Any:
         if isinstance(value, _WITHOUT_TEXT):
@@ -64,7 +64,7 @@ class _Walk:
                 made = self._sequence(value)
             case tuple() | set() | frozenset():
                 cleaned = [self.replaced(item) for item in value]
-                make = getattr(type(value), "_make", type(value))  # named tuples take their fields one by one
+                make = getattr(type(value), "_make", type(value))  # named tuples take fields as separate arguments
                 made = value if _same(cleaned, value) else make(cleaned)
             case Iterator():
                 made = [self.replaced(item) for item in value]
@@ -103,7 +103,7 @@ class _Walk:
         cleaned: dict[Any, Any] = {}
         for key, item in value.items():
             name = self._key(key)
-            while name in cleaned:  # two keys may become the same text; neither value may be lost
+            while name in cleaned:  # two keys can become the same text, and both values must be kept
                 name = f"{name}+"
             cleaned[name] = self.replaced(item)
         same = _same(cleaned, value) and _same(cleaned.values(), value.values())
@@ -117,7 +117,7 @@ class _Walk:
             self._in_key = outer
 
     def _object(self, value: Any) -> Any:
-        if id(value) in self._open:  # it holds itself
+        if id(value) in self._open:  # the object is recursive
             self._open[id(value)] = made = self._open[id(value)] or _copy(value)
             return made
         names = _STATE_OF_MODELS if isinstance(value, BaseModel) else _attributes(value)
@@ -142,7 +142,7 @@ class _Walk:
 def _copy(value: Any) -> Any:
     try:
         return copy(value)
-    except Exception:  # it is the program's own class, which can refuse in any way
+    except Exception:  # the class belongs to the program, and can refuse in any way
         return None
 
 

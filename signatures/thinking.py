@@ -1,6 +1,6 @@
-"""One step of a conversation or of a worker: what its model calls, or its answer.
+"""One step of a conversation or of a worker: the calls of its model, or its answer.
 
-Nothing is checked or carried out here; that is done in `graphs`.
+This module checks and executes nothing; `graphs` does that.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .predictor import Listener, ModelCaller
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thought:
-    """What a model gave at one step.
+    """The result of a model at one step.
 
     Attributes:
-        calls: The names and arguments of what it wants to call.
-        answer: Its answer, or what it says beside its calls: a text, or JSON where the Signature declares it.
+        calls: The names and arguments of the calls that it requests.
+        answer: Its answer, or its text next to calls: a text, or JSON if the Signature declares it.
         message: Its own message, for the next step; see `Answer`.
     """
 
@@ -36,15 +36,15 @@ class Thought:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model is asked at one step. It holds the role, and lives as long as the step.
+    """The input of a model at one step. It holds the role, and lives as long as the step.
 
     Attributes:
         signature: The entry Signature.
         inputs: Its input fields as JSON, and those of `MEDIA_FIELDS`.
-        tools: What it may call.
+        tools: The tools that it can call.
         role: The resolved role.
-        prompt: A skill's, added to the instructions.
-        steps: The steps before.
+        prompt: A skill's prompt, added to the instructions.
+        steps: The previous steps.
         final: Whether it must answer now.
     """
 
@@ -61,13 +61,13 @@ async def think(question: Question, caller: ModelCaller, *, pool: PredictorPool,
     """Let a model think once.
 
     Args:
-        question: What it is asked.
-        caller: Model, adapter and options.
-        pool: Where its predictors are.
-        listener: Who hears of deltas and tokens.
+        question: The input of the model.
+        caller: The model, the adapter and the options.
+        pool: Holds its predictors.
+        listener: Receives deltas and tokens.
 
     Raises:
-        OutputInvalid: The completion cannot be read.
+        OutputInvalid: The completion cannot be parsed.
         RoleEchoed, HostError: See `Predictor`.
     """
     signature, inputs = question.signature, dict(question.inputs)

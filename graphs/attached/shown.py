@@ -1,6 +1,6 @@
-"""From references in messages to what a model is given: a list by names, texts word for word, images and documents.
+"""Turns references in messages into model input: a list of names, texts word for word, images and documents.
 
-What was shown once is shown again in later turns, byte for byte, as long as the newest attachments fit (R17).
+Content that was shown once is shown again in later turns, byte for byte, as long as the newest attachments fit (R17).
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from ...signatures.media import Media, MediaKind
 from ..context import TurnContext
 
 ROOM: Final = 20 * 1024 * 1024
-"""Bytes of attachments in one prompt, where one alone may not have more. Services refuse more than about 32 MiB, and
+"""The limit of attachment bytes in one prompt, and of one attachment. Services refuse more than about 32 MiB, and
 base64 adds a third."""
 
 MEDIA: Final = 64
-"""Images and documents in one prompt. Services refuse more than a hundred or so."""
+"""The limit of images and documents in one prompt. Services refuse more than about a hundred."""
 
 LETTERS: Final = 100_000
-"""Characters of one text that stand in a prompt."""
+"""The limit of characters of one text in a prompt."""
 
-_TEXT: Final = 4 * LETTERS  # bytes that those may have
+_TEXT: Final = 4 * LETTERS  # the limit of bytes for that many characters
 
 _SHARE: Final = 4
-"""Texts of earlier messages may take this part of the characters that the model sees of them."""
+"""The part of the characters that the model sees which texts of earlier messages can take."""
 
 _ATTACHED: Final = "attachments"
 _Why = Literal["not_taken", "missing", "too_large"]
-_ATTACHMENT: Final = "attachment"  # what the gate calls it, beside the names of untrusted functions
+_ATTACHMENT: Final = "attachment"  # its name in the gate, next to the names of untrusted functions
 _GONE: Final = "its content is gone"
 _NO_ROOM: Final = "not shown again"
 _TOO_LARGE: Final = "not shown: it is too large beside the others"
@@ -41,14 +41,14 @@ _TOO_LARGE: Final = "not shown: it is too large beside the others"
 
 @dataclass(slots=True)
 class _Room:
-    """What is left of a prompt, and what may stand in it.
+    """The space that is left in a prompt, and what can go into it.
 
     Attributes:
-        takes: What the model takes beside text.
-        left: Bytes; below 0 where nothing more is shown.
+        takes: The kinds of media that the model accepts in addition to text.
+        left: Bytes; below 0 if nothing more is shown.
         media: Images and documents.
-        own: Whether these are the attachments of the turn's own message, which must be there.
-        letters: Characters of texts; None is any number.
+        own: Whether these are the attachments of the turn's own message, which must be shown.
+        letters: Characters of texts; None is unlimited.
     """
 
     takes: frozenset[MediaKind]
@@ -74,12 +74,12 @@ class _Fields:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A turn's message and what stands before it, with what is attached to them.
+    """A turn's message and the history before it, with their attachments.
 
     Attributes:
         message: The fields of the turn's message.
-        history: What was said before it.
-        heavy: Whether content of attachments is in the history.
+        history: The messages before it.
+        heavy: Whether the history holds content of attachments.
     """
 
     message: Mapping[str, Any]
@@ -96,17 +96,17 @@ class Shown:
         light: bool,
         report: bool,
     ) -> Self:
-        """Fetch what is attached.
+        """Load the content of the attachments.
 
         Args:
             turn: The turn.
-            message: Its message; `attachments` is a tuple of references, where there are any.
-            history: What was said before it, likewise.
-            light: Whether attachments of earlier messages are named only.
-            report: Whether events say what the model does not get.
+            message: Its message; `attachments` is a tuple of references, if there are any.
+            history: The messages before it, in the same form.
+            light: Whether only the names of attachments of earlier messages are shown.
+            report: Whether events report what the model does not get.
 
         Raises:
-            AttachmentMissing: One of the turn's own message is gone, or is not what was stored.
+            AttachmentMissing: An attachment of the turn's own message is gone, or differs from what was stored.
         """
         if _ATTACHED not in message and not any(_ATTACHED in entry for entry in history):
             return cls(message=message, history=[*history])
@@ -116,7 +116,7 @@ class Shown:
         room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
         if _ATTACHED in message:
             message = await gather.fields(message, room)
-        # Where the context is known it is small, and what is said goes before what was attached once.
+        # If the context is known it is small, and then messages matter more than old attachments.
         light = light or turn.services.caller.history_characters is not None
         most = turn.services.options.history_characters
         letters = None if most is None else texts_of(most)
@@ -129,10 +129,10 @@ class Shown:
 
 
 class _Gathering:
-    """Fetches the content of attachments for one prompt.
+    """Loads the content of attachments for one prompt.
 
     Attributes:
-        earlier: Whether content of an earlier message's attachments is in it.
+        earlier: Whether it holds content of an attachment of an earlier message.
     """
 
     def __init__(self, turn: TurnContext, report: bool) -> None:
@@ -149,7 +149,7 @@ class _Gathering:
         return made.given(message)
 
     async def _shown(self, attachment: Attachment, room: _Room, made: _Fields) -> str:
-        """Put the content where it belongs, and say in the list where that is."""
+        """Add the content to its field, and return what the list says about it."""
         kind = attachment.kind
         if kind == "other":
             return ", by reference only"
@@ -162,14 +162,14 @@ class _Gathering:
             room.letters = 0
             return f", {_NO_ROOM}"
         if size > room.left or room.media <= 0:
-            room.left = -1  # nothing older is shown either, so that it does not come and go
+            room.left = -1  # nothing older is shown either, so that content does not disappear and reappear
             if room.own:
                 self._left_out(attachment, "too_large")
             return f", {_TOO_LARGE if room.own else _NO_ROOM}"
         content = await self._content(attachment, room)
         if content is None:
             return f", {_GONE}"
-        self._turn.gate.mark(_ATTACHMENT)  # a person hands on what strangers may have written
+        self._turn.gate.mark(_ATTACHMENT)  # a person can pass on a text that an untrusted party wrote
         if kind == "text":
             return self._in_words(content, room) if isinstance(content, bytes) else ""
         self._used(room, size)
@@ -180,7 +180,7 @@ class _Gathering:
         return f", {kind} {len(shown)}"
 
     def _in_words(self, content: bytes, room: _Room) -> str:
-        """A text as it stands in the list, where there is a place for it."""
+        """The text as it appears in the list, if there is space for it."""
         text = _text(content)
         if room.letters is not None:
             if len(text) > room.letters:
@@ -195,7 +195,7 @@ class _Gathering:
         self.earlier = self.earlier or not room.own
 
     async def _content(self, attachment: Attachment, room: _Room) -> bytes | str | None:
-        """The content, the address of one that models fetch themselves, or None where it is gone."""
+        """The content, or the address if models fetch it themselves, or None if it is gone."""
         if attachment.url is not None:
             return attachment.url
         store = self._turn.services.attachments
@@ -214,56 +214,56 @@ class _Gathering:
 
 
 def check_taken(attachments: Sequence[Attachment], takes: frozenset[MediaKind], *, model: str, room: int) -> None:
-    """Refuse what a model does not take, before anything is written.
+    """Refuse attachments that a model does not accept, before anything is written.
 
     Args:
-        attachments: Those of one message.
-        takes: What the model takes beside text.
-        model: Its name.
-        room: How many bytes of them it may get at once.
+        attachments: The attachments of one message.
+        takes: The kinds of media that the model accepts in addition to text.
+        model: The name of the model.
+        room: The limit of their bytes in one prompt.
 
     Raises:
-        AttachmentNotTaken: It takes no images, or no documents; the text names the first one.
-        AttachmentInvalid: They are too large together.
+        AttachmentNotTaken: The model accepts no images, or no documents; the text names the first one.
+        AttachmentInvalid: Their total size is too large.
     """
     for attachment in attachments:
         kind = attachment.kind
         if kind in ("image", "file") and kind not in takes:
             raise AttachmentNotTaken(
-                f"the model {model!r} takes no {kind}s, and {attachment.name!r} is {attachment.media_type!r}",
-                remedy="use a model that does, or set attachment_fallback to 'note' to let it know the name alone; "
-                "where it does take them, set model_takes",
+                f"the model {model!r} accepts no {kind}s, and {attachment.name!r} is of type {attachment.media_type!r}",
+                remedy="use a model that does, or set attachment_fallback to 'note' to send only the name; "
+                "if the model does accept them, set model_takes",
             )
     size = sum(_bytes_of(attachment) for attachment in attachments if attachment.kind != "other")
     if size > room:
         raise AttachmentInvalid(
-            f"the attachments have {size} bytes together, and a model gets {room} of one message at most",
-            remedy="spread them over messages, or set attachment_fallback to 'note' to let it know the last by name",
+            f"the attachments of one message must have at most {room} bytes in all, got {size}",
+            remedy="spread them over messages, or set attachment_fallback to 'note' to send only the last names",
         )
 
 
 def room_of(store: Attachments) -> int:
-    """How many bytes of attachments one prompt may have."""
+    """How many bytes of attachments one prompt can hold."""
     return max(ROOM, store.limit)
 
 
 def _bytes_of(attachment: Attachment) -> int:
-    """How much of it goes into a prompt."""
+    """How many bytes of the attachment go into a prompt."""
     size = attachment.size or 0
     return min(size, _TEXT) if attachment.kind == "text" else size
 
 
 def texts_of(most: int) -> int:
-    """How many characters the texts of earlier messages may have, where the model sees `most`."""
+    """How many characters the texts of earlier messages can take, if the model sees `most`."""
     return most // _SHARE
 
 
 def size_of(attachments: Sequence[Attachment], *, texts: int) -> int:
-    """About how many characters a list of attachments has.
+    """The approximate number of characters of a list of attachments.
 
     Args:
-        attachments: What is in it.
-        texts: How long a text may be so that it is counted beside its name.
+        attachments: The attachments of the list.
+        texts: A text of at most so many characters is counted in addition to its name.
     """
     sizes = [_bytes_of(each) for each in attachments if each.kind == "text"]
     return sum(len(_named(each)) + len(_NO_ROOM) for each in attachments) + sum(size for size in sizes if size <= texts)
@@ -277,7 +277,7 @@ def _named(attachment: Attachment) -> str:
 
 
 def _text(content: bytes) -> str:
-    """The text, moved in: a line of it must not pass for the next attachment."""
+    """The text, indented so that no line of it looks like the next attachment."""
     text = content.decode("utf-8-sig", "replace")
     shown = "".join(f"  {line}" for line in text[:LETTERS].splitlines(keepends=True))
     return shown if len(text) <= LETTERS else f"{shown}\n[the first {LETTERS:,} of {len(text):,} characters]"

@@ -1,4 +1,4 @@
-"""Checkpoints of graphs in the agent's own database, and the one way graphs are run over them."""
+"""Checkpoints of graphs in the agent's own database, and the one function that runs graphs with them."""
 
 from .run import DURABILITY, run_graph
 from .saver import CheckpointSaver

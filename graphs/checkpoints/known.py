@@ -1,6 +1,6 @@
-"""What checkpoints may hold: plain values and LangGraph's interrupts, in the channels that the graphs here have.
+"""The content that checkpoints can hold: plain values and LangGraph's interrupts, in the channels of the graphs here.
 
-Bytes that want anything else made or called are refused before that happens.
+Bytes that would make or call anything else are refused before that happens.
 """
 
 from __future__ import annotations
@@ -18,26 +18,29 @@ from ...core.events import TurnKind
 
 
 class KnownTypes(JsonPlusSerializer):
-    """Writes as LangGraph does; reads plain values and interrupts alone, whatever the environment allows elsewhere."""
+    """Writes as LangGraph does, but reads only plain values and interrupts, whatever LangGraph's own settings allow."""
 
     def __init__(self) -> None:
         super().__init__(__unpack_ext_hook__=_interrupt)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         if data[0] not in ("null", "msgpack"):
-            raise ValueError("a kind of value that no graph here writes")
+            raise ValueError("this kind of value is not written by any graph of the agent")
         return super().loads_typed(data)
 
 
 def _interrupt(code: int, data: bytes) -> Interrupt[Any]:
-    """Read the one thing beside plain values that is in a checkpoint: that a graph was left before its end."""
+    """Read an interrupt, which marks a run that stopped before its end.
+
+    Nothing else but plain values is in a checkpoint.
+    """
     found = ormsgpack.unpackb(data) if code == EXT_CONSTRUCTOR_KW_ARGS else None
     match found:
         case ["langgraph.types", "Interrupt", {"value": str(value), "id": str(key)}]:
             return Interrupt(value=value, id=key)
         case _:
             pass
-    raise ValueError("a value of a type that no graph here writes")
+    raise ValueError("this type of value is not written by any graph of the agent")
 
 
 class _Strict(BaseModel):
@@ -51,7 +54,7 @@ class _Work(_Strict):
 
 
 class TurnChannels(_Strict):
-    """A turn's state as it is stored. A channel that is added gets a default: older threads do not have it."""
+    """A turn's state as it is stored. A new channel needs a default, because older threads do not have it."""
 
     turn: str
     kind: TurnKind
@@ -72,11 +75,11 @@ class WorkerChannels(_Strict):
     worker: str
     round: int = 0
     status: Literal["think", "act", "waiting", "done"] = "think"
-    request: str = ""  # of older versions
+    request: str = ""  # only in older versions
     text: str = ""
 
 
-_Version = Annotated[str, Field(pattern=r"^\d+\.")]  # as the saver numbers them
+_Version = Annotated[str, Field(pattern=r"^\d+\.")]  # the form in which the saver numbers them
 
 
 class _Checkpoint(_Strict):
@@ -104,10 +107,10 @@ _WRITES: Mapping[str, TypeAdapter[Any]] = {
 
 
 def check(found: CheckpointTuple) -> None:
-    """Compare what was read with what the graphs here write.
+    """Check that a checkpoint is one that the graphs here write.
 
     Raises:
-        ValidationError, ValueError: It is something else.
+        ValidationError, ValueError: It is not.
     """
     _Metadata.model_validate(found.metadata)
     values = _Checkpoint.model_validate(found.checkpoint).channel_values
@@ -117,4 +120,4 @@ def check(found: CheckpointTuple) -> None:
         if channel in _WRITES:
             _WRITES[channel].validate_python(value)
         elif value is not None or not channel.startswith(_GOTO):
-            raise ValueError("a write that no graph here makes")
+            raise ValueError("this write is not made by any graph of the agent")

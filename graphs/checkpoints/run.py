@@ -1,4 +1,4 @@
-"""The one way graphs are run."""
+"""The one function that runs graphs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ async def run_graph(
     context: Any,
     steps: int | None = None,
 ) -> dict[str, Any]:
-    """Run a compiled graph to its end: start and recovery are this one function (D8).
+    """Run a compiled graph to its end. Start and recovery both use this function (D8).
 
     Args:
         graph: The compiled graph.
-        state: Its input; None goes on where the thread stands.
+        state: Its input; None resumes the thread from its checkpoint.
         turn: The turn it runs for.
-        context: What its nodes get.
-        steps: How many steps it may have; None is by the turn's rounds and the checks of its answers.
+        context: The context that its nodes get.
+        steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
     """
     options = turn.services.options
     config = {
@@ -43,13 +43,13 @@ async def run_graph(
     mode = DURABILITY.get()
     extra = {"durability": mode} if graph.checkpointer else {}
     if mode != "sync" and turn.lease is not None:
-        await turn.lease.flush()  # no checkpoint comes before the first node, to write the begin of the turn
+        await turn.lease.flush()  # no checkpoint precedes the first node, so the beginning of the turn is written now
     try:
         with apart():
             result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
         return result
     except NodeCancelledError:
-        pass  # nobody cancels the turn: what a node waited for was cancelled, and tasks have said so themselves
+        pass  # the turn was not cancelled: only what a node awaited was, and tasks report that themselves
     raise ModelUnavailable(
-        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from inside", remedy="try again"
+        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from within", remedy="try again"
     )

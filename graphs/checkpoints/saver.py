@@ -1,4 +1,4 @@
-"""LangGraph's checkpoints in the agent's own database: fenced by the thread's lease, checked where they are read."""
+"""LangGraph's checkpoints in the agent's own database. The thread's lease fences writes, and reads are checked."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ from .tables import CheckpointTables, Key, Rows, Statements
 T = TypeVar("T")
 
 LEASE: Final = "__worldagent_lease"
-"""The lease that a run's writes verify, in its `configurable`: LangGraph stores no key that begins so."""
+"""The key in `configurable` of the lease that writes verify. LangGraph does not store keys with this prefix."""
 
 _UNWRITTEN: Final = "the input checkpoint"
-"""What `Lease.known` has of a run's first checkpoint, which is not written: what it stands behind, its versions."""
+"""The key in `Lease.known` of a run's first checkpoint, which is not written. It holds its parent and its versions."""
 
 
 class CheckpointSaver(BaseCheckpointSaver[str]):
-    """A checkpointer over `storage.Database`, in the tables of LangGraph's own savers. Use it after `create_tables`.
+    """A checkpointer over `storage.Database`, in the tables of LangGraph's own savers. Call `create_tables` before use.
 
-    What a turn writes goes into the batch of its lease, which verifies its epoch: a late writer's checkpoint would be
-    the newest and move the thread's head back (T4). A turn's first checkpoint is kept in memory until the next one.
+    Writes of a turn join the batch of its lease, which verifies the epoch. Otherwise the checkpoint of a late writer
+    would be the newest one and move the thread's head back (T4). A turn's first checkpoint stays in memory until the
+    next one.
 
     Args:
-        database: Where the checkpoints are; it stays open as long as the saver is used.
-        known_only: Whether it reads only what the graphs here write; tests of LangGraph's contract turn that off.
+        database: The database of the checkpoints; it must stay open as long as the saver is used.
+        known_only: Whether it reads only what the graphs here write; tests of LangGraph's contract turn this off.
     """
 
     def __init__(self, database: Database, *, known_only: bool = True) -> None:
@@ -53,20 +54,20 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         self._known_only = known_only
 
     async def create_tables(self) -> Self:
-        """Make the tables where they are missing; returns this saver.
+        """Create missing tables, and return this saver.
 
         Raises:
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
-        if not await self.database.read(self._typed(self.tables.exist)):  # who has nothing to make waits for no writer
+        if not await self.database.read(self._typed(self.tables.exist)):  # no wait for a writer if nothing is missing
             await self._write([(statement, ()) for statement in self.tables.CREATE], None)
         return self
 
     async def aget_tuple(self, config: Any) -> CheckpointTuple | None:
-        """Read a checkpoint: the one that is named, or the newest of its thread.
+        """Read the checkpoint that `config` names, or the newest of its thread.
 
         Raises:
-            StorageInvalid: It is not what the graphs here write; nothing of it was made or called.
+            StorageInvalid: The checkpoint is not one that the graphs here write. No code in it was run.
         """
         key, lease = _key(config), _lease(config)
         if lease is not None and not key.id and CheckpointSaver in lease.known:
@@ -75,12 +76,12 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         return await self.database.read(lambda tx: self._get(tx, key))
 
     async def channels(self, thread: str, *, lease: Lease | None = None) -> Mapping[str, Any] | None:
-        """The channels of a thread's newest checkpoint; None where it has none."""
+        """The channels of a thread's newest checkpoint; None if it has none."""
         found = await self.aget_tuple({"configurable": {"thread_id": thread, LEASE: lease}})
         return None if found is None else found.checkpoint["channel_values"]
 
     def read(self, transaction: Transaction, thread: str) -> tuple[Known, Mapping[str, Any] | None]:
-        """The same in a transaction, with what `Lease.known` has of it."""
+        """The same in a transaction, with the values for `Lease.known`."""
         found = self._get(transaction, Key(thread, ""))
         return {CheckpointSaver: found}, None if found is None else found.checkpoint["channel_values"]
 
@@ -91,7 +92,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
     async def alist(
         self, config: Any, *, filter: dict[str, Any] | None = None, before: Any = None, limit: int | None = None
     ) -> AsyncIterator[CheckpointTuple]:
-        """Read the checkpoints of a thread, or of all where `config` is None, newest first."""
+        """Read the checkpoints of a thread, newest first; of all threads if `config` is None."""
         given = {} if config is None else config["configurable"]
         where = {name: str(given[name]) for name in ("thread_id", "checkpoint_ns", "checkpoint_id") if given.get(name)}
         if given.get("checkpoint_ns") is not None:
@@ -113,7 +114,7 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
                 yield decoded
 
     async def aput(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any:
-        """Write a checkpoint behind the one that `config` names; returns the config that names it."""
+        """Write a checkpoint as child of the one that `config` names, and return the config of the new one."""
         before, lease = _key(config), _lease(config)
         key = before._replace(id=checkpoint["id"])
         about = get_serializable_checkpoint_metadata(config, metadata)
@@ -123,20 +124,20 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             before, new_versions = before._replace(id=parent), {**versions, **new_versions}
         newest = CheckpointTuple(_config(key), checkpoint, about, _config(before) if before.id else None, [])
         if lease is not None and metadata.get("source") == "input":
-            # Not written: before any node runs comes the next one, with all that is in it.
+            # Not written: the next one, which contains all of it, comes before any node runs.
             lease.known |= {CheckpointSaver: _copy(newest), _UNWRITTEN: (before.id, new_versions)}
             return _config(key)
         statements = self.tables.put(key, before.id or None, checkpoint, about, new_versions)
         await self._write(statements, lease, newest)
         if lease is not None and unwritten is not None:
-            # From now on the thread ends with the turn's message, even if the turn comes to nothing.
+            # From now on the thread ends with the turn's message, even if the turn fails.
             await lease.flush()
         return _config(key)
 
     async def aput_writes(
         self, config: Any, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Write what a task has written, beside the checkpoint that it began at."""
+        """Store the writes of a task for the checkpoint that it began at."""
         lease = _lease(config)
         if lease is not None and _is_passing(writes):
             return
@@ -155,21 +156,21 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         await self._write(self.tables.delete(str(thread_id)), None)
 
     def get_next_version(self, current: Any, channel: None) -> str:
-        """The next version of a channel: a number that grows, and a random part, as LangGraph's own savers make it."""
+        """The next version of a channel: an increasing number and a random part, as LangGraph's own savers make it."""
         number = 0 if current is None else int(str(current).split(".")[0])
         return f"{number + 1:032}.{random.random():016}"
 
     def with_allowlist(self, extra_allowlist: Any) -> Self:
-        """This saver: what it reads is restricted in any case."""
+        """Return this saver: it restricts what it reads in any case."""
         return self
 
     async def _write(self, statements: Statements, lease: Lease | None, newest: CheckpointTuple | None = None) -> None:
-        """Write with what the turn writes next that has the lease, or in a transaction of its own where no turn runs.
+        """Write with the next batch of the turn that holds the lease, or in a new transaction if no turn runs.
 
         Args:
-            statements: What is written.
-            lease: The turn's; None outside a turn.
-            newest: What the thread's newest checkpoint is then, where that is known.
+            statements: The SQL to run.
+            lease: The turn's lease; None outside a turn.
+            newest: The thread's newest checkpoint after the write, if it is known.
         """
 
         def work(transaction: Transaction) -> None:
@@ -184,9 +185,9 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             lease.known[CheckpointSaver] = _copy(newest)
 
     def _typed(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
-        """`work`, with SQLite's errors about these tables as `StorageInvalid`.
+        """Wrap `work`, so that SQLite's errors about these tables become `StorageInvalid`.
 
-        The database itself does so only for tables in its schemas, and these tables are LangGraph's.
+        The database does this only for the tables in its schemas, and these tables are LangGraph's.
         """
 
         @wraps(work)
@@ -194,20 +195,20 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
             try:
                 return work(transaction)
             except sqlite3.Error as error:
-                if from_sqlite(error, Path(self.database.name)) is not None:  # not about the tables
+                if from_sqlite(error, Path(self.database.name)) is not None:  # the error is not about the tables
                     raise
                 raise StorageInvalid(
-                    f"the checkpoints in {self.database.name!r} are not as LangGraph keeps them ({error})",
+                    f"the checkpoints in {self.database.name!r} are not in the form of LangGraph ({error})",
                     remedy="restore the file from a copy, move it away, or use another home",
                 ) from error
 
         return typed
 
     def decoded(self, rows: Rows) -> CheckpointTuple:
-        """A checkpoint as LangGraph takes it.
+        """Decode a checkpoint into LangGraph's form.
 
         Raises:
-            StorageInvalid: It cannot be read.
+            StorageInvalid: The checkpoint cannot be read.
         """
         try:
             checkpoint, metadata = self.tables.decoded(rows)
@@ -223,8 +224,8 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
         except ValidationError as error:
             unreadable = describe_failure(error)
         except Exception as error:
-            # Not named: LangGraph's serializer documents no errors, and another program's bytes can make it raise any.
-            # Only the type is reported, since the text may quote the bytes.
+            # Any exception: LangGraph's serializer documents none, and bytes of another program can make it raise any.
+            # Only the type is reported, because the text can quote the bytes.
             unreadable = type(error).__name__
         raise StorageInvalid(
             f"the checkpoint of thread {rows.key.thread!r} in {self.database.name!r} cannot be read ({unreadable})",
@@ -233,17 +234,17 @@ class CheckpointSaver(BaseCheckpointSaver[str]):
 
 
 def _is_passing(writes: Sequence[tuple[str, Any]]) -> bool:
-    """Whether these writes of a node need not be stored, because the next checkpoint holds what they say.
+    """Whether these writes of a node need not be stored, because the next checkpoint contains them.
 
     The graphs here run one node at a time, so no other node's work is lost without them. A node that is interrupted
-    before that checkpoint runs again, with its writes or without. A node that failed runs again, too; a cancelled turn
-    would store one error for each of its tasks. Interrupts are stored, since no checkpoint follows them.
+    before that checkpoint runs again, with or without its stored writes. So does a node that failed. A cancelled turn
+    would store one error for each of its tasks. Interrupts are stored, because no checkpoint follows them.
     """
     return all(channel == ERROR or channel not in WRITES_IDX_MAP for channel, _ in writes)
 
 
 def _copy(found: CheckpointTuple) -> CheckpointTuple:
-    """A checkpoint that LangGraph may change."""
+    """Copy a checkpoint, because LangGraph can change the one it gets."""
     checkpoint: Any = {
         **found.checkpoint,
         "channel_values": dict(found.checkpoint["channel_values"]),

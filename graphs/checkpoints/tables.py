@@ -1,6 +1,6 @@
-"""LangGraph's checkpoint tables on either engine, as rows: what writes them, and what reads them in a transaction.
+"""LangGraph's checkpoint tables on either database engine, as rows: statements that write, and reads in a transaction.
 
-The tables are those of LangGraph's own savers, so LangGraph's tools read what is written here, and the other way round.
+These are the tables of LangGraph's own savers, so LangGraph's tools can read these rows, and the other way round.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from ...storage import Database, Transaction
 
 Statements = list[tuple[str, Sequence[object]]]
-"""SQL and its params. They are made before the transaction, which may run them again from the start."""
+"""SQL and its params. They are made before the transaction, which can run them again from the start."""
 
 Json = Mapping[str, Any]
 
 
 class Key(NamedTuple):
-    """What names a checkpoint. Without an id it is the newest one of its thread and namespace."""
+    """The key of a checkpoint. Without an id it means the newest one of its thread and namespace."""
 
     thread: str
     namespace: str
@@ -30,7 +30,7 @@ class Key(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """What is stored of one checkpoint, not yet decoded."""
+    """The stored values of one checkpoint, not yet decoded."""
 
     key: Key
     parent: str | None
@@ -41,7 +41,10 @@ class Rows(NamedTuple):
     blobs: list[tuple[Any, ...]]
 
     def writes_in_order(self) -> list[tuple[Any, ...]]:
-        """What its tasks have written, as LangGraph applies it: task, channel, kind, value, path and place."""
+        """The writes of its tasks in the order in which LangGraph applies them.
+
+        Each has a task, channel, kind, value, path and index.
+        """
         return sorted(self.writes, key=lambda row: writes_sort_key(row[4], row[0], row[5]))
 
 
@@ -49,17 +52,17 @@ class CheckpointTables(ABC):
     """The tables of one engine.
 
     Args:
-        serde: Turns values into bytes and back.
+        serde: Converts values to bytes and back.
     """
 
     NAMES: ClassVar[tuple[str, ...]]
-    """Their names."""
+    """The names of the tables."""
 
     CREATE: ClassVar[tuple[str, ...]]
-    """Statements that create them where they are missing."""
+    """Statements that create missing tables."""
 
     WRITES: ClassVar[str]
-    """The table of what tasks have written, and its column of values."""
+    """The table of the writes of tasks, and its value column."""
 
     VALUE: ClassVar[str]
 
@@ -77,11 +80,11 @@ class CheckpointTables(ABC):
 
     @abstractmethod
     def put(self, key: Key, parent: str | None, checkpoint: Json, metadata: Json, versions: Json) -> Statements:
-        """What writes a checkpoint.
+        """Statements that write a checkpoint.
 
         Args:
             key: Its key, with an id.
-            parent: The id of the one before.
+            parent: The id of its parent.
             checkpoint: The checkpoint.
             metadata: Its metadata.
             versions: The new versions of the channels that it changed.
@@ -94,7 +97,10 @@ class CheckpointTables(ABC):
     def put_writes(
         self, key: Key, writes: Sequence[tuple[int, str, Any]], *, task: str, path: str, replace: bool
     ) -> Statements:
-        """What writes the values of a task, each by its place and channel; one that is there stays, or is replaced."""
+        """Statements that write the values of a task, each with its index and channel.
+
+        An existing one is kept or replaced.
+        """
         then = "NOTHING"
         if replace:
             then = f"UPDATE SET channel=excluded.channel, type=excluded.type, {self.VALUE}=excluded.{self.VALUE}"
@@ -107,7 +113,7 @@ class CheckpointTables(ABC):
         ]
 
     def get(self, transaction: Transaction, key: Key) -> Rows | None:
-        """What is stored of a checkpoint."""
+        """The stored values of a checkpoint."""
         which = "AND checkpoint_id=?" if key.id else "ORDER BY checkpoint_id DESC LIMIT 1"
         found = transaction.execute(
             f"""SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
@@ -129,9 +135,9 @@ class CheckpointTables(ABC):
         """The keys of checkpoints, the newest first.
 
         Args:
-            transaction: Where.
-            where: What columns of theirs are.
-            before: Above all their ids; None is no bound.
+            transaction: The transaction to read in.
+            where: Values that columns must have.
+            before: An id that all returned ids must be less than; None is unlimited.
         """
         terms = [f"{column}=?" for column in where] + ["checkpoint_id < ?"] * (before is not None)
         chosen = f"WHERE {' AND '.join(terms)}" if terms else ""
@@ -142,11 +148,11 @@ class CheckpointTables(ABC):
         return [Key(*row) for row in found]
 
     def delete(self, thread: str) -> Statements:
-        """What deletes all checkpoints of a thread."""
+        """Statements that delete all checkpoints of a thread."""
         return [(f"DELETE FROM {name} WHERE thread_id=?", (thread,)) for name in self.NAMES]
 
     def _blobs(self, transaction: Transaction, key: Key, checkpoint: Any) -> list[tuple[Any, ...]]:
-        """The values that stand in a table of their own."""
+        """The values that are stored in a separate table."""
         return []
 
 
@@ -181,7 +187,7 @@ class SqliteTables(CheckpointTables):
 
 
 class PostgresTables(CheckpointTables):
-    """Three tables: plain values stand in the checkpoint's JSON, others in rows that checkpoints share by version."""
+    """Three tables: plain values are in the checkpoint's JSON, others in rows that checkpoints share by version."""
 
     NAMES = ("checkpoints", "checkpoint_blobs", "checkpoint_writes")
     WRITES, VALUE = "checkpoint_writes", "blob"
@@ -200,7 +206,7 @@ class PostgresTables(CheckpointTables):
              task_id TEXT NOT NULL, idx INTEGER NOT NULL, channel TEXT NOT NULL, type TEXT, blob BYTEA NOT NULL,
              task_path TEXT NOT NULL DEFAULT '',
              PRIMARY KEY (thread_id, checkpoint_ns, checkpoint_id, task_id, idx))""",
-        # Keys of workers begin with their thread's, and the primary key sorts by the server's language.
+        # Keys of workers begin with the key of their thread, and the primary key sorts by the locale of the server.
         """CREATE INDEX IF NOT EXISTS wa_checkpoints_thread
              ON checkpoints(thread_id text_pattern_ops, checkpoint_id)""",
     )
@@ -216,7 +222,7 @@ class PostgresTables(CheckpointTables):
 
     def exist(self, transaction: Transaction) -> bool:
         [(found,)] = transaction.execute("SELECT to_regclass('wa_checkpoints_thread')")
-        return found is not None  # it is made last
+        return found is not None  # the index is created last
 
     def put(self, key: Key, parent: str | None, checkpoint: Json, metadata: Json, versions: Json) -> Statements:
         values = checkpoint["channel_values"]
@@ -232,13 +238,13 @@ class PostgresTables(CheckpointTables):
     def decoded(self, rows: Rows) -> tuple[Any, Any]:
         apart = {
             name: self.serde.loads_typed((kind, blob)) for name, kind, blob in rows.blobs if kind != "empty"
-        }  # as LangGraph marks a channel without a value
+        }  # LangGraph's mark for a channel without a value
         return {**rows.checkpoint, "channel_values": {**rows.checkpoint["channel_values"], **apart}}, rows.metadata
 
     def _blobs(self, transaction: Transaction, key: Key, checkpoint: Any) -> list[tuple[Any, ...]]:
         match checkpoint:
             case {"channel_versions": dict(versions), "channel_values": dict(values)}:
                 apart = {name: version for name, version in versions.items() if name not in values}
-            case _:  # nothing that was written here; who decodes it says so
+            case _:  # not written by this package; decoding reports it
                 apart = {}
         return transaction.execute(self.BLOBS, (*key[:2], json.dumps(apart))) if apart else []

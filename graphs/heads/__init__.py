@@ -1,4 +1,4 @@
-"""Where the conversations of threads end, for who runs turns and for who runs none."""
+"""The last messages of threads, for code that runs turns and for code that does not."""
 
 from .heads import Heads, Position
 

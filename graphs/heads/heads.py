@@ -1,6 +1,6 @@
-"""The heads of threads, out of the two places that know them: the newest checkpoint, and the row of a branch.
+"""The heads of threads, read from the two places that store them: the newest checkpoint and the row of a branch.
 
-No engine and no model. What stands before a head is the conversation log's matter.
+This module needs no engine and no model. The conversation log has the messages before a head.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class Position(NamedTuple):
-    """Where a thread stands.
+    """The position of a thread.
 
     Attributes:
-        head: The last message of its conversation; None is the empty one.
-        turn: The turn of its newest checkpoint; empty where it has none.
+        head: The last message of its conversation; None if it is empty.
+        turn: The turn of its newest checkpoint; empty if it has none.
     """
 
     head: str | None
@@ -31,8 +31,8 @@ class Heads:
     """The heads of threads.
 
     Args:
-        saver: Where checkpoints are; None where there are none.
-        branches: The rows of branches; None where there are none.
+        saver: The checkpoints; None if there are none.
+        branches: The rows of branches; None if there are none.
     """
 
     def __init__(self, saver: CheckpointSaver | None, branches: Branches | None) -> None:
@@ -46,19 +46,19 @@ class Heads:
         Raises:
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
-        from ..checkpoints import CheckpointSaver  # it loads langgraph
+        from ..checkpoints import CheckpointSaver  # it imports langgraph
 
         return Heads(await CheckpointSaver(database).create_tables(), branches)
 
     async def position(self, thread: str, *, lease: Lease | None = None) -> Position:
-        """Where a thread stands.
+        """The position of a thread.
 
         Args:
             thread: Its key.
-            lease: Its ownership, which may know.
+            lease: Its ownership, which can cache the position.
 
         Raises:
-            StorageInvalid: What is kept of it cannot be read.
+            StorageInvalid: The stored position cannot be read.
         """
         values = await self.values(thread, lease=lease)
         if lease is not None and Branch in lease.known:
@@ -66,11 +66,11 @@ class Heads:
         return _position(values, None if self._branches is None else await self._branches.get(thread))
 
     async def values(self, thread: str, *, lease: Lease | None = None) -> Mapping[str, Any] | None:
-        """The channels of a thread's newest checkpoint; None where it has none."""
+        """The channels of a thread's newest checkpoint; None if it has none."""
         return None if self._saver is None else await self._saver.channels(thread, lease=lease)
 
     def read(self, transaction: Transaction, thread: str) -> tuple[Known, str | None]:
-        """What `Lease.known` has of where a thread stands, and the thread's head."""
+        """The values of `Lease.known` for the position of a thread, and the thread's head."""
         known, values = (Known(), None) if self._saver is None else self._saver.read(transaction, thread)
         branch = None if self._branches is None else self._branches.row_of(transaction, thread)
         return {**known, Branch: branch}, _position(values, branch).head

@@ -1,4 +1,4 @@
-"""The one loop of the house, for conversations and workers, and the `subagent` shape that runs a worker by name."""
+"""The loop of model steps and calls, for conversations and workers. The `subagent` shape runs a worker by name."""
 
 from .conversation import Conversation
 from .graph import HostTask, LoopState, build_graph, first_state

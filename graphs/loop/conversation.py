@@ -1,6 +1,7 @@
-"""The loop of a conversation: its steps are in the log.
+"""The loop of a conversation. Its steps are in the log.
 
-A bad step is reported to the model once, then it must answer; a last step that is bad too raises `OutputInvalid`.
+A bad step is reported to the model once, then the model must answer. If its last step is bad too, `OutputInvalid` is
+raised.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from ..window import Window
 from .loop import END, Loop, Node
 from .tools import Tools
 
-_MAX_REPORTS: Final = 1  # of bad steps in a row, before the model must answer
+_MAX_REPORTS: Final = 1  # bad steps in a row before the model must answer
 
 
 class Conversation(Loop):
-    """One run at a turn that a message or a schedule began."""
+    """One run of a turn that a message or a schedule began."""
 
     ACT: ClassVar = "step"
     STREAMED: ClassVar = True
@@ -40,23 +41,23 @@ class Conversation(Loop):
 
     def __init__(self, turn: TurnContext, tools: Tools) -> None:
         calls = calls_of(turn, Frame(turn.drive, turn.turn_id, turn.depth), turn.caller)
-        # What calls in its name, such as `parallel_execution`, reaches what it is offered and no more.
+        # Calls in its name, such as `parallel_execution`, reach only the tools that it is offered.
         super().__init__(turn, replace(calls, tools=tuple(tools.functions)), tools)
         self._window: Window | None = None
-        self._left_out = 0  # of its own steps, where the model's context is too short for all
+        self._left_out = 0  # how many of its own steps are omitted because the model's context is too short
         self._checks = Checks(turn)
         self._first = False
-        self.outcome: Mapping[str, Any] | None = None  # the body of its answer, once it is in the log
+        self.outcome: Mapping[str, Any] | None = None  # the body of its answer, set when it is in the log
 
     async def find(self, rounds: int) -> None:
-        """Take up again the steps that the log has, from the journal.
+        """Restore the steps that the log has, from the journal.
 
         Args:
-            rounds: How many there are.
+            rounds: The number of steps.
         """
         for _ in range(rounds):
             await self._step()
-            assert await self.acted(), "no person is asked about what is over"
+            assert await self.acted(), "a finished step never waits for a person"
             self.round += 1
 
     async def think(self, state: Mapping[str, Any]) -> Command[Node]:
@@ -75,7 +76,7 @@ class Conversation(Loop):
         own = sum(map(len, self._found))
         if self._window is None:
             self._window = await Window.open(turn, state["head"], state["asked"], first=self._first, own=own)
-        else:  # the log has more of this turn alone, which the steps show
+        else:  # the log only has additional messages of this turn, which the steps contain
             self._window.go_on(state["head"], own)
         said = await self._step(final=final)
         head = self._window.head
@@ -93,12 +94,12 @@ class Conversation(Loop):
         return await self._answered(head, answer)
 
     async def act(self, state: Mapping[str, Any]) -> Command[Node]:
-        """Make the calls, and put the results into the log in their order."""
+        """Make the calls, and append the results to the log in their order."""
         self.turn.check_role(state["role"])
         if len(self.steps) <= self.round:  # this run begins here
             await self._step()
         if not await self.acted():
-            interrupt(WAITING)  # the last thing that can stop here; answers are in the journal, never in this value
+            interrupt(WAITING)  # nothing below can stop the node; answers are in the journal, never in this value
         step = self.steps[-1]
         drafts = [self._result(call, outcome) for call, outcome in zip(step.calls, step.outcomes, strict=True)]
         head = await self.turn.append(state["head"], drafts)
@@ -106,8 +107,8 @@ class Conversation(Loop):
         return Command(update={"head": head, "round": self.round}, goto="think")
 
     async def asked(self, final: bool) -> Thought:
-        """Ask the model; where its context is too short, with less of what was said before, and so on."""
-        assert self._window is not None, "it is read before the model is asked"
+        """Ask the model. If its context is too short, ask again with less history, as often as needed."""
+        assert self._window is not None, "the window is opened before the model is asked"
         notes = [*filter(None, [self._checks.report]), *self.fault_notes()]
         light, report = False, self._first
         while True:
@@ -115,11 +116,11 @@ class Conversation(Loop):
             report = False
             try:
                 inputs = {"history": shown.history, **shown.message}
-                field = REPLY if self.tools.result is TEXT else None  # JSON counts once it is checked
+                field = REPLY if self.tools.result is TEXT else None  # JSON is sent only after it is checked
                 return await self.ask(inputs, final=final, notes=notes, field=field)
             except (ContextExceeded, ModelRefused) as error:
                 failure = error
-            if shown.heavy:  # what was attached once must not keep a thread from continuing
+            if shown.heavy:  # old attachments must not prevent a thread from continuing
                 light = True
             elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
                 raise failure
@@ -128,7 +129,7 @@ class Conversation(Loop):
         return super().past(caller)[self._left_out :]
 
     async def _step(self, *, final: bool = False) -> dict[str, Any]:
-        """What the model says at this step. The journal keeps it where it ends in calls: those are made once."""
+        """The model's answer at this step. The journal stores it if it ends in calls, because those are made once."""
         turn, record = self.turn, self.turn.drive.recorded(self.think_id)
         said = {} if record is not None else await self.said(final=final)
         if record is None and "calls" not in said:
@@ -153,7 +154,7 @@ class Conversation(Loop):
         return Command(update={**self._next(head), "rejections": rejections, "fault": fault}, goto="think")
 
     def _next(self, head: str) -> dict[str, Any]:
-        """What the state says after a step; one that is rejected adds to it."""
+        """The state after a step; a rejected step adds to it."""
         return {"head": head, "step": self.step + 1, "rejections": 0, "fault": None}
 
     async def _answered(self, head: str, answer: str) -> Command[Node]:
@@ -167,14 +168,14 @@ class Conversation(Loop):
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 
     def _leave_out(self) -> bool:
-        """Leave out the older half of the turn's own steps; False where none is left."""
+        """Omit the older half of the turn's own steps; False if none is left."""
         left = len(self.steps) - self._left_out
         self._left_out += left // 2 + 1 if left > 1 else left
         return left > 0
 
     @property
     def _found(self) -> list[str]:
-        """What tools and helpers gave in this turn, as the model reads it."""
+        """The results of tools and helpers in this turn, as the model reads them."""
         return [result_text(outcome) for step in self.steps for outcome in step.outcomes]
 
     def _result(self, call: Mapping[str, Any], outcome: Mapping[str, Any]) -> Draft:

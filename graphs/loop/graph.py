@@ -1,7 +1,7 @@
-"""The loop as a compiled graph, for turns and workers: each step is a node, at which a run can continue (T1, H3).
+"""The loop as a compiled graph, for turns and workers. Each step is a node, at which a run can resume (T1, H3).
 
-A task or skill that the host dispatches begins at `act` and ends there. State holds where a loop is: the head of the
-log, counters, a task's params; never the text of a message or a role.
+A task or skill that the host dispatches begins and ends at `act`. The state holds the position of a loop: the head of
+the log, counters and a task's params. It never holds the text of a message or a role.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .loop import Node
 
 
 class LoopState(TypedDict, total=False):
-    """Where a loop is. A turn has all but `worker`; a worker has `worker`, `round` and `status`."""
+    """The position of a loop. A turn has all fields but `worker`; a worker has `worker`, `round` and `status`."""
 
     turn: str
     kind: TurnKind
@@ -42,7 +42,7 @@ class LoopState(TypedDict, total=False):
 
 
 class Run(Protocol):
-    """What the nodes work with."""
+    """The object that the nodes work with."""
 
     async def think(self, state: LoopState) -> Command[Node]:
         """Let a model think."""
@@ -60,11 +60,11 @@ def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> Loo
     """Compile the loop.
 
     Args:
-        saver: The checkpointer; None, or False for one inside another graph, keeps nothing.
-        first: The node that it begins with; None goes by the state, which takes LangGraph a step more.
+        saver: The checkpointer. None, or False inside another graph, stores nothing.
+        first: The first node; None chooses it by the state, which costs LangGraph one more step.
     """
     graph = StateGraph[LoopState, Any, LoopState, LoopState](LoopState)
-    # Nodes say where to go; a router of its own would be one more runnable a step.
+    # Nodes name the next node; a separate router would be one more runnable per step.
     graph.add_node("think", _think, destinations=("think", "act", "__end__"))
     graph.add_node("act", _act, destinations=("think", "__end__"))
     if first is None:
@@ -75,7 +75,7 @@ def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> Loo
 
 
 def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None) -> LoopState:
-    """The input of a new turn; it resets every channel that a turn uses."""
+    """The input of a new turn. It resets every channel that a turn uses."""
     return {
         "turn": turn.turn_id,
         "kind": kind,
@@ -92,7 +92,9 @@ def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None)
 
 
 class HostTask:
-    """One run at a task or skill that the host dispatched: the turn's own role applies, and its failure is the turn's.
+    """One run of a task or skill that the host dispatched.
+
+    It has the turn's role, and its failure is the turn's failure.
 
     Args:
         turn: The turn.
@@ -100,14 +102,14 @@ class HostTask:
 
     def __init__(self, turn: TurnContext) -> None:
         self._turn = turn
-        self.outcome: Mapping[str, Any] | None = None  # the body of its result, once it is in the log
+        self.outcome: Mapping[str, Any] | None = None  # the body of its result, set when it is in the log
 
     async def think(self, state: LoopState) -> Command[Node]:
         """A task does not think."""
-        raise AssertionError("a task ends where it acts")
+        raise AssertionError("a task ends at its act node")
 
     async def act(self, state: LoopState) -> Command[Node]:
-        """Run the task, and put its result into the log."""
+        """Run the task, and append its result to the log."""
         turn, [item] = self._turn, state["work"]
         turn.check_role(state["role"])
         shape = turn.services.shapes.get(item["shape"])

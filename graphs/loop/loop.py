@@ -1,7 +1,7 @@
-"""The one loop of the house: think, let the calls through the gate, think again, until there is an answer (H3).
+"""The loop: think, pass the calls through the gate, think again, until there is an answer (H3).
 
-What a conversation and a worker differ in is said by the subclasses in `conversation` and `worker`. Not here: the
-graph whose nodes these steps are (`graph`), and what decides about a call (`harness`).
+The subclasses in `conversation` and `worker` define how a conversation and a worker differ. The graph whose nodes are
+these steps is in `graph`, and the code that decides about a call is in `harness`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .tools import Tools
 Node = Literal["think", "act", "__end__"]
 END: Final[Node] = "__end__"
 
-_NEVER_BEGUN: Final = "model"  # the kind of record of a call that failed before it was one: it had no effects
+_NEVER_BEGUN: Final = "model"  # the kind of a record of a call that failed before it began, and had no effects
 _UNREAD: Final = "it could not be read; give the fields that are asked for, in the form that is asked for"
 
 
@@ -44,11 +44,11 @@ class CallingStep:
     """A step that ended in calls.
 
     Attributes:
-        id: The path id of what was thought.
-        said: What the model said: `calls`, and perhaps `text`.
-        outcomes: What came of the calls, in their order: a `value`, or `code` and `problem`; with `arguments` where a
-            person put others in the place of the model's.
-        own: The model's own message and its connection's name, where this run has them: its service wants it back.
+        id: The path id of the model call.
+        said: The model's message: `calls`, and optionally `text`.
+        outcomes: The outcomes of the calls, in their order: a `value`, or `code` and `problem`; also `arguments` if a
+            person replaced those of the model.
+        own: The model's own message and its connection's name, if this run has them; its service requires it back.
     """
 
     id: str
@@ -63,19 +63,19 @@ class CallingStep:
 
 
 class Loop:
-    """One run at a loop. It holds the role and is never written anywhere.
+    """One run of a loop. It holds the role and is never stored.
 
     Args:
         turn: The turn, with the role of this loop's entry Signature.
-        calls: What its calls run under: the conversation or the worker is the caller.
-        tools: What it may call.
+        calls: The context of its calls: the conversation or the worker is the caller.
+        tools: The tools that it can call.
     """
 
     ACT: ClassVar = "act"
-    """What the path ids of its calls begin with."""
+    """The beginning of the path ids of its calls."""
 
     STREAMED: ClassVar = False
-    """Whether who streams the turn gets what the model says and thinks."""
+    """Whether a client that streams the turn gets the text and reasoning of the model."""
 
     REPORTED: ClassVar[tuple[type[WorldAgentError], ...]] = (ModelFacing, HostError)
     """Failures of calls that are reported to the model; any other ends the loop."""
@@ -84,19 +84,19 @@ class Loop:
         self.turn, self.calls, self.tools = turn, calls, tools
         self.steps: list[CallingStep] = []
         self.round = 0
-        self.step = 0  # as events number them: rejected steps and answers count, too
+        self.step = 0  # as events number them; rejected steps and answers count too
         self._fault = ""
-        self._own: tuple[str, Any] | None = None  # of what was thought last
+        self._own: tuple[str, Any] | None = None  # belongs to the last model call
 
     @property
     def models(self) -> Sequence[str | None]:
-        """The names of its models, of which the next is asked where one cannot be reached; None is the turn's."""
+        """The names of its models, each a fallback of the one before; None is the turn's model."""
         return (None,)
 
     # --- thinking ---------------------------------------------------------------------------------------------------
 
     async def said(self, *, final: bool) -> dict[str, Any]:
-        """Let the model think once: `calls`, a `result` or a `fault`.
+        """Let the model think once, and return `calls`, a `result` or a `fault`.
 
         Args:
             final: Whether it must answer.
@@ -115,17 +115,17 @@ class Loop:
     async def ask(
         self, inputs: Mapping[str, Any], *, final: bool, notes: Sequence[str] = (), field: str | None = None
     ) -> Thought:
-        """Ask a model, and the next one where that cannot be reached.
+        """Ask a model, and the next one if it cannot be reached.
 
         Args:
             inputs: The input fields of the entry Signature.
             final: Whether it must answer.
-            notes: What it gets to read of its last answer.
-            field: The output field whose text is streamed, where anybody listens.
+            notes: Texts for the model about its last answer.
+            field: The output field whose text is streamed, if a client listens.
         """
         step = self.step if self.STREAMED else None
         listener = self.turn.listener(self.tools.signature.__name__, field, step=step)
-        # No closure: the frames of one are not cleared, and who keeps an error would keep the role.
+        # Not a closure: its frames are not cleared, and an error that is kept would keep the role.
         ask = partial(self._ask_one, inputs=inputs, final=final, notes=notes, listener=listener)
         return await self.turn.ask(ask, self.models)
 
@@ -147,16 +147,19 @@ class Loop:
         return thought
 
     def took_step(self, think_id: str, said: Mapping[str, Any]) -> None:
-        """A step ended in calls; they are made next."""
+        """A step ended in calls, which are made next."""
         own, self._own = self._own, None
         self.steps.append(CallingStep(think_id, said, own))
 
     def tuned(self, caller: ModelCaller) -> ModelCaller:
-        """The model with the loop's own options."""
+        """The model with the options of the loop."""
         return caller
 
     def past(self, caller: ModelCaller) -> list[PastStep]:
-        """The steps before, as a model gets them; a model's own message only where it was this model's, in this run."""
+        """The previous steps, as a model gets them.
+
+        A model's own message is included only for this model and in this run.
+        """
         found: list[PastStep] = []
         for step in self.steps:
             name, message = step.own or ("", None)
@@ -168,21 +171,21 @@ class Loop:
         return found
 
     def fault_notes(self) -> list[str]:
-        """What the model gets to read of an answer that could not be used."""
+        """The texts for the model about an answer that could not be used."""
         return [f"Your last answer could not be used: {self._fault}. Correct it, or answer now."] if self._fault else []
 
     def used_up(self) -> bool:
-        """Whether a limit that no further call can pass refused one of the last calls."""
+        """Whether one of the last calls was refused by a limit that no further call can pass."""
         if not self.steps or all(each.get("code") != LimitReached.code for each in self.steps[-1].outcomes):
             return False
-        # A function that was called may have reached a limit of its own; then other calls are still possible.
+        # A called function can reach its own limit; then other calls are still possible.
         purses = self.turn.budget.purses
         return any(each.limits.calls is not None and each.spent.calls >= each.limits.calls for each in purses)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
     async def acted(self) -> bool:
-        """Make the calls of the last step, side by side; False where one waits for a person, or is to stop."""
+        """Make the calls of the last step concurrently; False if one waits for a person, or has to stop."""
         step = self.steps[-1]
         with apart():
             outcomes = await side_by_side(
@@ -196,16 +199,16 @@ class Loop:
         return True
 
     async def _called(self, call: Mapping[str, Any], call_id: str) -> Any:
-        """What came of a call: its value, or what the model reads of its failure; `SUSPENDED` where it waits."""
+        """The outcome of a call: its value, or the failure as the model reads it; `SUSPENDED` if it waits."""
         record = self.calls.frame.drive.recorded(call_id)
         if record is not None and record.kind == _NEVER_BEGUN and record.result is not None:
             kept = json.loads(record.result)
             return {"code": kept["code"], "problem": kept["problem"]}
         name, given = call["tool"], call["arguments"]
         if record is not None and record.over and name not in self.tools.functions:
-            return _outcome(record) | self._changed(name, call_id)  # it is done, though it could not be called now
+            return _outcome(record) | self._changed(name, call_id)  # it is done, although it could not be called now
         try:
-            # Where its source is gone since the model asked for it, the registry says so.
+            # If its source is gone since the model requested the call, the registry reports that.
             function = self.tools.functions.get(name) or self.calls.registry.function(name)
             params = read_model(function.params, given, what=f"arguments of {name!r}", error=ParamsInvalid)
             value = await run_call(Call(function=function, input=params, ctx=self.calls, id=call_id, waits=False))
@@ -220,17 +223,17 @@ class Loop:
         return {"code": failure.code, "problem": failure.problem, **self._changed(name, call_id)}
 
     def _changed(self, name: str, call_id: str) -> dict[str, Any]:
-        """The arguments that a person put in the place of the model's, if one did: the model is told what ran."""
+        """The arguments of a person that replaced the model's, if any. The model then reads what ran."""
         record = self.calls.frame.drive.recorded(call_id)
         changed = None if record is None else (record.let or {}).get("arguments")
         if changed is None:
             return {}
-        if self.calls.registry.is_worker(name):  # it is called by its name, and approved as a task for it
+        if self.calls.registry.is_worker(name):  # a worker is called by its name, and approved as a task for it
             changed = {key: value for key, value in changed.items() if key != "worker"}
         return {"arguments": changed}
 
     async def _keep(self, call: Mapping[str, Any], call_id: str, failure: WorldAgentError) -> None:
-        """Have the journal keep a call that failed before it came there, so that a replay reports the same."""
+        """Record a call that failed before it reached the journal, so that a replay reports the same failure."""
         drive = self.calls.frame.drive
         if not drive.can_ask or drive.recorded(call_id) is not None:
             return
@@ -246,7 +249,7 @@ class Loop:
 
     @property
     def think_id(self) -> str:
-        """The path id of what is thought at this step."""
+        """The path id of the model call of this step."""
         return f"{self.calls.path}/think.{self.round}"
 
     @property
@@ -256,13 +259,13 @@ class Loop:
         return [f"{head}.{place}:{call['tool']}" for place, call in enumerate(self.steps[-1].calls)]
 
     def is_over(self, call_id: str) -> bool:
-        """Whether the journal has what came of a call."""
+        """Whether the journal has the outcome of a call."""
         record = self.calls.frame.drive.recorded(call_id)
         return record is not None and record.over
 
 
 def _outcome(record: CallRecord) -> dict[str, Any]:
-    """What came of a call that is over, as the journal has it."""
+    """The outcome of a finished call, from the journal."""
     result = json.loads(record.result or "null")
     if record.state == "failed":
         return {"code": result["code"], "problem": result["problem"]}

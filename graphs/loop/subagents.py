@@ -1,6 +1,6 @@
-"""The `subagent` shape: it runs a worker by name, or the function that stands in a worker's place (T3, H8).
+"""The `subagent` shape: it runs a worker by name, or the function that replaces the worker (T3, H8).
 
-A worker runs on a child thread of its own, named after its task. Its loop is in `worker`.
+A worker runs on a child thread, named after its task. Its loop is in `worker`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .graph import build_graph
 from .tools import Tools, callable_by
 from .worker import WorkerLoop
 
-_STEPS = 8  # supersteps of LangGraph that are not steps of the loop
+_STEPS = 8  # supersteps of LangGraph in addition to those of the loop
 
 
 class SubagentParams(BaseModel):
@@ -39,7 +39,7 @@ class SubagentParams(BaseModel):
     @field_validator("request", mode="before")
     @classmethod
     def _as_text(cls, given: object) -> object:
-        """The params of a worker that declares some are kept as JSON, as its result is."""
+        """Params of a worker that declares some are stored as JSON, as its result is."""
         return given if not isinstance(given, Mapping) else canonical_json(to_jsonable_python(given))
 
 
@@ -56,21 +56,21 @@ class Subagents:
     """The `subagent` shape over one agent's workers.
 
     Args:
-        registry: Where the workers are, and what they may call.
+        registry: The workers, and the functions that they can call.
     """
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
-        self._graph = build_graph(False)  # without checkpoints, those of a graph around it too: the journal is enough
+        self._graph = build_graph(False)  # no checkpoints, also not those of a surrounding graph: the journal is enough
 
     def signatures(self, pool: PredictorPool, models: Models) -> None:
-        """Make the workers' Signatures known, once all that they may call is.
+        """Register the Signatures of the workers, after all their functions are known.
 
         Raises:
-            NameTaken: A worker is called as another Signature is.
+            NameTaken: A worker has the name of another Signature.
             FunctionInvalid: A worker's Signature cannot be made.
-            ModelNotConfigured: A worker wants a model that there cannot be.
+            ModelNotConfigured: A worker names a model that cannot exist.
         """
         for worker in self.registry.workers.values():
             for name in (worker.model, *worker.fallbacks):
@@ -83,34 +83,34 @@ class Subagents:
         return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self._handle, subagents=self)
 
     def beside(self, shapes: Iterable[Shape[Any, Any]]) -> ShapeRegistry:
-        """This shape and those of the agent, as far as they can be called; all become known as functions.
+        """This shape and the callable shapes of the agent. All are registered as functions.
 
         Raises:
-            NameTaken: Two have one name.
-            FunctionInvalid: One is no shape.
+            NameTaken: Two have the same name.
+            FunctionInvalid: One is not a shape.
         """
         own = self.shape()
         every = ShapeRegistry([own, *shapes]).shapes.values()
-        # It is how workers run, and none by itself, so it is there whatever is allowed.
+        # It runs workers and is not a tool itself, so it exists whatever is allowed.
         return ShapeRegistry(shape for shape in every if self.registry.add_shape(shape.function, always=shape is own))
 
     def tools(self, worker: Worker) -> Tools:
-        """What a worker may call by now."""
+        """The tools that a worker can call now."""
         functions = callable_by(worker, self.registry)
         found = self._tools.get(worker.name)
         if found is None or found[0] != functions:
             tools = Tools.of_worker(worker, functions)
-            if found is not None and bool(found[0]) == bool(functions):  # its program is known by its Signature
+            if found is not None and bool(found[0]) == bool(functions):  # its program is found by its Signature
                 tools = replace(tools, signature=found[1].signature)
             found = self._tools[worker.name] = (functions, tools)
         return found[1]
 
     def params(self, params: SubagentParams) -> SubagentParams:
-        """The same, as the worker declares them.
+        """The same params, in the form that the worker declares.
 
         Raises:
-            UnknownWorker: There is none.
-            ParamsInvalid: They do not fit.
+            UnknownWorker: The worker does not exist.
+            ParamsInvalid: The params are invalid.
         """
         function = self.registry.runnable(params.worker)
         if takes_text(function):
@@ -137,7 +137,7 @@ class Subagents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SubagentShape(Shape[SubagentParams, SubagentResult]):
-    """The entry Signature of a task is its worker's."""
+    """The entry Signature of a task is that of its worker."""
 
     subagents: Subagents
 

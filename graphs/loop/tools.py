@@ -1,4 +1,4 @@
-"""What a conversation or a worker may call, and what its model said, checked before anything is done."""
+"""The tools that a conversation or a worker can call, and the checks of a model's answer before anything is done."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signat
 from ..shape import SUBAGENT
 
 MAX_CALLS: Final = 16
-"""How many calls a model may ask for at one step."""
+"""The limit of calls that a model can request in one step."""
 
-_MANY: Final = 100  # tools from which on a warning says what they cost
-_CHARACTERS: Final = 4  # of a token, where nothing counts them
+_MANY: Final = 100  # from this number of tools on, a warning states their cost
+_CHARACTERS: Final = 4  # characters of a token, an estimate
 _SHOWN: Final = 80
 _LOG = logging.getLogger("worldagent.tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tools:
-    """What one conversation or worker works with.
+    """The tools of one conversation or worker.
 
     Attributes:
         signature: The entry Signature.
-        functions: What may be called, by name.
-        offered: The same as models see it.
-        result: What the answer must be.
-        as_said: Whether the answer is kept as the model gave it: not every type reads what it writes as JSON.
+        functions: The functions that can be called, by name.
+        offered: The same functions as models see them.
+        result: The type that the answer must have.
+        as_said: Whether the answer is stored as the model gave it, because not every type reads its own JSON.
     """
 
     signature: Signature
@@ -48,9 +48,9 @@ class Tools:
 
     @classmethod
     def of_conversation(cls, signature: Signature, registry: Registry, policy: Policy) -> Tools:
-        """All that is offered, in a fixed order, but for what the policy would always refuse.
+        """All offered functions, in a fixed order, without those that the policy always refuses.
 
-        A warning is logged where they are many.
+        A warning is logged if they are many.
         """
         functions = sorted(
             (each for each in registry.offered.values() if policy.could_allow(each.name, each.risk, CONVERSATION)),
@@ -69,10 +69,10 @@ class Tools:
 
     @classmethod
     def of_worker(cls, worker: Worker, functions: Sequence[Function]) -> Tools:
-        """Those of a worker.
+        """The tools of a worker.
 
         Raises:
-            FunctionInvalid: An input of the worker is called as an output is.
+            FunctionInvalid: An input of the worker has the name of an output.
         """
         own = worker.function
         signature = worker_signature(
@@ -90,7 +90,7 @@ class Tools:
         )
 
     def checked(self, thought: Thought) -> dict[str, Any]:
-        """What a model said, as it is kept: its calls and what it says beside them, its result, or a fault."""
+        """The answer of a model in stored form: its calls with any text, its result, or a fault."""
         if not thought.calls:
             return self._result(thought.answer)
         fault = self._fault(thought.calls)
@@ -137,7 +137,7 @@ def _offered(functions: Sequence[Function]) -> OfferedTools:
 
 
 def _params(function: Function) -> Mapping[str, Any]:
-    """The JSON Schema of its params as models see it: the same for a worker and for code in its place (H8)."""
+    """The JSON Schema of its params as models see it: the same for a worker and for a function in its place (H8)."""
     schema = function.input_schema
     if takes_text(function) and "description" not in schema["properties"][REQUEST]:
         schema = WorkerRequest.model_json_schema()
@@ -145,7 +145,7 @@ def _params(function: Function) -> Mapping[str, Any]:
 
 
 def callable_by(worker: Worker, registry: Registry) -> tuple[Function, ...]:
-    """What a worker's globs name. The shape that runs workers is meant only where it is named as such."""
+    """The functions that a worker's globs name. The shape that runs workers must be named exactly."""
     if not worker.tools:
         return ()
     names = [name for name in registry.names if is_like(name, worker.tools)]

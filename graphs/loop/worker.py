@@ -1,4 +1,4 @@
-"""The loop of a worker: its steps are in the journal, and it fails where it gives nothing that can be used."""
+"""The loop of a worker. Its steps are in the journal, and it fails if its result cannot be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tools import Tools
 
 
 class WorkerLoop(Loop):
-    """One run at a worker. The journal has what it thought and called; here it is found again by ids.
+    """One run of a worker. The journal has its model calls and other calls, which are found again by their ids.
 
     Args:
         worker: The worker.
@@ -43,26 +43,26 @@ class WorkerLoop(Loop):
         return models.tuned(caller, name=self._worker.model, generation=own.sent(), headers=own.revealed_headers())
 
     async def find(self) -> Node:
-        """Take up again what the journal has; where it continues."""
+        """Restore the steps from the journal, and return the node to continue at."""
         node: Node | None = "think"
         while node == "think" and self.is_over(self.think_id):
             node = await self._think()
             if node == "act" and all(self.is_over(call_id) for call_id in self.act_ids):
                 node = await self._act()
-        assert node is not None, "no person is asked about what is over"
+        assert node is not None, "a finished step never waits for a person"
         return node
 
     async def think(self, state: Mapping[str, Any]) -> Command[Node]:
-        """Let the model call tools, or give its result. An answer that cannot be used is reported to it.
+        """Let the model call tools, or give its result. An unusable answer is reported to the model.
 
         Raises:
-            OutputInvalid: That was so as often as the worker may retry.
+            OutputInvalid: The model used all retries of the worker.
             HostError: The model failed.
         """
         return self._goto(await self._think())
 
     async def act(self, state: Mapping[str, Any]) -> Command[Node]:
-        """Make the calls that the model asked for."""
+        """Make the calls that the model requested."""
         return self._goto(await self._act())
 
     async def asked(self, final: bool) -> Thought:
@@ -70,13 +70,13 @@ class WorkerLoop(Loop):
         return await self.ask(inputs, final=final, notes=self.fault_notes())
 
     async def _think(self) -> Node | None:
-        """Let the model think once; where to go after it, or None where the turn is to stop."""
+        """Let the model think once, and return the next node; None if the turn has to stop."""
         if self.tools.functions:
             given = {"input": self._inputs, "step": self.round}
             name, path = self._worker.name, self.calls.path
             step = Step(id=self.think_id, parent=path, name=name, kind="model", input=given, body=self._said)
             said = await self.calls.frame.direct(step)
-        else:  # nothing would continue from it: the task that it ends is recorded
+        else:  # nothing would resume from it, because the task that it ends is recorded
             said = await self._said(None)
         if said is SUSPENDED:
             return None

@@ -1,4 +1,4 @@
-"""Shapes that ship beside `subagent`. What runs a shape is in `graphs`; this folder stores nothing of its own."""
+"""The shapes that ship in addition to `subagent`. `graphs` runs shapes; this folder stores nothing itself."""
 
 from .compaction import CompactionParams, CompactionResult, compaction_shape
 from .graph import graph_shape

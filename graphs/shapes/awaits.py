@@ -1,4 +1,4 @@
-"""Where a program awaits what a call gives, as its text tells: the sandbox says it of a plain `await` alone."""
+"""Finds where a program awaits the value of a call, from its text. The sandbox itself reports only a plain `await`."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pydantic_monty import SourceRange
 
-# How a call is handed on that is awaited elsewhere: what stands before it, and what after it.
+# Functions that take a call and await it later: the text before the call, and the text after it.
 _TAKES = r"\b(?:asyncio\.run|gather|create_task|ensure_future|shield|wait_for)\s*\("
 _AWAITED = re.compile(r"\bawait[\s(]*\Z")
 _HANDED = re.compile(_TAKES + r"\s*(?:\*\s*[\[(]\s*)?\Z")
 _ENDED = re.compile(r"\s*(?:[,)\]]|for\b|if\b)")
-# A program that awaits what it has in a variable.
+# A program that awaits a variable.
 _LATER = re.compile(r"\bawait[\s(]+[^\W\d][\w.]*\b(?!\w|[ \t]*[.(])")
 _LATER_IN_ASYNCIO = re.compile(_TAKES + r"(?:[^()]*,)?\s*(?:\*\s*)?[^\W\d]\w*\s*[,)\[]")
-_LOOKED_AT = 2000  # characters before a call
+_LOOKED_AT = 2000  # how many characters before a call are read
 
 
 class Awaits:
-    """What a program's text tells of its calls.
+    """The awaits that the text of a program shows.
 
     Args:
         code: The program.
 
     Attributes:
-        later: Whether it awaits what it has in a variable.
+        later: Whether it awaits a variable.
     """
 
     def __init__(self, code: str) -> None:
@@ -35,9 +35,9 @@ class Awaits:
         self.later = bool(_LATER.search(code) or (self._asyncio and _LATER_IN_ASYNCIO.search(code)))
 
     def takes(self, position: SourceRange) -> bool:
-        """Whether a call stands where something to await is wanted, and not what it gives."""
+        """Whether a call is in a place that needs an awaitable, not the value of the call."""
         if not position.filename.startswith("<python-input-"):
-            return False  # in a text that the program evaluates
+            return False  # in a text that the program evaluates itself
         before = self._code[: position.start].decode("utf-8", "replace")
         if _AWAITED.search(before):
             return True
@@ -48,7 +48,7 @@ class Awaits:
 
 
 def _up_to_argument(before: str) -> str:
-    """What stands before an argument, without the arguments before it; nothing where it is no argument."""
+    """The text before an argument, without the arguments before it; empty if it is not an argument."""
     if before.rstrip()[-1:] not in tuple("([,*"):
         return ""
     depth = 0

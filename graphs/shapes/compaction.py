@@ -1,7 +1,7 @@
-"""The `compaction` shape: runs another task and gives what is left of its result in a few words (T3).
+"""The `compaction` shape: runs another task and shortens its result (T3).
 
-Whoever dispatched it sees that text alone, not the task's result or its working. As `map` does, it runs the task under
-its own role, which its caller gave it (T8); the model call that shortens has none (R6).
+The dispatching code sees only that text, not the task's result or its steps. Like `map`, it runs the task under its
+own role, which its caller passed (T8). The model call that shortens the result has no role (R6).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .over import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
 
-_UNKNOWN: Final = 48_000  # characters of a result that are read at once where the model's context is not known
-_MOST: Final = 16  # such pieces of one result
-_WORD: Final = 14  # characters of a word, with room for long ones
+_UNKNOWN: Final = 48_000  # characters of a result that are read at once if the model's context is unknown
+_MOST: Final = 16  # the limit of such pieces of one result
+_WORD: Final = 14  # characters of a word, generous for long ones
 
 
 class CompactionParams(BaseModel):
@@ -49,11 +49,11 @@ class CompactionResult(BaseModel):
 def compaction_shape(
     *, over: Iterable[str] | None = None, description: str = ""
 ) -> Shape[CompactionParams, CompactionResult]:
-    """The shape `compaction`: runs a task of another shape, and gives what is left of its result in a few words.
+    """The shape `compaction`: runs a task of another shape and shortens its result.
 
     Args:
-        over: The keys of the shapes that it may run; None is all that the agent has.
-        description: What it is for. With one it is offered to the conversation, and `over` must be given.
+        over: The keys of the shapes that it can run; None allows all shapes of the agent.
+        description: What it is for. With one it is offered to the conversation, and `over` is required.
 
     Raises:
         FunctionInvalid: It is offered to the conversation without `over`.
@@ -72,7 +72,7 @@ def compaction_shape(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CompactionShape(Shape[CompactionParams, CompactionResult]):
-    """Its role attaches where that of the work does."""
+    """Its role attaches to the same Signature as the role of the task that it runs."""
 
     over: frozenset[str] | None
 
@@ -96,19 +96,22 @@ async def _compaction(params: CompactionParams, ctx: TaskContext) -> CompactionR
         pieces = list(_pieces(text, most))
         if len(pieces) > _MOST:
             raise ResultInvalid(
-                f"the result of shape {shape.key!r} has {len(text)} characters, and {_MOST * most} can be compacted",
-                remedy="let the shape give less, or compact its parts",
+                f"the result of shape {shape.key!r} has {len(text)} characters, and the limit is {_MOST * most}",
+                remedy="make the shape return less, or compact its parts",
             )
         length = params.words * _WORD
         if len(pieces) == 1:
             return CompactionResult(text=await _compacted(ctx, params, names, pieces[0], length))
-        # Each is a third of what is read at once, so that there are fewer of them each time.
+        # Each summary is at most a third of what is read at once, so that their number shrinks each time.
         left = [await _compacted(ctx, params, names, piece, min(length, most // 3)) for piece in pieces]
         text = "\n\n".join(left)
 
 
 async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[str, ...], piece: str, most: int) -> str:
-    """One piece in fewer words. The model has no role, and its answer is written down without what it joined to one."""
+    """Shorten one piece of a result.
+
+    The model has no role. Its answer is stored without content that would join up to a role.
+    """
     turn, frame, name = ctx.turn, ctx.calls.frame, COMPACT.__name__
     inputs = {"wanted": params.wanted, "result": piece, "words": params.words}
 
@@ -125,12 +128,12 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
     text = str(await frame.do(step))
     frame.hear()
     if not text:
-        raise ResultInvalid("nothing is left of the result", remedy="say in wanted= what should be left")
+        raise ResultInvalid("nothing is left of the result", remedy="name in wanted= what to keep")
     return text if len(text) <= most else f"{text[:most]} [...]"
 
 
 def _text_of(result: Any) -> str:
-    """A result as a model reads it: a worker's text as it is, anything else as JSON."""
+    """A result as a model reads it: a worker's text unchanged, anything else as JSON."""
     worker = isinstance(result, dict) and set(result) == {"worker", "text"}
     return str(result["text"]) if worker else canonical_json(result)
 

@@ -1,4 +1,4 @@
-"""A compiled LangGraph graph of the embedder's as a shape (T3). It is theirs: it sees no role and no state of ours."""
+"""Runs a compiled LangGraph graph of the embedder as a shape (T3). The graph sees no role and no state of the agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ P = TypeVar("P", bound=BaseModel)
 R = TypeVar("R", bound=BaseModel)
 
 _INTERRUPTED = "__interrupt__"
-_CONTEXT: Any = CallContext  # compared with what the graph declares, which is of any type
+_CONTEXT: Any = CallContext  # its type does not matter: it is compared with what the graph declares
 
 
 def graph_shape(
@@ -31,45 +31,50 @@ def graph_shape(
     description: str = "",
     recursion_limit: int = 100,
 ) -> Shape[P, R]:
-    """A shape that runs a compiled graph: the params are its input, and its state at the end has the result's fields.
+    """A shape that runs a compiled graph. The params are its input, and the result's fields come from its final state.
 
-    A graph that declares `context_schema=CallContext` gets one as its runtime's context: what its nodes do through
-    `runtime.context.call()` and `.ask_person()` is in the turn's journal. Such a graph runs from its start when the
-    turn goes on, and keeps no checkpoints. Any other graph may have a checkpointer of its own, and goes on from there.
+    A graph that declares `context_schema=CallContext` gets one as the context of its runtime. The turn's journal
+    records what its nodes do through `runtime.context.call()` and `.ask_person()`. Such a graph keeps no checkpoints
+    and runs from its start when the turn resumes. Any other graph can have its own checkpointer, and resumes from
+    there.
 
     Args:
-        key: What `task()` finds it by.
-        graph: What `StateGraph.compile()` gave.
+        key: The name for `task()`.
+        graph: The result of `StateGraph.compile()`.
         params: The declared params; each field is a key of the graph's input.
         result: The declared result; each field is a key of the graph's state.
         description: What it is for. With one it is offered to the conversation.
-        recursion_limit: How many steps it may take.
+        recursion_limit: The limit of its steps.
 
     Raises:
-        FunctionInvalid: It is no compiled graph, its checkpointer is not its own, or it stops at nodes.
+        FunctionInvalid: It is not a compiled graph, its checkpointer is not its own, or it stops at nodes.
         InvalidArgument: `recursion_limit` is below 1.
     """
     if not isinstance(graph, CompiledStateGraph):
         raise FunctionInvalid(
-            f"the graph of shape {key!r} is of type {type(graph).__name__!r}", remedy="pass what compile() gives"
+            f"the graph of shape {key!r} must be a compiled graph, got {type(graph).__name__!r}",
+            remedy="pass the result of compile()",
         )
     if recursion_limit < 1:
-        raise InvalidArgument(f"recursion_limit {recursion_limit!r} is below 1", remedy="let the graph take some steps")
+        raise InvalidArgument(
+            f"`recursion_limit` must be at least 1, got {recursion_limit!r}",
+            remedy="pass the number of steps that the graph can take",
+        )
     if graph.interrupt_before_nodes or graph.interrupt_after_nodes:
         raise FunctionInvalid(
-            f"the graph of shape {key!r} is compiled to stop before or after a node, and nobody could let it go on",
+            f"the graph of shape {key!r} must not stop before or after a node, because no caller could resume it",
             remedy="compile it without interrupt_before= and interrupt_after=, and ask with ctx.ask_person()",
         )
     calls = graph.context_schema is _CONTEXT
     if graph.checkpointer is True:
         raise FunctionInvalid(
-            f"the graph of shape {key!r} wants the checkpoints of a graph around it, and there is none for it",
+            f"the graph of shape {key!r} must not use the checkpoints of a parent graph, because it has no parent",
             remedy="compile it without checkpointer=True",
         )
     if calls and graph.checkpointer:
         raise FunctionInvalid(
-            f"the graph of shape {key!r} makes calls through a CallContext and has a checkpointer, too",
-            remedy="compile it without: what it called is in the turn's journal",
+            f"the graph of shape {key!r} must not have a checkpointer, because it makes calls through a CallContext",
+            remedy="compile it without one; its calls are in the turn's journal",
         )
     return Shape(
         key,
@@ -82,7 +87,7 @@ def graph_shape(
 
 @dataclass(frozen=True, slots=True)
 class _Handler:
-    """What runs the graph."""
+    """Runs the graph."""
 
     key: str
     graph: CompiledStateGraph[Any, Any, Any, Any]
@@ -95,7 +100,7 @@ class _Handler:
             state = await self._run(params, ctx)
         if _INTERRUPTED in state:
             raise FunctionInvalid(
-                f"the graph of shape {self.key!r} stopped at an interrupt, which nobody can answer",
+                f"the graph of shape {self.key!r} stopped at an interrupt, which no person can answer",
                 remedy="declare context_schema=CallContext, and ask with runtime.context.ask_person()",
             )
         return {name: state[name] for name in self.fields if name in state}
@@ -105,7 +110,7 @@ class _Handler:
         given: Any = {name: getattr(params, name) for name in type(params).model_fields}
         if self.graph.checkpointer:
             found = await self.graph.aget_state(config)
-            if found.values and not found.next:  # it was over, and only its result was not kept
+            if found.values and not found.next:  # it had finished, and only its result was not stored
                 return dict(found.values)
             if found.next:
                 given = None

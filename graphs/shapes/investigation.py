@@ -1,7 +1,7 @@
-"""The `investigation` shape: programs in a sandbox, one after the other, until there is an answer (T3).
+"""The `investigation` shape: programs run in a sandbox, one after the other, until there is an answer (T3).
 
-Each program is a step of the turn's journal, and so are its calls: a turn that goes on runs no program twice that came
-to its end, and makes no call twice. What a program can do and what stops it is decided in `sandbox`.
+Each program is a step of the turn's journal, and so are its calls. A resumed turn does not repeat a program that ran to
+its end, and makes no call twice. `sandbox` defines what a program can do and what stops it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .sandbox import Program, SandboxLimits, Shown, Stop, check_installed, run_p
 
 INVESTIGATION = "investigation"
 
-_PREVIEW = 300  # characters of an input's value that the model is shown
+_PREVIEW = 300  # characters of an input's value in the prompt
 _FENCE = re.compile(r"\A\s*```[\w-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
 _GAVE = "what a program gave"
 _STOPS: Final[Mapping[Stop, str]] = {
@@ -77,9 +77,9 @@ def investigation_shape(
     """The shape `investigation`: it answers a question by writing programs and running them in a sandbox.
 
     Args:
-        functions: The names of the agent's functions that programs may be given; one investigation gets those of them
-            that its params name.
-        limits: What stops a program.
+        functions: The names of the agent's functions that programs can get. One investigation gets those of them that
+            its params name.
+        limits: The limits of a program.
         description: What it is for. With one it is offered to the conversation.
 
     Raises:
@@ -91,7 +91,8 @@ def investigation_shape(
     for name in sorted(allowed):
         if not name.isidentifier() or keyword.iskeyword(name):
             raise FunctionInvalid(
-                f"a program cannot call the function {name!r}", remedy="give it a name that Python can call"
+                f"the function {name!r} must have a name that a program can call",
+                remedy="rename it to a Python identifier",
             )
     return _InvestigationShape(
         INVESTIGATION,
@@ -106,7 +107,7 @@ def investigation_shape(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InvestigationShape(Shape[InvestigationParams, InvestigationResult]):
-    """It refuses functions that it may not call before anything is asked."""
+    """It refuses functions that it cannot call before the model is asked."""
 
     functions: frozenset[str]
 
@@ -133,7 +134,7 @@ class _InvestigationShape(Shape[InvestigationParams, InvestigationResult]):
 
 @dataclass(frozen=True, slots=True)
 class _Handler:
-    """What an investigation does."""
+    """Runs an investigation."""
 
     limits: SandboxLimits
 
@@ -149,7 +150,7 @@ class _Handler:
         for left in range(params.max_steps, -1, -1):
             said = await ctx.predict(INVESTIGATE, **shown, steps=_told(steps), steps_left=left)
             code, answer = _code(said["code"]), str(said["answer"]).strip()
-            # A model that gives both has guessed what its program will show.
+            # A model that gives both has guessed the output of its program.
             if answer and (not code or not left):
                 return InvestigationResult(answer=answer, steps=steps)
             if left:
@@ -163,7 +164,7 @@ class _Handler:
 
 @dataclass(slots=True)
 class _Bench:
-    """Where the programs of one investigation run, one after the other."""
+    """Runs the programs of one investigation, one after the other."""
 
     ctx: TaskContext
     params: InvestigationParams
@@ -173,7 +174,7 @@ class _Bench:
     stopped: Stop | None = None
 
     async def run(self, code: str, number: int) -> str:
-        """Run a program as a step of the journal; what it showed."""
+        """Run a program as a step of the journal, and return its output."""
         frame = self.ctx.calls.frame
         path = await frame.child("program", {"code": code}, str(number))
         calls = self.ctx.calls.fork(path)
@@ -194,8 +195,8 @@ class _Bench:
                 if self.stopped is None:
                     raise
             raise Diverged(
-                f"the program {path!r} {_STOPS[self.stopped]} before it did again what it did before the pause",
-                remedy="resume with the SandboxLimits that the turn began with, or greater ones, or cancel the turn",
+                f"the program {path!r} {_STOPS[self.stopped]} before it repeated its work from before the pause",
+                remedy="resume with SandboxLimits as high as those that the turn began with, or cancel the turn",
             )
 
         step = Step(id=path, parent=frame.path, name="program", kind="program", input={"code": code}, body=body)
@@ -216,13 +217,16 @@ class _Bench:
         return json_of(shown, what=_GAVE, error=ResultInvalid)
 
     def _began(self) -> datetime:
-        """What a program's clock shows: when the investigation began, so that one that runs again sees the same."""
+        """The time that a program's clock shows.
+
+        It is the time when the investigation began, so that a repeated program sees the same.
+        """
         record = self.ctx.calls.frame.drive.recorded(self.ctx.id)
         return datetime.fromtimestamp(0.0 if record is None else record.at, UTC)
 
 
 def _arguments(function: Function, placed: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
-    """What a program gave by place and by name, as params; what does not fit them is refused."""
+    """Convert positional and named arguments to params, and refuse those that are not valid."""
     names = list(function.input_schema.get("properties", ()))
     by_place = dict(zip(names, placed, strict=False))
     twice = sorted(by_place.keys() & named.keys())
@@ -236,7 +240,7 @@ def _arguments(function: Function, placed: tuple[Any, ...], named: dict[str, Any
 
 
 def _code(said: object) -> str:
-    """The program without the marks that models put round code."""
+    """The program without the code fences that models put around it."""
     text = str(said or "")
     fenced = _FENCE.match(text)
     return (fenced[1] if fenced else text).strip("\n").rstrip()
@@ -254,7 +258,7 @@ def _described(function: Function) -> str:
     taken = {key: params[key] for key in ("properties", "required", "$defs") if key in params}
     try:
         gives = json.dumps(function.result.json_schema())
-    except PydanticUserError:  # a type without a schema
+    except PydanticUserError:  # the type has no schema
         gives = "a value"
     names = ", ".join(params.get("properties", ()))
     text = f"- {function.name}({names}): {function.description or 'no description'}"

@@ -1,7 +1,7 @@
-"""How the sandbox's process is started: it ends with this process, and says nothing on its stderr.
+"""Starts the process of the sandbox so that it ends with this process and writes nothing to its stderr.
 
-What runs in it is for `sandbox`. The sandbox offers neither, and starts a program by its path alone, so the path is
-that of a small script in memory.
+`sandbox` decides what runs in it. The sandbox library offers neither, and starts a program only by its path, so the
+path is that of a small script in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ exec {program} "$@"
 
 @contextmanager
 def launcher() -> Generator[str | None]:
-    """The path of a program that starts the sandbox so; None where the system has no such thing: all but Linux."""
+    """The path of a program that starts the sandbox this way; None on systems other than Linux."""
     program = os.environ.get("MONTY_BIN") or shutil.which(
         "monty", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
     )

@@ -1,6 +1,6 @@
-"""The `map` shape: one shape over many params (T3). What becomes of one task is decided in `task`.
+"""The `map` shape: runs one shape over many params (T3). `tasks` runs each task.
 
-It dispatches for whoever dispatched it: its own role, which its caller gave it, is the role of every item (T8).
+It dispatches in place of its caller: its own role, which the caller passed, is the role of every item (T8).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .over import allowed_of, check_allowed
 
 MAP = "map"
 MOST = 1000
-"""How many items one map may have."""
+"""The limit of items in one map."""
 
 
 class MapParams(BaseModel):
@@ -61,11 +61,11 @@ class MapResult(BaseModel):
 
 
 def map_shape(*, over: Iterable[str] | None = None, description: str = "") -> Shape[MapParams, MapResult]:
-    """The shape `map`: one shape over many params, several at the same time.
+    """The shape `map`: runs one shape over many params, several at the same time.
 
     Args:
-        over: The keys of the shapes that it may run; None is all that the agent has.
-        description: What it is for. With one it is offered to the conversation, and `over` must be given.
+        over: The keys of the shapes that it can run; None allows all shapes of the agent.
+        description: What it is for. With one it is offered to the conversation, and `over` is required.
 
     Raises:
         FunctionInvalid: It is offered to the conversation without `over`.
@@ -76,7 +76,7 @@ def map_shape(*, over: Iterable[str] | None = None, description: str = "") -> Sh
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MapShape(Shape[MapParams, MapResult]):
-    """Its role attaches where those of its items do."""
+    """Its role attaches to the same Signatures as the roles of its items."""
 
     over: frozenset[str] | None
 
@@ -87,7 +87,7 @@ class _MapShape(Shape[MapParams, MapResult]):
         for item in params.items:
             try:
                 entry, other = shape.names_for(shape.read_params(item), shapes)
-            except ModelFacing:  # the item fails when it runs, and is reported there
+            except ModelFacing:  # the item fails when it runs, and reports it there
                 continue
             entries.update(dict.fromkeys(entry))
             others.update(dict.fromkeys(other))

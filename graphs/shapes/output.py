@@ -1,4 +1,4 @@
-"""What a program shows, as text with bounds. What the model makes of it is for `investigation`."""
+"""The output of a program as text of limited length, for `investigation`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class _Text(reprlib.Repr):
-    """`repr` with bounds, and dicts in their own order."""
+    """`repr` with limits, and dicts in their own order."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -31,23 +31,23 @@ def text_of(value: Any, most: int) -> str:
 
     Args:
         value: The value.
-        most: How many characters of it are of any use.
+        most: The limit of useful characters.
     """
     try:
         return _Text(most).repr(value)
-    except (RecursionError, ValueError) as error:  # a number may have too many digits
+    except (RecursionError, ValueError) as error:  # a number can have too many digits
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
 
 
 def shown(printed: str, value: str, problem: MontyError | None, unkept: list[str] | None, most: int) -> str:
-    """All that a program showed; where that is too much, the beginning of it and the end of the error.
+    """The output of a program. If it is too long, it keeps the beginning of the output and the end of the error.
 
     Args:
         printed: What it printed.
-        value: Its last expression's value, as text.
+        value: The value of its last expression, as text.
         problem: The error that ended it.
-        unkept: The names of variables that it could not leave; None where it leaves nothing that it has set.
-        most: How many characters there may be, beside what says how many were cut off.
+        unkept: The names of variables that could not be kept; None if no variables are kept.
+        most: The limit of characters, without the notes about omitted characters.
     """
     text = "\n".join(filter(None, (printed.rstrip("\n"), value)))
     end = [] if problem is None else [_told(problem)]
@@ -56,7 +56,7 @@ def shown(printed: str, value: str, problem: MontyError | None, unkept: list[str
     elif unkept:
         end.append(f"(too large for the next program: {', '.join(unkept)})")
     last = "\n".join(end)
-    if len(last) > most:  # what is wrong stands at the end of it
+    if len(last) > most:  # the actual error is at the end
         last = f"({len(last) - most} characters before) ...{last[-most:]}"
     first = _cut(text, max(most - len(last), 0))
     return "\n".join(filter(None, (first, last)))

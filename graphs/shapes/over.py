@@ -1,4 +1,4 @@
-"""Which shapes a shape may run that runs others: what `over=` of `map` and `compaction` says."""
+"""The shapes that another shape can run: the `over=` of `map` and `compaction`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...core.errors import FunctionInvalid, ParamsInvalid
 
 
 def allowed_of(over: Iterable[str] | None, *, key: str, description: str) -> frozenset[str] | None:
-    """The shapes that it may run; None is all that the agent has.
+    """The shapes that a shape can run; None allows all shapes of the agent.
 
     Args:
         over: Their keys, as the embedder names them.
@@ -20,17 +20,17 @@ def allowed_of(over: Iterable[str] | None, *, key: str, description: str) -> fro
     """
     if description and over is None:
         raise FunctionInvalid(
-            f"the shape {key!r} is offered to the conversation with every shape of the agent",
-            remedy="name in over= those that the conversation may run",
+            f"the shape {key!r} must name in over= the shapes that it can run, since it is offered to the conversation",
+            remedy="pass over= with the shapes that the conversation can run",
         )
     return None if over is None else frozenset(over)
 
 
 def check_allowed(shape: str, allowed: frozenset[str] | None, *, key: str) -> None:
-    """Refuse a shape that is not one of them.
+    """Refuse a shape that is not allowed.
 
     Raises:
-        ParamsInvalid: It is not.
+        ParamsInvalid: The shape is not allowed.
     """
     if allowed is not None and shape not in allowed:
         raise ParamsInvalid(

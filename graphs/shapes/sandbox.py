@@ -1,7 +1,7 @@
-"""One program in a sandbox of its own: what it has, what it may call, what stops it, what it shows (T3).
+"""Runs one program in a sandbox: its variables, its calls, its limits and its output (T3).
 
-The sandbox is pydantic-monty: an interpreter without files, network, processes or packages, in a process of its own.
-Every program gets a fresh one. Whether a call is made, and how, is for the caller; nothing of a turn is known here.
+The sandbox is pydantic-monty: an interpreter without files, network, processes or packages, in a separate process.
+Every program gets a new one. The caller decides whether and how a call is made; this module knows nothing of turns.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ if TYPE_CHECKING:
     )
 
 Stop = Literal["time", "memory", "crash"]
-"""Limits of time and of memory, and the end of the sandbox's process."""
+"""The reasons why a program stopped: the limits of time and memory, and the end of the sandbox's process."""
 
 Call = Callable[[str, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
-"""Makes a program's call of a function: its name, what was given by place, what was given by name."""
+"""Makes a program's call of a function: its name, its positional arguments and its named arguments."""
 
-_PRINTED = 1 << 20  # bytes that a program may print; what is shown of them is `SandboxLimits.output`
-_DEPTH = 200  # calls of a program within each other
-_HANG = 5.0  # seconds over the limit after which a sandbox that does not stop by itself is killed
+_PRINTED = 1 << 20  # the limit of printed bytes; `SandboxLimits.output` limits what is shown of them
+_DEPTH = 200  # the limit of nested calls in a program
+_HANG = 5.0  # seconds over the limit after which a hanging sandbox is killed
 
-# Run before the program gets its names, which may be those of what `_KEEP` needs.
+# This runs before the program, because the program can redefine names that `_KEEP` needs.
 _BEFORE = """\
 from json import dumps as _wa_dumps
 _wa_list, _wa_len, _wa_locals, _wa_error = list, len, locals, Exception
 """
-# Run after the program in its names: the variables that are plain data, each as JSON.
+# This runs after the program, among its names: it collects the variables that are plain data, each as JSON.
 _KEEP = """\
 _kept = {{}}
 for _name, _value in _wa_list(_wa_locals().items()):
@@ -64,18 +64,18 @@ _kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxLimits:
-    """What stops a program.
+    """The limits of a program.
 
     Attributes:
-        seconds: How long it may compute; time in which it waits for a function does not count.
-        memory: How many bytes it may hold.
-        output: How many characters of what it shows are kept; the rest is cut off.
-        calls: How many calls of functions it may make.
-        data: How many characters of JSON it may pass on: in the arguments of one call, and in all variables that it
-            leaves to the next program.
+        seconds: How long it can compute; waiting for a function does not count.
+        memory: How many bytes it can use.
+        output: How many characters of its output are kept.
+        calls: How many calls of functions it can make.
+        data: How many characters of JSON it can pass on, both in the arguments of one call and in all variables that it
+            keeps for the next program.
 
     Raises:
-        InvalidArgument: One of them is not above 0.
+        InvalidArgument: A limit is not above 0.
     """
 
     seconds: float = 5.0
@@ -87,30 +87,30 @@ class SandboxLimits:
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             if not getattr(self, name) > 0:
-                raise InvalidArgument(f"the sandbox limit {name!r} is not above 0", remedy="give it more")
+                raise InvalidArgument(f"the sandbox limit {name!r} must be above 0", remedy="pass a higher limit")
 
     def monty(self) -> ResourceLimits:
-        """As the sandbox takes them."""
+        """The limits in the form of the sandbox library."""
         return {
             "max_feed_duration_secs": self.seconds,
             "max_memory": self.memory,
             "max_recursion_depth": _DEPTH,
-            # A call may take three: its name is looked up where it is not called at once, and it may be awaited.
+            # A call can take three: a lookup of its name if it is not called at once, the call, and an await.
             "max_suspensions": 3 * self.calls + 1000,
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program and what it gets.
+    """A program and its environment.
 
     Attributes:
         code: Its text.
-        inputs: Variables that it has.
-        variables: What earlier programs have left; inputs go over them.
-        functions: The names that it may call.
+        inputs: The variables that it starts with.
+        variables: The variables that earlier programs kept; inputs override them.
+        functions: The names that it can call.
         at: The time that its clock shows.
-        seed: What its random numbers depend on.
+        seed: The seed of its random numbers.
     """
 
     code: str
@@ -122,12 +122,12 @@ class Program:
 
 
 class Shown(BaseModel):
-    """What a program gave.
+    """The outcome of a program.
 
     Attributes:
         output: What it printed, the value of its last expression, and the error that ended it.
-        variables: What it leaves to the next program.
-        stopped: What ended it from outside, which may be otherwise the next time. It is not kept.
+        variables: The variables that it keeps for the next program.
+        stopped: The limit or crash that ended it, which can differ the next time. It is not stored.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -138,7 +138,7 @@ class Shown(BaseModel):
 
 
 def check_installed() -> None:
-    """Make sure that programs can run.
+    """Check that programs can run.
 
     Raises:
         MissingExtra: The sandbox is not installed.
@@ -150,12 +150,12 @@ def check_installed() -> None:
 
 
 async def run_program(program: Program, call: Call, limits: SandboxLimits) -> Shown:
-    """Run a program to its end, or until a limit stops it. An error of the program is in its output.
+    """Run a program to its end, or until a limit stops it. Its output includes an error of the program.
 
     Args:
         program: The program.
         call: Makes its calls. A `ModelFacing` error is raised in the program; any other ends it and is raised here.
-        limits: What stops it.
+        limits: The limits of the program.
     """
     from pydantic_monty import CollectString, MontyError
 
@@ -178,7 +178,7 @@ async def run_program(program: Program, call: Call, limits: SandboxLimits) -> Sh
 
 @asynccontextmanager
 async def _opened(program: Program, limits: SandboxLimits) -> AsyncGenerator[AsyncMontySession]:
-    """A sandbox for one program."""
+    """Open a sandbox for one program."""
     from pydantic_monty import AsyncMonty
 
     with launcher() as binary:
@@ -193,7 +193,7 @@ async def _opened(program: Program, limits: SandboxLimits) -> AsyncGenerator[Asy
 
 
 class _Run:
-    """One program under way."""
+    """One running program."""
 
     def __init__(self, program: Program, call: Call, limits: SandboxLimits) -> None:
         self._program = program
@@ -201,10 +201,10 @@ class _Run:
         self._limits = limits
         self._calls_left = limits.calls
         self._awaits = Awaits(program.code)
-        self._awaited: dict[int, ExternalSettledResult] = {}  # what calls gave that are awaited, by the call's id
+        self._awaited: dict[int, ExternalSettledResult] = {}  # the values of awaited calls, by the call's id
 
     async def feed(self, session: AsyncMontySession, printed: CollectString) -> str:
-        """Run it; what its last expression is, as text."""
+        """Run the program, and return the value of its last expression as text."""
         from pydantic_monty import AsyncFunctionSnapshot, AsyncNameLookupSnapshot, MontyComplete
 
         given = {**self._program.variables, **self._program.inputs}
@@ -226,7 +226,7 @@ class _Run:
         def function() -> None: ...
 
         function.__name__ = function.__qualname__ = name
-        return await asked.resume(value=function)  # never called: a call of it comes as a call of the name
+        return await asked.resume(value=function)  # never called: calling it arrives as a call by name
 
     async def _called(self, asked: AsyncFunctionSnapshot) -> AsyncSnapshot:
         name = asked.function_name
@@ -253,12 +253,12 @@ class _Run:
         return await asked.resume({"future": ...})
 
     def _too_much(self, placed: tuple[Any, ...], named: dict[str, Any]) -> str:
-        """What keeps a call from being made, whatever it is of."""
+        """The reason why a call of any function cannot be made; empty if it can."""
         if self._calls_left < 0:
             return "too many calls of functions"
         try:
             size = len(json.dumps([placed, named], default=str))
-        except (RecursionError, TypeError, ValueError):  # nested too deep, or within itself
+        except (RecursionError, TypeError, ValueError):  # nested too deeply, or recursively
             size = self._limits.data + 1
         return "the arguments are too large" if size > self._limits.data else ""
 
@@ -266,12 +266,12 @@ class _Run:
 async def _left(
     session: AsyncMontySession, program: Program, limits: SandboxLimits
 ) -> tuple[dict[str, Any], list[str] | None]:
-    """The variables that a program leaves, and the names of those that are too large; None where none can be had."""
+    """The variables that a program keeps, and the names of those that are too large; None if none can be read."""
     from pydantic_monty import MontyError
 
     try:
         found = await session.feed_run(_KEEP.format(most=limits.data))
-    except (MontyError, RuntimeError):  # the sandbox is gone, or the program has made something else of its names
+    except (MontyError, RuntimeError):  # the sandbox is gone, or the program redefined a name
         return dict(program.variables), None
     kept: dict[str, Any] = {}
     unkept: list[str] = []
@@ -283,7 +283,7 @@ async def _left(
         if not isinstance(text, str) or room < 0:
             unkept.append(name)
             continue
-        with suppress(RecursionError, TypeError, ValueError):  # what a database cannot hold
+        with suppress(RecursionError, TypeError, ValueError):  # values that a database cannot hold
             value = json.loads(text)
             kept_json(value)
             kept[name] = value
@@ -291,7 +291,7 @@ async def _left(
 
 
 def _stop(problem: MontyError) -> Stop | None:
-    """What stopped the sandbox at any point, so that it is not to be used any more."""
+    """The reason why the sandbox stopped. It cannot be used any more then."""
     from pydantic_monty import MontyCrashedError
 
     if isinstance(problem.exception(), MemoryError):

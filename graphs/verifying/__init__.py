@@ -1,4 +1,4 @@
-"""Answers that are judged before they count (P5)."""
+"""Verification of answers before they are final (P5)."""
 
 from .verifying import Checks
 

@@ -1,7 +1,7 @@
-"""The verification loop: an answer is judged against its request, and given anew with what was found wanting (004).
+"""The verification loop: an answer is judged against its request, and given again with the findings if it fails (004).
 
-The model is asked without a role (R6). Its verdicts are in the journal, with the answer that each is about: a turn that
-is resumed does not ask again, and a checkpoint holds none of it.
+The model is asked without a role (R6). The journal holds its verdicts, each with the answer that it is about. A resumed
+turn does not ask again, and a checkpoint holds none of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...signatures.summaries import ask_without_role
 from ...signatures.verification import CHECK
 from ..context import STOPPED, TurnContext
 
-_FOUND: Final = 20_000  # characters of what tools found that the judge sees, the newest
+_FOUND: Final = 20_000  # how many of the newest characters of tool results the judge sees
 _FINDINGS: Final = 4_000
 
 
@@ -39,14 +39,14 @@ class Checks:
 
     @property
     def accepted(self) -> str | None:
-        """The answer that was found good, where the turn was cut off before it was written down."""
+        """The accepted answer, if the turn was interrupted before it was stored."""
         if self._verdicts and self._verdicts[-1]["satisfied"]:
             return str(self._verdicts[-1]["answer"])
         return None
 
     @property
     def report(self) -> str | None:
-        """What the model reads of its last answer; None where none was found wanting."""
+        """The text for the model about its last answer; None if no answer was rejected."""
         if not self._verdicts:
             return None
         last = self._verdicts[-1]
@@ -56,11 +56,11 @@ class Checks:
         )
 
     async def passes(self, message: Mapping[str, Any], found: Sequence[str], answer: str) -> bool:
-        """Judge an answer; False where another one is to be given.
+        """Judge an answer; False if another one is needed.
 
         Args:
             message: The fields of the turn's message.
-            found: What tools and helpers found for it.
+            found: The results of tools and helpers for it.
             answer: The answer.
 
         Raises:
@@ -73,7 +73,7 @@ class Checks:
         inputs = {"request": str(message["message"]), "found": texts[-_FOUND:], "answer": answer}
         judged = {"answer": answer, **await self._judged(inputs)}
 
-        async def keep(_: Any) -> Any:  # a failure is not kept: whoever resumes the turn asks anew
+        async def keep(_: Any) -> Any:  # a failure is not recorded, so that a resumed turn asks again
             return judged
 
         step = Step(
@@ -106,7 +106,7 @@ class Checks:
             fields = await turn.ask(
                 lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener)
             )
-        except (ContextExceeded, ModelRefused, OutputInvalid):  # a judge that cannot judge finds nothing
+        except (ContextExceeded, ModelRefused, OutputInvalid):  # a judge that cannot judge has no findings
             return {"satisfied": True, "findings": ""}
         findings = str(fields["findings"]).strip()[:_FINDINGS]
         return {"satisfied": bool(fields["satisfied"]), "findings": findings}

@@ -1,4 +1,4 @@
-"""What the model sees of a long thread: a summary of its beginning, what stays word for word, the newest turns."""
+"""The part of a long thread that the model sees: a summary of its beginning, messages kept word for word, new turns."""
 
 from .window import Window
 

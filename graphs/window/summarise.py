@@ -1,7 +1,7 @@
-"""Puts a summary into the log that stands for the oldest messages which no summary stands for yet.
+"""Appends a summary to the log that replaces the oldest messages without a summary.
 
-The model is asked without a role (R6), and its answers are in the journal, so that a turn that is resumed does not ask
-again. A summary that fails is told by an event and no more: the turn goes on with the newest messages.
+The model is asked without a role (R6), and its answers are in the journal, so that a resumed turn does not ask again. A
+failed summary is only reported by an event; the turn continues with the newest messages.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from ..context import AGENT, STOPPED, TurnContext
 from ..history import as_history, said_by, untrusted_in
 from .view import SHARE, Bounds, Group, View, kept_of, size, uncovered, word_for_word
 
-_CALLS: Final = 8  # of the model for one summary
-_FAR: Final = 2000  # messages that one summary looks back, which counts for threads that never had one
-_UNKNOWN: Final = 48_000  # characters that are summed up at once where the model's context is not known
-_PART: Final = 8  # the part of the characters that a summary may take
-_WORDS: Final = 7  # characters of a word and its blank
+_CALLS: Final = 8  # the limit of model calls for one summary
+_FAR: Final = 2000  # how many messages a summary looks back; it matters for threads that never had one
+_UNKNOWN: Final = 48_000  # characters that are summarised at once if the model's context is unknown
+_PART: Final = 8  # the divisor: a summary can take one eighth of the characters
+_WORDS: Final = 7  # characters of a word and its space
 _LEAST: Final = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What a summary is made of.
+    """The input of a summary.
 
     Attributes:
-        lines: What is summed up, oldest first, with the message that each is from; None is one of before.
-        first: The first message that it stands for, beside those of the summary before.
-        last: The last one.
+        lines: The texts to summarise, oldest first, each with its message; None is the summary before.
+        first: The first message that it replaces, without those of the summary before.
+        last: The last message that it replaces.
         results: The results that stay word for word.
     """
 
@@ -50,16 +50,16 @@ class _Work:
 
 
 async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) -> str | None:
-    """Put a summary after `head`.
+    """Append a summary after `head`.
 
     Args:
-        turn: The turn that does it.
-        view: What it has read; it has earlier turns.
+        turn: The turn that makes it.
+        view: The messages that the turn has read; it has earlier turns.
         head: The last message of the thread.
-        bounds: What is to fit afterwards, with room for more.
+        bounds: The limits that the rest must fit afterwards, with room for more.
 
     Returns:
-        The summary's id, the new head; None where it failed.
+        The summary's id, which is the new head; None if it failed.
     """
     rests = turn.services.rests
     if turn.thread_key in rests:
@@ -89,12 +89,12 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
 def _work(
     view: View, bounds: Bounds, older: Sequence[Message], kept: Sequence[Message], *, results_stay: bool
 ) -> _Work:
-    """Choose what a summary is to stand for: all turns but the newest that fit in half of what is left."""
+    """Choose the messages that a summary replaces: all turns but the newest that fit in half of the space left."""
     earlier = [*older, *view.earlier]
     groups = [tuple(group) for _, group in groupby(earlier, key=lambda message: message.turn_id)]
     room = None if bounds.characters is None else (bounds.characters - size(view.fixed(bounds.characters))) // 2
     newest = _newest(groups, bounds.messages // 2, room, texts_of(bounds.characters or 0))
-    stay = min(newest, len(groups) - 1)  # it must stand for something
+    stay = min(newest, len(groups) - 1)  # it must replace at least one turn
     covered = [message for group in groups[: len(groups) - stay] for message in group]
     found = [*view.results, *(each for each in covered if each.kind == "result")]
     results, dropped = list[str](), found
@@ -121,9 +121,9 @@ def _newest(groups: Sequence[Group], messages: int, characters: int | None, text
 
 
 def _protected(results: Sequence[Message], bounds: Bounds, kept: Sequence[Message]) -> tuple[list[str], list[Message]]:
-    """The newest results, which stay word for word, and the others, which are summed up as all else is."""
+    """The newest results, which stay word for word, and the others, which are summarised like everything else."""
     left, room = max(1, bounds.messages // 4), (bounds.characters or 4 * _UNKNOWN) // 4
-    if bounds.characters is not None:  # what is kept goes first, and what has no place beside it must be summed up
+    if bounds.characters is not None:  # kept messages come first; results that then do not fit are summarised
         room = min(room, bounds.characters // SHARE - sum(len(word_for_word(each)) for each in kept))
     ids: list[str] = []
     for place in range(len(results) - 1, -1, -1):
@@ -160,7 +160,10 @@ async def _body(turn: TurnContext, view: View, work: _Work, characters: int | No
 
 
 def _length(part: float | None, work: _Work, whole: int) -> int:
-    """How many characters a summary may take: a part of what it stands for, at most half of what the model sees."""
+    """The limit of characters of a summary.
+
+    It is a part of the length of the text that it replaces, at most half of what the model sees.
+    """
     if part is None:
         return whole // _PART
     return min(int(part * sum(len(said) for _, said in work.lines)), whole // SHARE)
@@ -197,7 +200,7 @@ async def _ask(turn: TurnContext, inputs: dict[str, Any]) -> str:
 
 
 def _chunks(lines: Sequence[tuple[Message | None, str]], most: int) -> Iterator[tuple[list[Message], str]]:
-    """Put lines together to texts of at most `most` characters, each with the messages that it is from."""
+    """Join lines to texts of at most `most` characters, each with its messages."""
     messages: list[Message] = []
     text = ""
     for message, said in lines:
@@ -213,7 +216,7 @@ def _chunks(lines: Sequence[tuple[Message | None, str]], most: int) -> Iterator[
 
 
 def _middle_out(text: str, most: int) -> str:
-    """A text without its middle, where it is too long."""
+    """A text without its middle, if it is too long."""
     left = " [...] "
     half = (most - len(left)) // 2
     return text if len(text) <= most else f"{text[:half]}{left}{text[-half:]}"

@@ -1,4 +1,4 @@
-"""One step of a conversation: what the model sees of a thread, and how that becomes shorter. The log loses nothing."""
+"""One step of a conversation: what the model sees of a thread, and how to shorten it. The log loses nothing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Window:
     """What the model sees in one round.
 
     Attributes:
-        head: The last message of the thread: the head that was given, or the summary that was put after it.
+        head: The last message of the thread: the given head, or the summary that was appended after it.
         message: The fields of this turn's message.
-        history: What was said before it.
+        history: The messages before it.
     """
 
     def __init__(self, turn: TurnContext, head: str, view: View, own: int) -> None:
@@ -33,13 +33,13 @@ class Window:
 
     @classmethod
     async def open(cls, turn: TurnContext, head: str, asked: str, *, first: bool, own: int) -> Self:
-        """Read what the model sees, and make a summary where that is too much.
+        """Read what the model sees, and make a summary if that is too much.
 
         Args:
             turn: The turn.
             head: The last message of its thread.
             asked: The id of the turn's message.
-            first: Whether this is the turn's first round: nothing that could be summed up comes in a later one.
+            first: Whether this is the turn's first round. Later rounds add nothing that could be summarised.
             own: How many characters the turn's own steps have.
         """
         window = cls(turn, head, await view_of(turn, head, asked), own)
@@ -51,14 +51,14 @@ class Window:
         """Show the same at a later step of the turn.
 
         Args:
-            head: The last message of its thread by now.
-            own: How many characters the turn's own steps have by now.
+            head: The last message of its thread now.
+            own: How many characters the turn's own steps have now.
         """
         self.head, self._own = head, own
         self._show(self._view)
 
     async def narrow(self) -> bool:
-        """Show less, since the model's context is too short; False where nothing is left to leave out."""
+        """Show less, because the model's context is too short; False if nothing more can be left out."""
         if not self._tried and self._view.follows:
             shorter = Bounds(messages=self._bounds.messages, characters=size(self.history) // 2)
             if await self._summarise(shorter):
@@ -73,7 +73,7 @@ class Window:
 
     @property
     def history(self) -> list[Entry]:
-        """What was said before this turn's message."""
+        """The messages before this turn's message."""
         return [*self._fixed, *self._recent]
 
     async def _summarise(self, bounds: Bounds) -> bool:

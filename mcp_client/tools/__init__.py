@@ -1,6 +1,6 @@
-"""MCP servers as sources of Functions: how to reach one, what of it is offered, and its resources (H2).
+"""MCP servers as sources of Functions: how to reach a server, what it offers, and its resources (H2).
 
-Importing this folder does not import `mcp`; connecting does. Who may call a Function is `harness.gate`'s matter.
+Importing this folder does not import `mcp`; connecting does. `harness.gate` decides who can call a Function.
 """
 
 from .entries import McpEntry

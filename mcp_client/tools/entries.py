@@ -1,4 +1,4 @@
-"""An MCP server in a settings file, written as other MCP clients have it. What comes of it is an `McpServer`."""
+"""An MCP server in a settings file, in the format of other MCP clients. It becomes an `McpServer`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class McpEntry(BaseModel):
     """One server of the setting `mcp_servers`: a program by `command`, or an address by `url`.
 
     Attributes:
-        type: What other clients need; `stdio` and `http` are what there is.
+        type: Required by other clients; `stdio` and `http` are supported.
         command: The program.
         args: Its arguments.
-        env: Its variables.
-        cwd: Where it runs.
+        env: Its environment variables.
+        cwd: Its working directory.
         url: The address.
-        headers: Headers that go with every request.
-        token: A bearer token, which goes with every request.
+        headers: Headers of every request.
+        token: A bearer token, sent with every request.
         connect_timeout: Seconds until calls can be made.
     """
 
@@ -52,7 +52,7 @@ class McpEntry(BaseModel):
         """The server.
 
         Raises:
-            InvalidArgument: It has neither `command` nor `url`, or both, or one of its values does not fit.
+            InvalidArgument: It does not have exactly one of `command` and `url`, or one of its values is invalid.
         """
         return McpServer(
             self._host(),
@@ -74,7 +74,7 @@ class McpEntry(BaseModel):
             headers = {name: value.get_secret_value() for name, value in self.headers.items()}
             token = None if self.token is None else self.token.get_secret_value()
             return HttpHost(self.url, token, headers=headers, connect_timeout=self.connect_timeout)
-        raise InvalidArgument("a server has neither command nor url, or both", remedy="give one of them")
+        raise InvalidArgument("a server must have either command or url", remedy="set one of them")
 
 
 __all__ = ["McpEntry"]

@@ -1,4 +1,4 @@
-"""What went wrong with an MCP server: what `mcp_client.failures` says of a role host, and what a call can end with."""
+"""Failures of an MCP server: those that `mcp_client.failures` makes for a role host, and those of a tool call."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ...core.errors import (
 )
 from ..failures import Failure, Failures
 
-_SAID: Final = 2000  # characters of what a tool says of its failure
+_SAID: Final = 2000  # the limit of characters of a tool's error text
 
 
 class ServerFailures(Failures):
     """Makes the failures of one MCP server.
 
     Args:
-        name: What the agent calls it.
+        name: The name that the agent uses for it.
         program: Whether it is a program that the next call starts again.
     """
 
@@ -32,46 +32,46 @@ class ServerFailures(Failures):
     UNAVAILABLE = McpServerUnavailable
     FORBIDDEN = McpServerForbidden
     INVALID = McpServerInvalid
-    ANSWER = "use a server that answers as MCP says"
-    LONGER = "see what keeps it, or give it longer by timeout="
-    SHORTER = "ask it for less"
-    TOKEN = "give a token that it accepts"
+    ANSWER = "use a server that follows the MCP specification"
+    LONGER = "find out why it is slow, or raise timeout="
+    SHORTER = "request less from it"
+    TOKEN = "pass a token that it accepts"
 
     def absent(self, function: str, why: WorldAgentError | None) -> WorldAgentError:
-        """A Function is asked for whose server was never reached."""
-        problem = f"the tools of {self.name} are not known, {function!r} among them"
+        """A call names a Function whose server was never reached."""
+        problem = f"the tools of {self.name}, such as {function!r}, are not known yet"
         if why is None:
-            return McpServerUnavailable(problem, remedy="it is being connected to; try again")
+            return McpServerUnavailable(problem, remedy="try again; the connection is being opened")
         return type(why)(f"{problem}: {why.problem}", remedy=why.remedy)
 
     def failed(self, tool: str, text: str) -> Failure:
-        """A tool says that it failed. What it says is a stranger's."""
+        """A tool reports that it failed. Its text is untrusted."""
         said = text if len(text) <= _SAID else f"{text[:_SAID]}..."
         problem = f"the tool {tool!r} of {self.name} failed" + (f", and says: {said}" if said else "")
-        return Failure(ToolFailed, problem, "call it otherwise, or do without it")
+        return Failure(ToolFailed, problem, "call it with other arguments, or do without it")
 
     def refused(self, tool: str, code: int) -> Failure:
-        """The server answers a call with an error of the protocol."""
-        problem = f"{self.name} did not take the call of its tool {tool!r} (MCP error {code})"
+        """The server answers a call with a protocol error."""
+        problem = f"{self.name} rejected the call of its tool {tool!r} (MCP error {code})"
         return Failure(ToolFailed, problem, "call it with other arguments, or do without it")
 
     def asking(self, tool: str) -> Failure:
-        """The server wants something in the middle of a call that it does not get."""
+        """The server asks for something during a call that it cannot get."""
         return Failure(
             ToolFailed,
-            f"the tool {tool!r} of {self.name} asks for something in the middle of the call that it does not get",
-            "do without it; elicitation=True lets a server ask a person, and nothing lets it ask a model",
+            f"the tool {tool!r} of {self.name} asks for something during the call that it cannot get",
+            "do without it; elicitation=True lets a server ask a person, but a server can never ask a model",
         )
 
     def too_long(self, tool: str, size: int, limit: int) -> Failure:
-        """A result is longer than is wanted."""
-        problem = f"the result of the tool {tool!r} of {self.name} has {size} characters, and {limit} is the limit"
-        return Failure(ResultInvalid, problem, "ask for less, or raise result_limit")
+        """A result is longer than the limit."""
+        problem = f"the result of the tool {tool!r} of {self.name} must have at most {limit} characters, got {size}"
+        return Failure(ResultInvalid, problem, "request less, or raise result_limit")
 
 
 @contextlib.contextmanager
 def made_by(call_id: str) -> Generator[None]:
-    """Say in an error that comes before anything was sent whose call it was, so that it is simply made again."""
+    """Add the call to an error that is raised before anything was sent, so that the call is simply repeated."""
     try:
         yield
     except HostError as error:

@@ -1,4 +1,4 @@
-"""A tool of a server as a `Function`: its name, its schemas, its risk. How it is called is handed in."""
+"""A tool of a server as a `Function`: its name, its schemas, its risk. The caller passes the code that calls it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .listed import ToolSpec
 from .results import CONTENT
 from .server import McpServer, name_of
 
-_TITLE: Final = 100  # characters of a tool's name for people
-_DESCRIPTION: Final = 4000  # characters of what a server says of a tool
+_TITLE: Final = 100  # the limit of characters of a tool's title
+_DESCRIPTION: Final = 4000  # the limit of characters of a tool's description
 _UNKNOWN: Final[tuple[Risk, ...]] = ("write", "network")
 _HINTS: Final = {
     ("readOnlyHint", True): "reads only",
@@ -25,23 +25,23 @@ _HINTS: Final = {
 }
 
 READ_RESOURCE: Final = "read_resource"
-"""What the Function is called that reads resources, after the prefix."""
+"""The name of the Function that reads resources, after the prefix."""
 
 
 def function_of(
     spec: ToolSpec, server: McpServer, *, prefix: str, body: Any, kind: Literal["leaf", "flow"] = "leaf"
 ) -> Function:
-    """Make the Function of a tool. Its result is not trusted, and its risk is not what the server says.
+    """Make the Function of a tool. Its result is untrusted, and the server alone does not decide its risk.
 
     Args:
         spec: The tool.
-        server: Says what the tool may be trusted with.
-        prefix: What the name begins with.
+        server: Defines how far the tool is trusted.
+        prefix: The beginning of the name.
         body: Makes a call: it gets the context, and the arguments by name.
-        kind: Whether it asks a person in the middle, as a flow can.
+        kind: `flow` if it can ask a person during a call, else `leaf`.
 
     Raises:
-        FunctionInvalid: One of its schemas is no JSON Schema.
+        FunctionInvalid: One of its schemas is not a JSON Schema.
     """
     name = name_of(prefix, spec.name)
     return Function(
@@ -92,7 +92,7 @@ def _description(spec: ToolSpec) -> str:
 
 
 def _told_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
-    """The risk that a server tells, with the defaults of MCP for what it leaves out; unknown where it tells nothing."""
+    """The risk that a server declares, with the defaults of MCP for missing hints; unknown without hints."""
     if not hints.keys() & {"readOnlyHint", "destructiveHint", "openWorldHint"}:
         return _UNKNOWN
     if hints.get("readOnlyHint") is True:

@@ -1,7 +1,7 @@
-"""The life of a connection to an MCP server: what it offers, followed while it changes, calls of it, its questions.
+"""The life of a connection to an MCP server: its list of tools and changes of it, calls, and its questions to a person.
 
-Requests and answers are plain values outside and types of the MCP library here. Which tools become Functions is
-`source`'s matter.
+Outside of this module requests and answers are plain values; inside they are types of the MCP library. `source` decides
+which tools become Functions.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from .listed import Asked, CallTool, Listed, ToolAnswer, ToolSpec
 from .sifting import sifted
 
 Elicit = Callable[[Asked], Awaitable[Any]]
-"""Has a person asked something; gives the answer, or None where there is none."""
+"""Asks a person a question of the server; returns the answer, or None if there is none."""
 
-_PAGES: Final = 50  # of the list of tools, or of resources
-_TOOLS: Final = 1000  # in it
-_PAUSE: Final = 0.1  # seconds between two looks at a list that changes
+_PAGES: Final = 50  # pages of the list of tools, or of resources
+_TOOLS: Final = 1000  # the limit of tools in the list
+_PAUSE: Final = 0.1  # seconds between two reads of a list that changes
 _ANSWERS: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 
 
@@ -59,11 +59,11 @@ class ToolLink(Link):
 
     Args:
         host: Where the server is.
-        failures: Makes its failures.
+        failures: Makes the failures of the server.
         delay: Seconds to wait before connecting.
-        clock: What waits.
-        on_tools: Receives what the server offers, at first and after each change.
-        elicit: Has a person asked for what the server asks; None where it may not ask.
+        clock: Waits.
+        on_tools: Receives what the server offers, at the start and after each change.
+        elicit: Asks a person what the server wants to know; None if the server cannot ask.
     """
 
     _failures: ServerFailures
@@ -124,7 +124,7 @@ class ToolLink(Link):
                 async with client.listen(tools_list_changed=True) as stream:
                     async for _event in stream:
                         self._changed.set()
-            self._changed.set()  # what it did not tell meanwhile
+            self._changed.set()  # changes that it did not report in the meantime
             return True
 
         tools = client.server_capabilities.tools
@@ -136,7 +136,7 @@ class ToolLink(Link):
                 self._changed.clear()
                 try:
                     self._on_tools(await self._list(client))
-                except (MCPError, ValidationError) as error:  # a list that cannot be read changes nothing
+                except (MCPError, ValidationError) as error:  # an unreadable list changes nothing
                     self._failure_of(error)
                 await self._clock.sleep(_PAUSE)
 
@@ -156,13 +156,14 @@ class ToolLink(Link):
             assert report is not None
             report(progress, total, message)
 
-        # Not the session's own `call_tool`, which checks results by the server's schema without any bound.
+        # Not `call_tool` of the session, which validates results against the server's schema without any limit.
         try:
             answer = await self._send(
                 CallToolRequest(params=params), _ANSWERS, progress=None if report is None else progress
             )
         except MCPError as error:
-            # An error that answers a call is the tool's, whatever its code. One with a text was made on this side.
+            # An error in answer to a call belongs to the tool, whatever its code. One with a text was made in this
+            # process.
             if error.message:
                 raise
             self._has_answered()
@@ -182,7 +183,7 @@ class ToolLink(Link):
 
     async def read(self, uri: str) -> tuple[Mapping[str, Any], ...]:
         """The contents of one resource, as JSON."""
-        # Not by the session's own method, which would ask a person by itself.
+        # Not the session's own method, which asks a person by itself.
         params = ReadResourceRequestParams(uri=uri)
         found = await self._send(ReadResourceRequest(params=params), ReadResourceResult)
         return tuple(_json(part) for part in found.contents)
@@ -194,7 +195,7 @@ class ToolLink(Link):
 
 
 def _elicited(answer: Any) -> ElicitResult:
-    """What a server gets for an answer; None says no."""
+    """Convert an answer for the server; None declines."""
     return ElicitResult(action="decline") if answer is None else ElicitResult(action="accept", content=answer)
 
 
@@ -208,7 +209,7 @@ def _asking(answer: InputRequiredResult) -> ToolAnswer:
 
 
 def _spec_of(tool: Tool) -> ToolSpec:
-    """What the library read of a tool."""
+    """Convert the library's tool."""
     return ToolSpec(
         name=tool.name,
         description=tool.description or tool.title or "",

@@ -1,4 +1,4 @@
-"""What a server offers and answers, as plain values. `link` reads them off the wire, and loads `mcp`."""
+"""What a server offers and answers, as plain values. `link` reads them from the connection, and imports `mcp`."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class ToolSpec:
         description: What it does, as the server says.
         title: Its name for people, as the server says.
         params: The JSON Schema of its arguments.
-        result: The JSON Schema of its structured result, where it has one.
-        annotations: What the server says of its risk: hints.
+        result: The JSON Schema of its structured result, if it has one.
+        annotations: The server's hints about its risk.
     """
 
     name: str
@@ -32,12 +32,12 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """All that a server offers.
+    """Everything that a server offers.
 
     Attributes:
         tools: Its tools.
         resources: Whether it has resources.
-        misfits: Names of tools whose description is none of MCP, and why.
+        misfits: Names of tools whose description violates MCP, and why.
     """
 
     tools: tuple[ToolSpec, ...] = ()
@@ -47,12 +47,12 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """Something that a server asks a person in the middle of a call.
+    """A question of a server for a person during a call.
 
     Attributes:
-        message: What it asks.
+        message: The question.
         schema: The JSON Schema of the answer.
-        key: What the server calls it, where it asks by ending the call's round.
+        key: The server's key for it, if the server asks by ending the round of the call.
     """
 
     message: str
@@ -62,15 +62,15 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolAnswer:
-    """What a server answers a call.
+    """The answer of a server to a call.
 
     Attributes:
         content: Blocks, as JSON.
-        structured: The structured result; None where there is none.
-        failed: Whether it says that it failed.
-        asks: What a person is asked first; then the call is made again with the answers, and with `state`.
-        state: What goes along with the next round.
-        beyond: Whether it asks for something else than a person's answer.
+        structured: The structured result; None if there is none.
+        failed: Whether the tool reports that it failed.
+        asks: Questions for a person. The call is then made again with the answers and with `state`.
+        state: The value to send with the next round.
+        beyond: Whether it asks for something other than a person's answer.
     """
 
     content: tuple[Mapping[str, Any], ...] = ()
@@ -88,9 +88,9 @@ class CallTool:
     Attributes:
         tool: The server's name of the tool.
         arguments: Its arguments.
-        progress: Told how far it is.
-        answers: What a person answered in the round before, by what the server calls the questions; None is no.
-        state: What the server gave in the round before.
+        progress: Called with the progress of the call.
+        answers: A person's answers of the round before, by the server's key of the question; None declines.
+        state: The state that the server sent in the round before.
     """
 
     tool: str

@@ -1,4 +1,4 @@
-"""A resource of an MCP server, as its list has it."""
+"""A resource of an MCP server, as in the server's list."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class McpResource:
-    """Something that an MCP server lets one read. All of it is what the server says.
+    """A resource of an MCP server. All values come from the server.
 
     Attributes:
-        uri: What `McpSource.read` takes.
-        name: What it is called.
-        description: What is in it.
-        media_type: What it is, such as `text/plain`; empty where that is not said.
-        size: Bytes, where that is said.
+        uri: The argument for `McpSource.read`.
+        name: Its name.
+        description: What it contains.
+        media_type: Its media type, such as `text/plain`; empty if unknown.
+        size: Its size in bytes, if known.
     """
 
     uri: str
@@ -27,7 +27,7 @@ class McpResource:
 
     @classmethod
     def of(cls, listed: Mapping[str, Any]) -> McpResource:
-        """Read it from what the server lists."""
+        """Make it from an entry of the server's list."""
         return cls(
             uri=str(listed.get("uri", "")),
             name=str(listed.get("title") or listed.get("name") or ""),

@@ -1,4 +1,4 @@
-"""What a call gives its caller, out of what the server answered. Media are kept, or described; nothing is trusted."""
+"""Converts the answer of a server to the result of a call. Media are stored or described. Nothing is trusted."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from .failures import ServerFailures
 from .listed import ToolAnswer, ToolSpec
 
 Keep = Callable[[bytes, str, str], Awaitable[Mapping[str, Any]]]
-"""Keeps media: content, media type and name; gives a reference as JSON, or raises `AttachmentInvalid`."""
+"""Stores media: content, media type and name. Returns a reference as JSON, or raises `AttachmentInvalid`."""
 
 CONTENT: Final[Mapping[str, Any]] = {
     "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],
     "description": "a text, or blocks of text, media and links",
 }
-"""The schema of what a tool gives that declares none."""
+"""The schema of the result of a tool that declares none."""
 
 
 async def result_of_answer(
     spec: ToolSpec, answer: ToolAnswer, *, failures: ServerFailures, limit: int, keep: Keep | None
 ) -> Any | Failure:
-    """What a caller gets.
+    """Return the result for the caller.
 
     Args:
         spec: The tool.
-        answer: What the server answered.
+        answer: The answer of the server.
         failures: Makes the failures of the server.
-        limit: Characters of the result as JSON.
-        keep: Keeps media; without it they are described alone.
+        limit: The limit of characters of the result as JSON.
+        keep: Stores media; without it they are only described.
     """
     if answer.asks or answer.beyond or answer.state is not None:
         return failures.asking(spec.name)
@@ -49,7 +49,7 @@ async def result_of_answer(
 
 
 async def blocks_of(content: Sequence[Mapping[str, Any]], keep: Keep | None) -> list[dict[str, Any]]:
-    """Blocks of content as a caller gets them: text as it is, media as references."""
+    """Convert content blocks for the caller: text unchanged, media as references."""
     return [await _block(block, keep) for block in content]
 
 

@@ -1,9 +1,9 @@
-"""Calls in whose middle the server asks a person: rounds of the server's work, with questions between them (T4).
+"""Calls during which the server asks a person: rounds of work on the server, with questions between them (T4).
 
-Each round and each question is a step of the call's own frame, so what was answered is kept over a restart. A server of
-the revision 2026-07-28 ends a round by asking, and gets the answers with the next one: nothing is held open. An older
-one asks while its call is under way. That call stays open while the person thinks, in this process; where it is lost,
-it is made again, and questions that were answered get their answers at once.
+Each round and each question is a step of the call's own frame, so answers survive a restart. A server of the revision
+2026-07-28 ends a round to ask, and gets the answers with the next one, so nothing is held open. An older server asks
+during the call. That call stays open in this process while the person thinks. If it is lost, it is made again, and
+answered questions get their answers at once.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from .source import McpSource
 
 _ASKS: Final = "$asks"
-"""The key by which what a round asks is told from what it gives. A server that writes it itself asks, as it may."""
+"""The key that marks a recorded round as a question. A server can write it to ask."""
 
-_QUESTIONS: Final = 10  # in one call
-_LONGEST: Final = 2000  # characters of a question
+_QUESTIONS: Final = 10  # the limit of questions in one call
+_LONGEST: Final = 2000  # the limit of characters of a question
 _HELD: Final = 3600.0  # seconds that a call is held open while a person thinks
-_OPEN: Final = 32  # calls of one server that are held open
+_OPEN: Final = 32  # the limit of open calls of one server
 
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """A question of the server's, and what a person said; None is no."""
+    """A question of the server, and the person's answer; None declines."""
 
     asked: Asked
     answer: Any
@@ -49,7 +49,7 @@ class _Answered:
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A call that is under way in the server, and the question that it waits with, if it does."""
+    """A running call of the server, and the question that it waits with, if any."""
 
     known: dict[str, Any]
     task: asyncio.Task[ToolAnswer] = field(init=False)
@@ -59,14 +59,14 @@ class _Open:
     limit: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
-        """Give it up; the server is told so."""
+        """Abandon it, and notify the server."""
         if self.limit is not None:
             self.limit.cancel()
         self.task.cancel()
 
 
 class Rounds:
-    """The calls of one server that may ask a person.
+    """The calls of one server during which it can ask a person.
 
     Args:
         source: The server.
@@ -92,7 +92,7 @@ class Rounds:
                 answered.append(await self._ask(Asked(**each), len(answered), ctx))
 
     async def elicit(self, asked: Asked) -> Any:
-        """What a server gets that asks while a call is under way: the answer, or None."""
+        """Answer a server that asks during a call: the answer, or None."""
         call = self._active
         if call is None:
             return None
@@ -104,7 +104,7 @@ class Rounds:
         return await call.answer
 
     def close(self) -> None:
-        """Give up all calls that are held open."""
+        """Abandon all calls that are held open."""
         for path in list(self._open):
             self._drop(path)
 
@@ -118,7 +118,7 @@ class Rounds:
         state: str | None,
         ctx: CallContext,
     ) -> Any:
-        """Have the server work, as a step: until it is done, or asks."""
+        """Let the server work, as a step, until it finishes or asks."""
         frame, name = ctx.frame, ctx.path.rpartition("/")[2].partition(":")[0]
         given = {"arguments": dict(arguments), "answers": [each.json for each in answered], "state": state}
         call_id = await frame.child(name, given)
@@ -143,12 +143,12 @@ class Rounds:
         return await frame.do(step)
 
     async def _work(self, request: CallTool, answered: Sequence[_Answered], path: str) -> ToolAnswer | Asked:
-        """Make the call, or go on with the one that is held open; until it is done, or asks."""
+        """Make the call, or continue the one that is held open, until it finishes or asks."""
         seconds = self._source.server.timeout
         await self._source.connect()
         if self._source.asks_in_rounds:
             return await self._source.send(request, seconds)
-        # An older server does not say which of several calls it asks for: they are made one by one.
+        # An older server does not say which call a question belongs to, so its calls are made one by one.
         async with _held(self._turn, seconds, self._source.name):
             call = self._open.pop(path, None)
             if call is None or not self._takes(call, answered):
@@ -159,7 +159,7 @@ class Rounds:
             return await self._until(call, path)
 
     def _takes(self, call: _Open, answered: Sequence[_Answered]) -> bool:
-        """Whether a call that is held open waits for the last answer, and takes it."""
+        """Whether a call that is held open waits for the last answer, and accepts it."""
         last = answered[-1] if answered else None
         if last is None or call.task.done() or call.asked is None or _key(call.asked) != _key(last.asked):
             return False
@@ -207,12 +207,12 @@ class Rounds:
     # --- one question -----------------------------------------------------------------------------------------------
 
     async def _ask(self, asked: Asked, number: int, ctx: CallContext) -> _Answered:
-        """Ask a person, as a step; in the run that asks first this does not return."""
+        """Ask a person, as a step. In the run that asks first this does not return."""
         name = self._source.name
         try:
             if number >= _QUESTIONS:
                 raise McpServerInvalid(
-                    f"MCP server {name!r} asks more than {_QUESTIONS} questions in one call", remedy="do without it"
+                    f"MCP server {name!r} must ask at most {_QUESTIONS} questions in one call", remedy="do without it"
                 )
             question = self._question(asked)
             return _Answered(
@@ -224,7 +224,7 @@ class Rounds:
 
     def _question(self, asked: Asked) -> Question:
         name = self._source.name
-        # No answer, which is None, says no to the server.
+        # No answer, which is None, declines.
         schema = {**asked.schema, "type": ["object", "null"]}
         text = asked.message.encode("utf-8", "replace").decode()[:_LONGEST]
         try:
@@ -235,13 +235,13 @@ class Rounds:
             said = f"The MCP server {name!r} asks: {text}"
             return Question(Ask(kind="question", question=said, schema=schema), answer)
         raise McpServerInvalid(
-            f"MCP server {name!r} asks a person for what is no form: {problem}", remedy="do without it"
+            f"MCP server {name!r} must ask a person with a valid form: {problem}", remedy="do without it"
         )
 
 
 @contextlib.asynccontextmanager
 async def _held(lock: asyncio.Lock, seconds: float, name: str) -> AsyncGenerator[None]:
-    """Hold `lock`, once it is free."""
+    """Hold `lock`, after waiting until it is free."""
     late = False
     try:
         async with asyncio.timeout(seconds):
@@ -250,7 +250,7 @@ async def _held(lock: asyncio.Lock, seconds: float, name: str) -> AsyncGenerator
         late = True
     if late:
         raise McpServerUnavailable(
-            f"MCP server {name!r} is busy with another call for more than {seconds:g} s", remedy="try again later"
+            f"MCP server {name!r} was busy with another call for more than {seconds:g} s", remedy="try again later"
         )
     try:
         yield

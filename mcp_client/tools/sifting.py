@@ -1,6 +1,6 @@
-"""The messages of a server without the tools that are described otherwise than MCP says.
+"""Removes tools from a server's messages whose description violates MCP.
 
-The library refuses a whole list for the sake of one tool; here the others stay.
+The library refuses a complete list because of one such tool; this module keeps the other tools.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ..nesting import DEEPEST, TOO_DEEP
 from ..transports import Incoming, Item
 
-_NAMED: Final = 100  # misfits that are noted
-_REASON: Final = 300  # characters of one; it may quote the server
+_NAMED: Final = 100  # the limit of invalid tools that are reported
+_REASON: Final = 300  # the limit of characters of a reason, which can quote the server
 
 
 @asynccontextmanager
@@ -32,9 +32,9 @@ async def sifted(
     """The streams of a server, open inside the block.
 
     Args:
-        transport: Opens the streams as they come.
-        misfits: Takes the names of tools that are left out, and why.
-        version: The revision that is spoken, which says how a tool is described.
+        transport: Opens the unfiltered streams.
+        misfits: Receives the names of removed tools, and why.
+        version: Returns the protocol revision, which defines how a tool is described.
     """
     async with transport as (read, write):
         yield Incoming(read, _Sieve(misfits, version)), write
@@ -66,28 +66,28 @@ def _problem(tool: Any, version: str) -> str:
     try:
         read = Tool.model_validate(tool, by_name=False)
     except ValidationError:
-        return "it is not described as MCP says"
+        return "its description violates MCP"
     if not read.name:
         return "it has no name"
     if read.input_schema.get("type") != "object":
-        return "the schema of its arguments describes no object"
+        return "the schema of its arguments must describe an object"
     modern = version in MODERN_PROTOCOL_VERSIONS
     if modern and (reason := find_invalid_x_mcp_header(read.input_schema)) is not None:
-        return f"its x-mcp-header is invalid: {reason}"[:_REASON]  # the library would drop it without a word to us
+        return f"its x-mcp-header is invalid: {reason}"[:_REASON]  # the library would drop it silently
     if read.output_schema is not None and not modern and read.output_schema.get("type") != "object":
-        return "the schema of its result describes no object"
+        return "the schema of its result must describe an object"
     try:
         _tools_of(version).validate_python([tool], by_name=False)
     except ValidationError as error:
-        # The first two parts are MCP's own names; what is below may be the server's.
+        # The first two parts are MCP's own names; deeper parts can come from the server.
         where = error.errors(include_input=False, include_url=False)[0]["loc"][1:3]
-        return f"it is not described as MCP says (at {'.'.join(map(str, where))})"
+        return f"its description violates MCP (at {'.'.join(map(str, where))})"
     return ""
 
 
 @cache
 def _tools_of(version: str) -> TypeAdapter[Any]:
-    """What the library holds a list of tools to, of this revision; of one that is not known, nothing."""
+    """The library's model of a list of tools in this revision; any value is valid if the revision is unknown."""
     page = SERVER_RESULTS.get(("tools/list", version))
     if not (isinstance(page, type) and issubclass(page, BaseModel)):
         return TypeAdapter(Any)

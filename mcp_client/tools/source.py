@@ -1,4 +1,4 @@
-"""One MCP server as a source of Functions: its tools stand in the registry for as long as the server offers them."""
+"""One MCP server as a source of Functions. Its tools are in the registry for as long as the server offers them."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     from .link import ToolLink
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
-_MESSAGE: Final = 500  # characters of what a server says of a call's progress
-_OFTEN: Final = 0.05  # seconds between two events of a call's progress
+_MESSAGE: Final = 500  # the limit of characters of a server's progress message
+_OFTEN: Final = 0.05  # seconds between two progress events of a call
 _RESOURCES: Final = ToolSpec(name=READ_RESOURCE, params={})
-_CLASH: Final = "another function is called so"
+_CLASH: Final = "another function has this name"
 
 
 class McpSource:
     """An MCP server of an open agent: `agent.mcp[name]`.
 
     Args:
-        name: What it is called.
-        server: Where it is, and what of it may be used.
-        registry: Where its Functions go.
-        clock: What waits between attempts to connect.
-        keep: Keeps images and the like that it gives; without it they are described alone.
+        name: Its name.
+        server: Its host and settings.
+        registry: Receives its Functions.
+        clock: Waits between attempts to connect.
+        keep: Stores images and other media that it returns; without it they are only described.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class McpSource:
 
     @property
     def connected(self) -> bool:
-        """Whether a call could be made at once; a call connects anew where it is not."""
+        """Whether a call could be made at once. If not, a call reconnects."""
         link = self._connection.link
         return link is not None and link.serving
 
@@ -80,14 +80,14 @@ class McpSource:
 
     @property
     def left_out(self) -> Mapping[str, str]:
-        """Tools that it offers and that cannot be used, by the server's own names, and why."""
+        """Tools that it offers but that cannot be used, by the server's own names, and why."""
         return MappingProxyType(self._left_out)
 
     async def connect(self) -> None:
-        """Connect, if it is not connected; its tools are there then.
+        """Connect if needed. Afterwards its tools exist.
 
         Raises:
-            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used.
             AgentClosed: The agent is closed.
         """
         try:
@@ -97,29 +97,29 @@ class McpSource:
             raise
 
     async def resources(self) -> tuple[McpResource, ...]:
-        """What it lets one read.
+        """The resources that it offers.
 
         Raises:
-            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used.
         """
         listed = await self._connection.call(lambda link: link.resources(), self.server.timeout)
         return tuple(McpResource.of(each) for each in listed)
 
     async def read(self, uri: str) -> list[dict[str, Any]]:
-        """The contents of a resource, as blocks; a text has `text`, anything else is kept as an attachment.
+        """The contents of a resource, as blocks. A text block has `text`; anything else is stored as an attachment.
 
         Args:
             uri: Its address, from `resources()`.
 
         Raises:
-            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used, or has no such
-                resource.
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used, or does
+                not have the resource.
         """
         contents = await self._connection.call(lambda link: link.read(uri), self.server.timeout)
         return await blocks_of(contents, self._keep)
 
     async def start(self) -> None:
-        """Connect at the agent's start; a server that is down does not keep it from starting.
+        """Connect at the agent's start. The agent starts even if the server is down.
 
         Raises:
             NameTaken: One of its tools has the name of a function, worker or shape of the agent.
@@ -128,17 +128,17 @@ class McpSource:
         try:
             await self.connect()
         except HostError as error:
-            _LOG.warning("%s: its tools are not there", error)
+            _LOG.warning("%s: its tools are missing", error)
         clash = next((tool for tool, why in self._left_out.items() if why == _CLASH), None)
         if clash is not None:
             raise NameTaken(
-                f"two functions, workers or shapes are called {name_of(self._prefix, clash)!r}, one of them the tool "
-                f"{clash!r} of MCP server {self.name!r}",
-                remedy="give the server another prefix, or leave the tool out of allow",
+                f"two functions, workers or shapes have the name {name_of(self._prefix, clash)!r}, one of them the "
+                f"tool {clash!r} of MCP server {self.name!r}",
+                remedy="give the server another prefix, or exclude the tool with allow=",
             )
 
     async def aclose(self) -> None:
-        """End the connection; its Functions are gone."""
+        """End the connection and remove its Functions."""
         for task in self._connecting:
             task.cancel()
         if self._rounds is not None:
@@ -148,7 +148,7 @@ class McpSource:
         self._made, self._listed = {}, False
 
     def _link(self, delay: float) -> ToolLink:
-        # Here, because the MCP library is loaded only where a server is used.
+        # Imported here, so that the MCP library is loaded only if a server is used.
         from .link import ToolLink
 
         return ToolLink(
@@ -163,7 +163,7 @@ class McpSource:
     # --- what it offers ---------------------------------------------------------------------------------------------
 
     def _offered(self, listed: Listed) -> None:
-        """Take over what the server offers now."""
+        """Update the registry to what the server offers now."""
         self._left_out = {name: why for name, why in listed.misfits.items() if self.server.allows(name)}
         made: dict[str, tuple[ToolSpec, Function]] = {}
         specs = [spec for spec in listed.tools if self.server.allows(spec.name)]
@@ -172,7 +172,7 @@ class McpSource:
             specs.append(_RESOURCES)
         shared = Counter(name_of(self._prefix, spec.name) for spec in specs)
         for spec in specs:
-            # None of them has the name: the order of the list, which the server chooses, must not decide.
+            # None of them gets the name: the order of the list, which the server chooses, must not decide.
             if shared[name := name_of(self._prefix, spec.name)] > 1:
                 self._left_out[spec.name] = f"{shared[name]} tools of this server have the name {name!r} here"
             else:
@@ -206,7 +206,7 @@ class McpSource:
         return function_of(spec, self.server, prefix=self._prefix, body=body, kind=kind)
 
     def _missing(self, function: str) -> WorldAgentError | None:
-        """Why a function is not there, where it might be one of this server's."""
+        """The error for a missing function that could be one of this server's; None if it is not."""
         ours = function.startswith(self._prefix) and self.server.allows(function.removeprefix(self._prefix))
         if self._listed or not ours:
             return None
@@ -223,11 +223,11 @@ class McpSource:
     # --- calls ------------------------------------------------------------------------------------------------------
 
     async def call(self, spec: ToolSpec, arguments: Mapping[str, Any], ctx: CallContext) -> Any:
-        """Make one call, and give what its caller gets.
+        """Make one call, and return the result for its caller.
 
         Raises:
-            ToolFailed, ResultInvalid: The tool says that it failed, or its result is too long.
-            McpServerUnavailable, McpServerForbidden, McpServerInvalid: It cannot be reached or used.
+            ToolFailed, ResultInvalid: The tool reports that it failed, or its result is too long.
+            McpServerUnavailable, McpServerForbidden, McpServerInvalid: The server cannot be reached or used.
         """
         with self.progress(ctx) as progress, made_by(ctx.path):
             request = CallTool(tool=spec.name, arguments=arguments, progress=progress)
@@ -236,7 +236,7 @@ class McpSource:
 
     @property
     def asks_in_rounds(self) -> bool:
-        """Whether the server, as it is connected, ends a round of a call to ask something."""
+        """Whether the server, as it is connected, asks by ending a round of a call."""
         link = self._connection.link
         return link is not None and link.modern
 
@@ -245,10 +245,10 @@ class McpSource:
         return await self._connection.call(lambda link: link.call_tool(request), seconds)
 
     async def given(self, spec: ToolSpec, answer: ToolAnswer) -> Any:
-        """What a caller gets of an answer.
+        """Convert an answer to the result for the caller.
 
         Raises:
-            ToolFailed, ResultInvalid: The tool says that it failed, or its result is too long.
+            ToolFailed, ResultInvalid: The tool reports that it failed, or its result is too long.
         """
         value = await result_of_answer(
             spec, answer, failures=self.failures, limit=self.server.result_limit, keep=self._keep
@@ -259,7 +259,7 @@ class McpSource:
 
     @contextlib.contextmanager
     def progress(self, ctx: CallContext) -> Generator[Progress]:
-        """What tells of a call's progress as events, for as long as the call is made."""
+        """Yield a callback that reports the progress of a call as events."""
         last, over = float("-inf"), False
 
         def tell(progress: float, total: float | None, message: str | None) -> None:

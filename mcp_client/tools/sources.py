@@ -15,16 +15,16 @@ from .source import McpSource
 
 
 def check_prefixes(servers: Mapping[str, McpServer]) -> None:
-    """Refuse servers of which one could give its tools the names of another's.
+    """Refuse servers if one of them could give its tools the names of another's.
 
-    With the prefixes `git_` and `git_hub_`, a tool `hub_push` of the first has the name of the tool `push` of the
+    With the prefixes `git_` and `git_hub_`, a tool `hub_push` of the first gets the name of the tool `push` of the
     second, and the approval rules for it. A rule for `git_*` would also cover both.
 
     Raises:
         NameTaken: One prefix begins another; the text names both servers.
     """
     prefixes = sorted((server.prefix_as(name), name) for name, server in servers.items())
-    # In sorted order a prefix stands directly before one that it begins, if there is any.
+    # In sorted order a prefix comes directly before one that it begins, if any exists.
     for (short, first), (long, second) in pairwise(prefixes):
         if long.startswith(short):
             raise NameTaken(
@@ -39,9 +39,9 @@ class McpSources:
 
     Args:
         servers: The servers by name.
-        registry: Where their Functions go.
-        clock: What waits between attempts to connect.
-        keep: Keeps images and the like that they give.
+        registry: Receives their Functions.
+        clock: Waits between attempts to connect.
+        keep: Stores images and other media that they return.
 
     Raises:
         NameTaken: See `check_prefixes`.
@@ -59,7 +59,7 @@ class McpSources:
         """The server called `name`.
 
         Raises:
-            InvalidArgument: There is none.
+            InvalidArgument: The server does not exist.
         """
         if name in self._sources:
             return self._sources[name]
@@ -76,13 +76,13 @@ class McpSources:
         return len(self._sources)
 
     async def start(self) -> None:
-        """Connect to all at once; those that are down do not keep the agent from starting.
+        """Connect to all servers concurrently. The agent starts even if some are down.
 
         Raises:
-            NameTaken: A tool is called as another function is.
+            NameTaken: A tool has the name of another function.
         """
         starts = (source.start() for source in self._sources.values())
-        for outcome in await asyncio.gather(*starts, return_exceptions=True):  # none is cut off by another's failure
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):  # wait for all of them, even if one fails
             if outcome is not None:
                 raise outcome
 

@@ -1,6 +1,6 @@
-"""Where model calls go: any model string of dspy's own HTTP engine, a user's `dspy.LM`, or the embedded model.
+"""The engines of model calls: any model string of dspy's own HTTP engine, a user's `dspy.LM`, or the embedded model.
 
-Not here: adapters, predictors and time limits (`signatures`), retries and what a failure means to a turn (`graphs`).
+Adapters, predictors and time limits are in `signatures`. Retries and the effect of a failure on a turn are in `graphs`.
 Names load on first use (PEP 562), so that `start_loading` can run before dspy is imported.
 """
 

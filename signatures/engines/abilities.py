@@ -1,4 +1,4 @@
-"""What models can do, for people who choose one. Nothing is contacted, and no call depends on it."""
+"""The abilities of models, for people who choose one. No service is contacted, and no call depends on it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _VENDORS: Final = {
     "vertex-express": "vertex_ai",
     "vertex": "vertex_ai",
 }
-"""What the list calls a service that the engine calls otherwise."""
+"""The names in the list for services that have another name in the engine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
-    """What a model can do; None is not known.
+    """The abilities of a model; None is unknown.
 
     Attributes:
-        tools: Whether it takes tools by its service's own means, or, embedded, under a grammar.
-        images: Whether it takes images.
-        files: Whether it takes documents.
-        json_schema: Whether its answers can be held to a JSON Schema.
-        reasoning: Whether it can be told how much to think before it answers.
-        context: How many tokens a prompt may have.
-        answer: How many tokens an answer may have.
+        tools: Whether it supports tools natively or, if embedded, under a grammar.
+        images: Whether it accepts images.
+        files: Whether it accepts documents.
+        json_schema: Whether its answers can be constrained by a JSON Schema.
+        reasoning: Whether the amount of reasoning before an answer can be set.
+        context: The limit of tokens of a prompt.
+        answer: The limit of tokens of an answer.
     """
 
     tools: bool | None = None
@@ -48,14 +48,14 @@ class Abilities:
 
 
 def abilities_of(models: Iterable[str], *, strict: bool = True) -> list[Abilities]:
-    """What each of some model strings can do, in their order.
+    """The abilities of models, in the order of their model strings.
 
     Args:
-        models: Model strings. One behind an address of its own is not known, whatever the list says of its name.
-        strict: Whether a model string that names no known service is an error; else nothing is known of it.
+        models: Model strings. One with its own address is unknown, whatever the list has for its name.
+        strict: Whether a model string of an unknown service is an error; otherwise its abilities are unknown.
 
     Raises:
-        ModelNotConfigured: There is one.
+        ModelNotConfigured: A model string names an unknown service.
     """
     listed, found = listed_models(), list[Abilities]()
     for model in models:
@@ -89,7 +89,7 @@ def _entry(model: str, listed: Mapping[str, Mapping[str, Any]]) -> Mapping[str, 
 
 
 def _told(entry: Mapping[str, Any] | None) -> Abilities:
-    """The list writes down what a model can do, and leaves out what it cannot."""
+    """The list records what a model can do, and omits what it cannot."""
     if entry is None:
         return Abilities()
     return Abilities(

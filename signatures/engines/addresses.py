@@ -1,4 +1,4 @@
-"""Whether an address of a model's service can be one. Nothing is contacted, and dspy is not loaded."""
+"""Checks of the address of a model's service. Nothing is contacted, and dspy is not imported."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ ADDRESS_REMEDY: Final = "write it as http://localhost:8000/v1, with the /v1 wher
 
 
 def address_problem(address: str) -> str | None:
-    """Return what is wrong with an `api_base`, with the address but no name, password or key in it; None is nothing.
+    """Return the problem of an `api_base`, with its address but without any name, password or key; None if it is valid.
 
     Args:
-        address: What was given.
+        address: The address to check.
     """
     shown = address.rpartition("@")[2].partition("?")[0].partition("#")[0]
     try:
         parts = urlsplit(address)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # no port, or half an IPv6 address
+    except ValueError:  # an invalid port, or half an IPv6 address
         fits = False
     if fits and address.isprintable() and " " not in address:
         return None

@@ -1,8 +1,8 @@
-"""From what a model call raised to the error that a turn may keep (D5).
+"""Converts an exception of a model call to an error that a turn can store (D5).
 
-Not here: retries (the caller looks at `retryable` and `retry_after`) and the hook that hands an embedder the original.
-Providers echo prompts in their messages, so nothing of the original's text is read, only its type, its numbers, and the
-codes and ids that have the form of one.
+The caller does retries (see `retryable` and `retry_after`) and calls the hook that gets the original. Providers repeat
+prompts in their messages, so the text of the original is never read. Only its type, its numbers, and codes and ids of a
+known form are used.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _REQUEST: Final = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
 
 
 def classify(error: BaseException, *, model: str) -> WorldAgentError:
-    """Return the typed error that stands for `error`, fresh and without its text. Raise it outside the `except` block.
+    """Return the typed error for `error`, new and without its text. Raise it outside the `except` block.
 
     Args:
-        error: What a call of a predictor or a model raised. An error of this package is returned as it is; of an
+        error: The exception of a predictor or model call. An error of this package is returned unchanged; for an
             exception group the first member counts.
         model: The model's name, for the text.
 
     Raises:
-        BaseException: `error` itself where it is no failure but an order to stop (cancellation, interrupt, exit).
+        BaseException: `error` itself if it is not a failure but a request to stop (cancellation, interrupt, exit).
     """
     if isinstance(error, BaseExceptionGroup):
         return classify(error.exceptions[0], model=model)
@@ -66,12 +66,12 @@ def _status(error: BaseException) -> int | None:
 
 
 def _form(form: re.Pattern[str], value: object) -> str | None:
-    """A code or an id; a text of another form may be anything, and is dropped."""
+    """A code or an id. A text of another form can be anything, and is dropped."""
     return value if isinstance(value, str) and form.fullmatch(value) else None
 
 
 def _answer(error: BaseException) -> str:
-    """What is known of the service's answer, for the text: status and code, else the type of the original."""
+    """The known parts of the service's answer, for the text: status and code, else the type of the original."""
     status, code = _status(error), _form(_CODE, getattr(error, "provider_code", None))
     if status is None:
         return type(error).__name__
@@ -79,23 +79,23 @@ def _answer(error: BaseException) -> str:
 
 
 def _own(error: Exception, model: str) -> WorldAgentError | None:
-    """What our own engines said; dspy wraps it and keeps it as the cause."""
+    """The errors of our own engines; dspy wraps them and keeps them as the cause."""
     cause = error if isinstance(error, AnswerTooLong | EngineClosed | PromptTooLong) else error.__cause__
     if isinstance(cause, EngineClosed):
         return AgentClosed(f"the connection to the model {model!r} is closed", remedy="start the agent again")
     if isinstance(cause, AnswerTooLong):
         return OutputInvalid(
-            f"the model {model!r} answered more than is read", remedy="ask for less, or set max_tokens"
+            f"the model {model!r} gave an answer that is too long to read", remedy="request less, or set max_tokens"
         )
     if isinstance(cause, PromptTooLong):
-        size = f"is {cause.prompt_tokens} tokens long" if cause.prompt_tokens else "is too long"
-        room = f"takes {cause.limit} tokens" if cause.limit else "takes fewer"
+        size = f"has {cause.prompt_tokens} tokens" if cause.prompt_tokens else "is too long"
+        room = f"accepts {cause.limit}" if cause.limit else "accepts fewer tokens"
         return ContextExceeded(f"the prompt {size} and the model {model!r} {room}", remedy=_SHORTEN)
     return None
 
 
 _SHORTEN = "shorten the message, the role or the conversation, or use a model with a longer context"
-_LOWEST, _HIGHEST = 100, 599  # the HTTP statuses that there are
+_LOWEST, _HIGHEST = 100, 599  # the range of HTTP statuses
 _NOT_FOUND = 404
 _CLIENT_ERROR, _SERVER_ERROR = 4, 5  # the classes of HTTP statuses from 400 to 499, and from 500 to 599
 _RETRY = "try again later, and check the service's status and your network"
@@ -119,14 +119,14 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and 0 <= value < float("inf") else None
 
 
-_key_refused = _fixed(ModelNotConfigured, "refused the API key", "give a key that this service accepts for this model")
-_refused = _fixed(ModelRefused, "refused the request", "check that the model takes what is sent to it")
+_key_refused = _fixed(ModelNotConfigured, "refused the API key", "set a key that this service accepts for this model")
+_refused = _fixed(ModelRefused, "refused the request", "check that the model accepts this kind of request")
 _not_found = _fixed(
     ModelNotConfigured, "was not found at its service", "check the model's name, and the service's address (api_base)"
 )
-_timeout = _fixed(ModelTimeout, "did not answer in time", "try again, or allow more time")
+_timeout = _fixed(ModelTimeout, "did not answer within the time limit", "try again, or allow more time")
 _unavailable = _fixed(ModelUnavailable, "cannot be reached or failed", _RETRY)
-_unknown = _fixed(ModelUnavailable, "failed in a way that is not known", _RETRY)
+_unknown = _fixed(ModelUnavailable, "failed for an unknown reason", _RETRY)
 
 
 def _invalid(model: str, error: BaseException) -> WorldAgentError:
@@ -134,7 +134,7 @@ def _invalid(model: str, error: BaseException) -> WorldAgentError:
 
 
 def _by_status(model: str, error: BaseException) -> WorldAgentError:
-    """A provider's error of no finer type: its HTTP status decides."""
+    """An error of a provider without a more specific type: its HTTP status decides."""
     match getattr(error, "status", None):
         case 401 | 403:
             return _key_refused(model, error)
@@ -151,20 +151,20 @@ def _by_status(model: str, error: BaseException) -> WorldAgentError:
 
 
 _MAYBE_FORM: Final = frozenset({400, 404, 415, 422, 501})
-"""Statuses with which servers refuse tools or the order of messages, among other things."""
+"""Statuses with which servers refuse tools or the order of messages, among other causes."""
 _OTHERWISE: Final = re.compile(
     r"content_(filter|policy)|context_(length|window)|string_above_max|too_(long|large)|rate_limit|quota|billing|balance"
     r"|api_key|auth|permission|model_not|safety|moderation",
     re.IGNORECASE,
 )
-"""Codes that say that something else is wrong."""
+"""Codes that name another cause."""
 
 
 def refuses_form(error: BaseException) -> bool:
-    """Whether a service may have refused how it was asked, and not what: the same request in words would tell.
+    """Whether a service could have refused the form of a request and not its content. Asking in words would show it.
 
     Args:
-        error: What a call of a model raised.
+        error: The exception of a model call.
     """
     if isinstance(error, dspy_errors.ContextWindowExceededError) or _OTHERWISE.search(
         str(getattr(error, "provider_code", None))
@@ -176,24 +176,22 @@ def refuses_form(error: BaseException) -> bool:
     return status in _MAYBE_FORM or (status // 100 == _SERVER_ERROR and "tool" in str(error).lower())
 
 
-# The first row that fits counts, so subclasses stand above their parents.
+# The first matching row counts, so subclasses come before their parents.
 _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (
         dspy_errors.AdapterParseError,
-        _fixed(
-            OutputInvalid, "answered something that is not the fields asked for", "try again, or use a larger model"
-        ),
+        _fixed(OutputInvalid, "did not answer with the requested fields", "try again, or use a larger model"),
     ),
     (
         dspy_errors.ContextWindowExceededError,
-        _fixed(ContextExceeded, "takes fewer tokens than the prompt has", _SHORTEN),
+        _fixed(ContextExceeded, "accepts fewer tokens than the prompt has", _SHORTEN),
     ),
     (dspy_errors.LMAuthError, _key_refused),
     (dspy_errors.LMBillingError, _fixed(ModelRefused, "refused for billing or quota", "check the account's balance")),
     (dspy_errors.LMRateLimitError, _rate_limited),
     (
         dspy_errors.LMUnsupportedModelError,
-        _fixed(ModelNotConfigured, "is not known to the service", "check the model's name and what the key may use"),
+        _fixed(ModelNotConfigured, "is not known to the service", "check the model's name and the key's permissions"),
     ),
     (dspy_errors.LMInvalidRequestError, _invalid),
     (dspy_errors.LMTimeoutError, _timeout),
@@ -204,7 +202,7 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (dspy_errors.LMLockTimeoutError, _unavailable),
     (
         dspy_errors.LMUnsupportedFeatureError,
-        _fixed(ModelRefused, "cannot do what was asked of it", "use a model with this ability"),
+        _fixed(ModelRefused, "does not support this request", "use a model with this ability"),
     ),
     (
         dspy_errors.LMConfigurationError,
@@ -212,11 +210,11 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     ),
     (
         dspy_errors.LMCollectionLimitError,
-        _fixed(ModelRefused, "answered more than can be held", "ask for less, or set max_tokens"),
+        _fixed(ModelRefused, "gave an answer that is too long to hold", "request less, or set max_tokens"),
     ),
     (dspy_errors.LMStreamAssemblyError, _unavailable),
     (dspy_errors.LMError, _unknown),
-    # Raised before anything is sent, for instance for text that is not valid Unicode: trying again changes nothing.
+    # Raised before anything is sent, for example for text that is not valid Unicode. Trying again does not help.
     (ValueError, _refused),
     (TypeError, _refused),
 )

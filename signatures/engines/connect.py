@@ -1,6 +1,6 @@
-"""One model for one agent: from what the developer wrote to an LM that can be called and closed.
+"""Connects one model for one agent: it turns the developer's `lm` into an LM that can be called and closed.
 
-Not here: the engines (`http`, `local`) and what their failures mean (`classify`).
+The engines are in `http` and `local`, and `classify` interprets their failures.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .pace import PACES, Pace
 from .providers import LOCAL, first_party, is_local
 
 _MISTRAL = "mistral"
-_GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure calls gpt-3.5 so
+_GPT = re.compile(r"(?:ft:)?gpt-(?!35)(\d+)(?:\.(\d+))?(?!\w)")  # Azure's name of gpt-3.5
 
 
 async def _nothing() -> None:
@@ -28,28 +28,28 @@ async def _nothing() -> None:
 
 @dataclass(slots=True)
 class ToolSupport:
-    """What a service takes by its own means; None until it was tried.
+    """The native abilities of a service; None until they were tried.
 
     Attributes:
-        known: Whether it takes tools.
-        then_user: Whether it takes a message of a user after the results of calls.
+        known: Whether it accepts tools.
+        then_user: Whether it accepts a user message after results of calls.
     """
 
     known: bool | None = None
     then_user: bool | None = None
 
 
-_SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # what was found out of services, for the whole process
+_SUPPORT: dict[tuple[str, str, str | None], ToolSupport] = {}  # the known support of services, for the entire process
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caching:
-    """What a service can be told about keeping the beginning of a prompt.
+    """The ways in which a service caches the beginning of a prompt.
 
     Attributes:
-        key: Whether it takes a key, by which prompts with one beginning come to one place.
-        mark: Whether it takes a mark at the end of what is to be kept.
-        own: Whether it is a server at an address of one's own, which may know nothing of it.
+        key: Whether it accepts a key that routes prompts with the same beginning to the same place.
+        mark: Whether it accepts a mark at the end of the part to cache.
+        own: Whether it is a server at a custom address, which can lack caching.
     """
 
     key: bool = False
@@ -62,16 +62,16 @@ class ModelConnection:
     """The model of one agent, for as long as the agent is open.
 
     Attributes:
-        lm: What goes into `dspy.context(lm=...)`. It never caches and never retries.
+        lm: The LM for `dspy.context(lm=...)`. It never caches and never retries.
         name: For people: the model string, or `local`.
         plain: Whether this is the embedded model, which gets the plain-text adapter.
         weights: The embedded model's file, for its control tokens; None otherwise.
-        max_tokens: How long an answer may be where a call does not say; None leaves it to the service.
-        context: How many tokens prompt and answer have together, where that is known.
-        takes: What it may take beside text.
-        tools: What it takes of tools by its service's own means. What is found out is written here.
-        cache: What its service can be told about keeping prompts; None is nothing.
-        pace: How fast it may be called; all of the process that call the same model share it.
+        max_tokens: The limit of an answer if a call sets none; None leaves it to the service.
+        context: The limit of tokens for prompt and answer in sum, if it is known.
+        takes: The kinds of media that it can accept in addition to text.
+        tools: What it supports of tools natively. New findings are stored here.
+        cache: How its service caches prompts; None if it cannot be controlled.
+        pace: The rate limiter of its calls; all code in the process that calls the same model shares it.
     """
 
     lm: dspy.BaseLM = field(repr=False)
@@ -87,25 +87,25 @@ class ModelConnection:
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
 
     async def aclose(self) -> None:
-        """Release sockets, threads and memory. A second time does nothing; an LM of the user's stays open."""
+        """Release sockets, threads and memory. A second call does nothing. An LM of the user stays open."""
         await self.close()
 
 
 async def connect_model(
     lm: str | dspy.BaseLM, *, api_key: str | None = None, api_base: str | None = None
 ) -> ModelConnection:
-    """Make a model ready to be called from the running event loop. A hosted one is not contacted.
+    """Prepare a model for calls from the running event loop. A hosted one is not contacted.
 
     Args:
         lm: A model string such as `openai/gpt-4o`; `local` for the embedded model (`local:PATH` for another GGUF file);
             or a `dspy.LM`, which is used through a copy that neither caches (R7, D11) nor retries, and is never closed.
-        api_key: The key for a model string; without it the service's environment variable is read.
-        api_base: The address for a model string; a server given by its address needs no key.
+        api_key: The key for a model string; without it, the environment variable of the service is read.
+        api_base: The address for a model string; a server that is given by its address needs no key.
 
     Raises:
-        InvalidArgument: `lm` is neither, carries callbacks of its own (they would see the prompt, R7), or comes with a
-            key or address that cannot take effect.
-        ModelNotConfigured: No such vendor, no key, or no weights.
+        InvalidArgument: `lm` has none of these forms, has its own callbacks (they would see the prompt, R7), or comes
+            with a key or address that has no effect.
+        ModelNotConfigured: The vendor is unknown, or the key or the weights are missing.
         MissingExtra: The embedded model is not installed.
     """
     if isinstance(lm, str) and lm and not is_local(lm):
@@ -129,17 +129,19 @@ async def connect_model(
         )
     if not isinstance(lm, str) or not lm:
         raise InvalidArgument(
-            f"lm= is {type(lm).__name__!r}" if not isinstance(lm, str) else "lm= is empty",
+            f"`lm` must be a model string or a dspy.LM, got {type(lm).__name__!r}"
+            if not isinstance(lm, str)
+            else "`lm` must not be empty",
             remedy="pass a model string such as 'openai/gpt-4o', 'local', or a dspy.LM",
         )
     return await _connect_local(_path(lm))
 
 
 async def check_model(lm: str, *, api_base: str | None = None) -> None:
-    """Refuse a model string that `connect_model` would refuse. Nothing is contacted, and no weights are loaded.
+    """Refuse a model string that `connect_model` would refuse. No service is contacted, and no weights are loaded.
 
     Raises:
-        ModelNotConfigured, MissingExtra: As from `connect_model`, but for weights that are there and cannot be loaded.
+        ModelNotConfigured, MissingExtra: As for `connect_model`, except for weights that exist but cannot be loaded.
     """
     if is_local(lm):
         from .local import find_weights
@@ -151,7 +153,7 @@ async def check_model(lm: str, *, api_base: str | None = None) -> None:
 
 
 def _path(model: str) -> str | None:
-    """The file that a model string of the embedded model names."""
+    """The file in a model string of the embedded model."""
     return model.partition(":")[2] or None
 
 
@@ -173,7 +175,7 @@ async def _connect_local(path: str | None) -> ModelConnection:
 
 
 def _support(engine: HttpEngine) -> ToolSupport:
-    """What is known of a service's tools. One that serves any model, or a server of the user's, is tried once."""
+    """The known support of a service for tools. A service for any model, or a server of the user, is tried once."""
     route = engine.route
     known = engine.tools() if route.api_base is None and first_party(route.provider) else None
     support = ToolSupport(known, then_user=False if route.provider == _MISTRAL else None)
@@ -181,7 +183,7 @@ def _support(engine: HttpEngine) -> ToolSupport:
 
 
 def _caching(route: Route) -> Caching | None:
-    """What lm15 can tell this service. OpenAI refuses a mark for models before gpt-5.6."""
+    """The ways in which lm15 can tell this service to cache. OpenAI refuses a mark for models before gpt-5.6."""
     vendor, own = route.provider.removesuffix("-chat").removesuffix("-responses"), route.api_base is not None
     if vendor == "anthropic":
         return Caching(mark=True, own=own)
@@ -192,7 +194,7 @@ def _caching(route: Route) -> Caching | None:
 
 
 def _has_tools(lm: dspy.BaseLM) -> bool | None:
-    """Whether an engine of the user's says that it takes tools. An LM that dspy connects is tried once."""
+    """Whether a user's engine declares that it supports tools. An LM that dspy connects is tried once."""
     engine = getattr(lm, "engine", None)
     if isinstance(engine, str):
         return None
@@ -200,10 +202,10 @@ def _has_tools(lm: dspy.BaseLM) -> bool | None:
 
 
 def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
-    """Return `lm` as it may be called with a role: no callbacks, no answers kept, no retries beside ours."""
+    """Return `lm` in a form that can be called with a role: no callbacks, no stored answers and no retries."""
     if lm.callbacks:
         raise InvalidArgument(
-            f"the dspy.LM {lm.model!r} carries callbacks, which would see every prompt",
+            f"the dspy.LM {lm.model!r} must not have callbacks, because they would see every prompt",
             remedy="pass one without callbacks=",
         )
     if not lm.cache and not lm.num_retries:

@@ -1,6 +1,6 @@
-"""What a model call costs: what its service reports, else what dspy's bundled price list says. No network, no litellm.
+"""The cost of a model call: from its service, else from dspy's bundled price list. It uses no network and no litellm.
 
-A service that is reached at an address of one's own has its own prices. What is not known is None, never 0.
+A service at a custom address has its own prices. An unknown cost is None, never 0.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dspy.utils.usage_tracker import UsageTracker
 from ...core import ModelUsage
 from .listed import listed_models
 
-_USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # tiers of service that the list's prices are of
-_MOST: Final = 10**9  # tokens, or dollars, of one call
-_LONG: Final = 128_000  # input tokens above which a model may have other prices
-_THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"})  # whose output leaves thinking out
+_USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # the service tiers that the list's prices apply to
+_MOST: Final = 10**9  # the limit of plausible tokens, or dollars, of one call
+_LONG: Final = 128_000  # input tokens above which a model can have other prices
+_THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"})  # reasoning is not in their output
 
 
 class CostTracker(UsageTracker):
-    """dspy's tracker of tokens, and what our own engines say beside it: dspy does not know how their services count."""
+    """dspy's tracker of tokens, with the reports of our own engines. dspy does not know how their services count."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -33,19 +33,19 @@ class CostTracker(UsageTracker):
         self._listed: tuple[str, Mapping[str, float]] | None = None
 
     def add(self, used: ModelUsage, *, provider: str = "", prices: Mapping[str, float] | None = None) -> None:
-        """Take what one request used, and the listed prices of its model, where there are some."""
+        """Add the usage of one request, and the listed prices of its model, if any."""
         self._told.append(used)
         self._listed = None if prices is None else (provider, prices)
 
     def estimated(self, sent: int, received: int) -> float | None:
-        """About what so many tokens cost by the list, where a service does not say how many there were."""
+        """The approximate listed cost of the given tokens, for a service that does not report its usage."""
         if self._listed is None:
             return None
         provider, prices = self._listed
         return estimate(provider, Usage(input_tokens=sent, output_tokens=received), prices)
 
     def used(self) -> ModelUsage | None:
-        """What one call used, over all its requests; None where nothing is said."""
+        """The usage of one call, over all its requests; None if nothing is reported."""
         told = self._told or [_of_entry(entry) for entries in self.usage_data.values() for entry in entries]
         return replace(sum(told, ModelUsage()), calls=1) if told else None
 
@@ -53,14 +53,14 @@ class CostTracker(UsageTracker):
 async def note_cost(
     provider: str, models: tuple[str | None, ...], usage: Usage | None, data: Any, *, own: bool
 ) -> None:
-    """Tell the tracker of the running call what it used and cost, where there is one.
+    """Report the usage and cost to the tracker of the running call, if there is one.
 
     Args:
         provider: lm15's name of the service.
-        models: The model's names, the one that answered before the one that was asked for.
+        models: The model's names: first the one that answered, then the requested one.
         usage: Its tokens.
-        data: What the service gave beside the answer.
-        own: Whether the service is reached at an address of one's own.
+        data: Additional data of the service's answer.
+        own: Whether the service is at a custom address.
     """
     tracker = dspy.settings.usage_tracker
     if not isinstance(tracker, CostTracker):
@@ -71,19 +71,19 @@ async def note_cost(
     prices: Mapping[str, float] | None = None
     used = _alike(provider, usage or Usage(), cost)
     if cost is None and not own and given.get("service_tier") in _USUAL:
-        prices = await asyncio.to_thread(_prices_of, provider, models)  # it may have to be read
+        prices = await asyncio.to_thread(_prices_of, provider, models)  # the list may have to be read
         if usage is not None and prices is not None and used.input_tokens is not None:
             used = replace(used, cost=estimate(provider, usage, prices))
     tracker.add(used, provider=provider, prices=prices)
 
 
 def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float | None:
-    """What tokens cost by a list, in US dollars; None where a price is missing that is needed.
+    """The cost of tokens by a list, in US dollars; None if a required price is missing.
 
     Args:
-        provider: lm15's name of the service, which says how it counts.
+        provider: lm15's name of the service, which determines how it counts.
         usage: The tokens as the service counts them.
-        prices: Dollars a token by the list's names.
+        prices: Dollars per token by the list's names.
     """
     if usage.input_tokens is None or usage.output_tokens is None:
         return None
@@ -122,7 +122,7 @@ def _prices_of(provider: str, models: tuple[str | None, ...]) -> Mapping[str, fl
 
 @cache
 def _list() -> dict[str, tuple[str, dict[str, float]]]:
-    """The vendor and the prices of each model; empty where dspy has no such list any more."""
+    """The vendor and the prices of each model; empty if dspy no longer has such a list."""
     return {
         name: (
             str(entry.get("litellm_provider")),
@@ -133,14 +133,17 @@ def _list() -> dict[str, tuple[str, dict[str, float]]]:
 
 
 def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
-    """What a service says, counted as for all services: its own words count what it cached or reasoned in or out."""
+    """The usage that a service reports, converted to one way of counting.
+
+    Services differ about cached and reasoning tokens.
+    """
     sent, received = _tokens(usage.input_tokens), _tokens(usage.output_tokens)
     if sent is not None and "anthropic" in provider:
         sent += (_tokens(usage.cache_read_tokens) or 0) + (_tokens(usage.cache_write_tokens) or 0)
     if received is not None and provider in _THINKS_APART:
         received += _tokens(usage.reasoning_tokens) or 0
     return ModelUsage(
-        input_tokens=sent or None,  # a stream that leaves it out may say 0
+        input_tokens=sent or None,  # a stream without usage can report 0
         output_tokens=received,
         cached_tokens=_tokens(usage.cache_read_tokens) or 0,
         reasoning_tokens=_tokens(usage.reasoning_tokens) or 0,
@@ -149,7 +152,7 @@ def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
 
 
 def _of_entry(entry: Mapping[str, Any]) -> ModelUsage:
-    """What dspy says of a request."""
+    """The usage of a request that dspy reports."""
     return ModelUsage(
         input_tokens=_tokens(entry.get("prompt_tokens")) or None,
         output_tokens=_tokens(entry.get("completion_tokens")),
@@ -166,7 +169,7 @@ def _amount(value: Any) -> float | None:
 
 
 def _tokens(value: int | None) -> int | None:
-    """A number of tokens; one that no call can have used counts as not said."""
+    """A number of tokens; None if no call could have used it."""
     return value if value is not None and 0 <= value <= _MOST else None
 
 

@@ -1,4 +1,4 @@
-"""What our own engines raise, in lm15's terms so that dspy maps it; `classify` reads the numbers back."""
+"""The errors of our own engines, as lm15's types so that dspy maps them. `classify` reads their numbers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from dspy import lm15
 
 
 class PromptTooLong(lm15.ContextLengthError):
-    """The prompt has more tokens than the embedded model's context.
+    """The prompt has more tokens than the context of the embedded model.
 
     Attributes:
-        prompt_tokens: How many it has, or None where llama.cpp did not say.
-        limit: How many fit.
+        prompt_tokens: The number of its tokens, or None if llama.cpp did not report it.
+        limit: The number of tokens that fit.
     """
 
     def __init__(self, *, prompt_tokens: int | None, limit: int | None) -> None:
@@ -20,17 +20,17 @@ class PromptTooLong(lm15.ContextLengthError):
 
 
 class EngineClosed(lm15.ConfigurationError):
-    """A call came after the connection was closed."""
+    """A call was made after the connection was closed."""
 
     def __init__(self) -> None:
         super().__init__("the connection to the model is closed")
 
 
 class AnswerTooLong(lm15.InvalidRequestError):
-    """The answer has more characters than are read."""
+    """The answer has more characters than the limit."""
 
     def __init__(self) -> None:
-        super().__init__("the answer is longer than what is read of one")
+        super().__init__("the answer is longer than the limit")
 
 
 __all__ = ["AnswerTooLong", "EngineClosed", "PromptTooLong"]

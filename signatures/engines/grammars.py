@@ -1,6 +1,6 @@
-"""The part of a JSON Schema that llama.cpp can make a grammar of, with an end to each text and list.
+"""Restricts a JSON Schema to what llama.cpp supports in a grammar, with a limit for each text and list.
 
-What a model writes under such a grammar is valid: a keyword that the grammar would ignore makes a schema unfit.
+Output under such a grammar is valid. A keyword that the grammar would ignore makes a schema unusable.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-_TEXT: Final = 120  # characters of a text in the arguments
+_TEXT: Final = 120  # the limit of characters of a text in the arguments
 _MOST_ITEMS: Final = 4
-_DEEPEST: Final = 5  # levels of a schema; one that contains itself has no end
+_DEEPEST: Final = 5  # the limit of levels of a schema; a recursive one has no end
 _BOUNDS: Final[Mapping[str, Any]] = {
     "minimum": operator.ge,
     "maximum": operator.le,
@@ -23,7 +23,7 @@ _ANNOTATIONS: Final = frozenset(
     {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "discriminator"}
     | {"$schema", "$id", "$comment", "$defs", "definitions", "additionalProperties", "type"}
 )
-_ALONE: Final = frozenset({"$ref", "const", "enum", "anyOf", "oneOf"})  # understood without others beside them
+_ALONE: Final = frozenset({"$ref", "const", "enum", "anyOf", "oneOf"})  # keywords that are only supported alone
 _KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
     "string": frozenset({"minLength", "maxLength"}),
     "integer": frozenset(_BOUNDS),
@@ -36,23 +36,23 @@ _KEYWORDS: Final[Mapping[str, frozenset[str]]] = {
 
 
 class GrammarUnfit(Exception):
-    """A schema that no grammar can hold to; it never leaves the engine."""
+    """No grammar can enforce the schema. This exception never leaves the engine."""
 
 
 def bounded(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of which every value is one of `schema`, too, for the arguments of a tool or an answer.
+    """A schema whose values are all valid for `schema`, for the arguments of a tool or an answer.
 
-    Optional properties are left at their defaults, unless there are no others.
+    Optional properties keep their defaults, unless all are optional.
 
     Raises:
-        GrammarUnfit: There is none, for instance because a required text must match a pattern.
+        GrammarUnfit: There is none, for example because a required text must match a pattern.
     """
     root = {"type": "object", **schema}
     return _bounded(root, root, 0)
 
 
 def object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The schema of an object with these properties, all of them and no others."""
+    """The schema of an object with exactly these properties."""
     shown = dict(properties)
     return {"type": "object", "properties": shown, "required": list(shown), "additionalProperties": False}
 
@@ -107,7 +107,7 @@ def _bounded_object(schema: Mapping[str, Any], root: Mapping[str, Any], depth: i
 
 
 def _first_fitting(options: Sequence[Any], root: Mapping[str, Any], depth: int) -> dict[str, Any]:
-    """The first option that fits, and no value rather than none that fits."""
+    """The first usable option. `null` is tried last."""
     for option in sorted(options, key=lambda each: isinstance(each, Mapping) and each.get("type") == "null"):
         try:
             return _bounded(option, root, depth + 1)
@@ -126,7 +126,7 @@ def _target(reference: str, root: Mapping[str, Any]) -> Any:
 
 
 def is_within(schema: Mapping[str, Any], value: Any) -> bool:
-    """Whether numbers are within their bounds, which a grammar does not hold to where they have a fraction."""
+    """Whether numbers are within their limits, which a grammar does not enforce for fractions."""
     match schema.get("type"):
         case "object":
             return all(is_within(each, value[name]) for name, each in schema["properties"].items())

@@ -1,4 +1,4 @@
-"""Headers for the service of one call, which go around dspy: it would write them into its own records."""
+"""Headers for the service of one call. They bypass dspy, which would write them into its own records."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextvars import ContextVar
 from typing import Final
 
 HEADERS: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("worldagent_headers", default=None)
-"""What the running call sends beside what the engine does, by names in lower case."""
+"""The additional headers of the running call, by names in lower case."""
 
 
 @contextmanager
 def sending(headers: Mapping[str, str]) -> Generator[None]:
-    """Have the calls of the block send these headers."""
+    """Send these headers with the calls in the block."""
     before = HEADERS.set(headers)
     try:
         yield

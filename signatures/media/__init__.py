@@ -1,6 +1,6 @@
-"""Images and files as models take them: dspy's own types, and the parts of a message that stand for them.
+"""Images and files for models: dspy's own types, and the message parts for them.
 
-Not the store of attachments (`memory.attachments`), and not what of a conversation is shown (`graphs`).
+`memory.attachments` stores attachments, and `graphs` decides what of a conversation is shown.
 """
 
 from .media import MEDIA_FIELDS, Media, MediaKind

@@ -1,4 +1,4 @@
-"""One image or file for a model, before it becomes one of dspy's types."""
+"""One image or file for a model, before it is converted to one of dspy's types."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Final, Literal
 MediaKind = Literal["image", "file"]
 
 MEDIA_FIELDS: Final = ("attachments", "images", "files")
-"""The input fields that a message with attachments has behind its text, where there is something for them.
+"""The input fields that a message with attachments has after its text, if they have values.
 
-`attachments` is a text that names each and holds the texts among them; `images` and `files` are lists of `Media`.
+`attachments` is a text with the names, and the content of text attachments. `images` and `files` are lists of `Media`.
 """
 
 
@@ -20,8 +20,8 @@ class Media:
     """One image or file.
 
     Attributes:
-        kind: Which type of dspy it becomes.
-        url: An address, or the content as a data URI. Not in its repr, which may be logged.
+        kind: The dspy type that it becomes.
+        url: An address, or the content as a data URI. The repr omits it, because a repr can be logged.
     """
 
     kind: MediaKind
@@ -29,7 +29,7 @@ class Media:
 
     @classmethod
     def of(cls, kind: MediaKind, data: bytes, media_type: str) -> Media:
-        """What models take content as."""
+        """Encode content for models."""
         return cls(kind, f"data:{media_type};base64,{b64encode(data).decode('ascii')}")
 
 

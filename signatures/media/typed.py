@@ -1,4 +1,4 @@
-"""Media as dspy's types, and as the parts of a message that its language models take."""
+"""Media as dspy's types, and as the message parts of its language models."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .media import Media
 
 
 def as_dspy(value: Any) -> Any:
-    """An input field's value with each `Media` in it as dspy's type; anything else is given back as it is."""
+    """Replace each `Media` in an input field's value by dspy's type. Anything else is returned unchanged."""
     match value:
         case Media(kind="image", url=url):
             return dspy.Image(url)
@@ -23,9 +23,9 @@ def as_dspy(value: Any) -> Any:
 
 
 def parts_of(value: Any) -> list[dict[str, Any]] | None:
-    """What stands for a value in a message, where it is an image or a file, or some of them; None where it is not.
+    """The message parts for a value that is an image or a file, or a list of them; None for anything else.
 
-    dspy would write a marker into the text and look for markers in it later, so that a user's text could be one.
+    dspy would write a marker into the text and search for markers later, so a user's text could imitate one.
     """
     items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     if not items or not all(isinstance(item, Media | dspy.Image | dspy.File) for item in items):
@@ -35,7 +35,7 @@ def parts_of(value: Any) -> list[dict[str, Any]] | None:
 
 def _parts(item: Any) -> list[dict[str, Any]]:
     if isinstance(item, dspy.Image):
-        # Not its own `format`, which keeps the last 32 images of the process.
+        # not its own `format`, which keeps the last 32 images of the process
         return [{"type": "image_url", "image_url": {"url": item.url}}]
     return list(item.format())
 

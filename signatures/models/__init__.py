@@ -1,4 +1,4 @@
-"""The models of one agent: its own, and those that workers and turns name; `signatures` knows how one is called."""
+"""The models of one agent: its own, and those that workers and turns name. `signatures` calls them."""
 
 from ..engines import PROVIDERS, Abilities, abilities_of, check_model
 from .models import Models

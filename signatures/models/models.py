@@ -1,7 +1,7 @@
-"""Models by name, each opened at its first use and closed with the agent.
+"""Models by name. Each is opened at its first use and closed with the agent.
 
-A name is one that the host gave a model, or a model string. What is tried where a model cannot be reached is decided
-by who calls; here nothing is called.
+A name is one that the host gave to a model, or a model string. Callers decide which model is tried next if one cannot
+be reached; this module calls no model.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Models:
     """The models of one agent.
 
     Args:
-        own: The agent's own, which is closed by who opened it.
+        own: The agent's own model, which is closed by the code that opened it.
         named: Models by the names that the host gave them.
-        api_base: Where the agent's own model string has its service; other models of the same vendor have it too.
-        on_error: Gets the original of a model error.
+        api_base: The service address of the agent's own model string. Other models of the same vendor use it too.
+        on_error: Receives the original exception of a model error.
     """
 
     def __init__(
@@ -43,43 +43,43 @@ class Models:
         self._open: dict[str, asyncio.Task[ModelCaller]] = {}
 
     def check(self, name: str, *, who: str) -> None:
-        """Refuse a name that nothing can be behind. No model is opened.
+        """Refuse a name that no model can have. No model is opened.
 
         Args:
-            name: The model.
-            who: Who wants it, for the error.
+            name: The name of the model.
+            who: The user of the model, for the error.
 
         Raises:
-            ModelNotConfigured: It is no model string, and no name of a model.
+            ModelNotConfigured: The name is neither a model string nor the name of a model.
         """
         if name not in self._named and "/" not in name and not is_local(name):
             known = ", ".join(sorted(self._named)) or "none"
             raise ModelNotConfigured(
-                f"{who} wants the model {name!r}, which is no model string and no name of a model",
-                remedy=f"write 'vendor/model', or the name of one of the agent's models; the names are: {known}",
+                f"{who} wants the model {name!r}, which is neither a model string nor the name of a model",
+                remedy=f"write 'vendor/model' or the name of one of the agent's models; the names are: {known}",
             )
 
     async def get(self, name: str) -> ModelCaller:
-        """The model called `name`, opened if it is not open.
+        """Return the model called `name`, and open it if needed.
 
         Raises:
-            ModelNotConfigured, MissingExtra, InvalidArgument: It cannot be used.
+            ModelNotConfigured, MissingExtra, InvalidArgument: The model cannot be used.
         """
         found = self._open.get(name)
         if found is None or (found.done() and (found.cancelled() or found.exception() is not None)):
             found = self._open[name] = asyncio.create_task(self._opened(name))
-        return await asyncio.shield(found)  # another may wait for it, too
+        return await asyncio.shield(found)  # another caller can wait for it too
 
     def tuned(
         self, caller: ModelCaller, *, name: str | None, generation: Mapping[str, Any], headers: Mapping[str, str]
     ) -> ModelCaller:
-        """A model with options over its own.
+        """Return a model with options that override its own.
 
         Args:
             caller: The model.
-            name: The model that the headers are meant for; None is the agent's own. They may be secrets, so that a
-                model of another vendor, such as a fallback, does not get them.
-            generation: How answers are generated.
+            name: The model that the headers are for; None is the agent's own. Headers can be secrets, so a model of
+                another vendor, such as a fallback, does not get them.
+            generation: The generation settings.
             headers: Headers for the service.
         """
         target = None if name is None else self._named.get(name, name)
@@ -88,7 +88,7 @@ class Models:
         return replace(caller, generation={**caller.generation, **generation}, headers={**caller.headers, **more})
 
     async def aclose(self) -> None:
-        """Close what was opened here."""
+        """Close the models that were opened here."""
         opened, self._open = self._open, {}
         for opening in opened.values():
             opening.cancel()

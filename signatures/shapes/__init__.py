@@ -1,4 +1,4 @@
-"""The Signatures of the shapes that ship; what is done with their answers stands in `graphs.shapes`."""
+"""The Signatures of the shapes that ship. `graphs.shapes` uses their answers."""
 
 from .investigate import INVESTIGATE
 

@@ -1,4 +1,4 @@
-"""The Signatures that make long texts short: the beginning of a conversation, the result of a task. No role."""
+"""The Signatures that shorten texts: the beginning of a conversation, the result of a task. They have no role."""
 
 from .scrub import ask_without_role, scrubbed
 from .signatures import COMPACT, SUMMARISE

@@ -1,4 +1,4 @@
-"""Keeps a role out of what is made without it, which may repeat what a person said before it became the role."""
+"""Keeps a role out of text that is made without it. Such text can repeat a person's message that became the role."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ async def ask_without_role(
     listener: Listener,
     names: Iterable[str] = (CONVERSE,),
 ) -> Mapping[str, Any]:
-    """Call a model without the role of the turn; what its answer has in common with that role is withheld (R7, R16).
+    """Call a model without the role of the turn, and withhold what its answer has in common with that role (R7, R16).
 
     Args:
-        predictor: What is asked.
+        predictor: The predictor to call.
         inputs: Its input fields.
-        caller: Model, adapter and options.
-        role: The turn's resolved role, or the task's.
-        listener: Who hears of tokens.
-        names: The Signatures that the role may be attached to.
+        caller: The model, the adapter and the options.
+        role: The resolved role of the turn or the task.
+        listener: Receives tokens.
+        names: The Signatures that the role can be attached to.
 
     Returns:
         The output fields.
 
     Raises:
-        RoleEchoed: `echo` is `fail`, and the answer repeats what does not stand in the inputs.
+        RoleEchoed: `echo` is `fail`, and the answer repeats role text that is not in the inputs.
         OutputInvalid, HostError: See `Predictor`.
     """
     names = tuple(names)
@@ -54,7 +54,7 @@ async def ask_without_role(
 def _checked(
     answer: Answer, inputs: Mapping[str, Any], role: ResolvedRole, names: Iterable[str]
 ) -> tuple[Mapping[str, Any], bool]:
-    """The answer's fields without the role, and whether they repeat what the model cannot have from its inputs."""
+    """The answer's fields without the role, and whether they repeat text that the model cannot have from its inputs."""
     others: list[str] = []
 
     def collect(text: str, in_key: bool) -> str:
@@ -68,12 +68,12 @@ def _checked(
 
 
 def scrubbed(given: T, role: ResolvedRole, names: Iterable[str] = (CONVERSE,)) -> T:
-    """A text, or a value of texts, without what it has in common with the role of its turn (R7).
+    """A text, or a value with texts, without what it has in common with the role of its turn (R7).
 
     Args:
-        given: What a model made or was sent without the role.
-        role: The turn's resolved role, or the task's.
-        names: The Signatures that it may be attached to.
+        given: A text that a model made or got without the role.
+        role: The resolved role of the turn or the task.
+        names: The Signatures that it can be attached to.
     """
     for content in dict.fromkeys(map(role.reveal, names)):
         if content is not None:

@@ -1,4 +1,4 @@
-"""What a model is told that shortens something. Who calls it, and what becomes of the text, is decided in `graphs`."""
+"""The Signatures of models that shorten texts. `graphs` calls them and uses the texts."""
 
 from __future__ import annotations
 

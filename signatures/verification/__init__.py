@@ -1,4 +1,4 @@
-"""How an answer is judged against its request. Who asks, and what becomes of the verdict, is decided in `graphs`."""
+"""The Signature that judges an answer against its request. `graphs` calls it and uses the verdict."""
 
 from .signatures import CHECK
 

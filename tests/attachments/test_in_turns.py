@@ -255,7 +255,7 @@ async def test_attachments_that_are_too_large_together_are_refused_before_anythi
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t")
         for given in ([picture] * 16, [picture, PDF + bytes(9 << 20), PNG + bytes(3 << 20)]):
-            with pytest.raises(AttachmentInvalid, match="bytes together, and a model gets 20971520 of one message"):
+            with pytest.raises(AttachmentInvalid, match="must have at most 20971520 bytes in all"):
                 await thread.converse("Look.", attachments=given)
         assert await thread.history() == ()
         assert pieces(tmp_path) == {}
@@ -316,7 +316,7 @@ async def test_the_address_and_the_content_of_an_image_go_over_the_wire(tmp_path
         async with scripted_agent(tmp_path, "openai/answer", settings=settings) as agent:
             turn = await agent.thread("t").converse("What is this?", attachments=[PNG, ADDRESS])
             assert turn.text == "Paris."
-            with pytest.raises(AttachmentNotTaken, match="'openai/answer' takes no files"):
+            with pytest.raises(AttachmentNotTaken, match="'openai/answer' accepts no files"):
                 await agent.thread("t").converse("And this?", attachments=[PDF])
     [body] = stub.requests
     content: Sequence[Any] = body["messages"][-1]["content"]

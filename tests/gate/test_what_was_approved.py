@@ -185,7 +185,7 @@ async def test_a_worker_that_needs_leave_runs_with_the_request_that_was_approved
         assert (pause.function, pause.risk, pause.arguments["request"]) == ("scribe", ("write",), "stolen")
         turn = await thread.resume({pause.id: Approve(arguments={**pause.arguments, "worker": "other"})})
         [pause] = turn.pauses
-        assert "for another worker than 'scribe'" in (pause.problem or "")
+        assert "must be for the worker 'scribe'" in (pause.problem or "")
         turn = await thread.resume({pause.id: Approve(arguments={**pause.arguments, "request": "safe"})})
     assert (turn.status, asked) == ("done", ["safe"])
 

@@ -106,7 +106,7 @@ async def test_the_stored_roles_of_a_role_host_shape_the_answer(run: Run, stub: 
     assert (result.exit_code, result.stderr) == (0, "role tiers: account\n")
     assert SECRET in prompt(stub)
     assert refused.exit_code == 1
-    assert "remedy: give a token that it accepts" in refused.stderr
+    assert "remedy: pass a token that it accepts" in refused.stderr
 
 
 @pytest.mark.requirement("R8")

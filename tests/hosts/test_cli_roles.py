@@ -172,7 +172,7 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
         (("put", "x" * 33 * 1024), "the workspace role has 33792 bytes"),
         (("put", "@no/such/file"), "'no/such/file'"),
         (("put", "-"), "not UTF-8 at byte 2"),
-        (("list", "--role-host", "nowhere"), "url is not the http or https address"),
+        (("list", "--role-host", "nowhere"), "`url` must be the http or https address"),
         (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
         (
             ("list", "--role-host", "http://h/mcp", "--role-host-stdio", "x"),

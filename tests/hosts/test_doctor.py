@@ -391,7 +391,7 @@ def test_points_that_were_left_out_are_told_in_one_line(run: Run) -> None:
         (("--scope", "account=x", "--foreign-scope", "account=y"), "--scope and --foreign-scope are for a role host"),
         (("--role-host", "http://127.0.0.1:1/mcp", "--model", "--lm", "x"), "--model and --lm are for an installation"),
         (("--role-host", "http://127.0.0.1:1/mcp", "--stdio", "x"), "exclude each other"),
-        (("--role-host", "nowhere"), "not the http or https address"),
+        (("--role-host", "nowhere"), "must be the http or https address"),
         (("--stdio", "x", "--scope", "workspace"), "has no '='"),
         (("--stdio", "x", "--scope", "planet=x"), "planet"),
         (("--stdio", "x", "--scope", "call=x"), "never kept"),

@@ -23,7 +23,7 @@ TASK = ("task", "subagent", "--worker", CRITIC, "-p", "worker=critic", "-p", "re
     [
         ("missing-404", 404, "model_not_found", "check the model's name"),
         ("lost-404", 404, None, "check the model's name, and the service's address"),
-        ("quoting-400", 400, None, "check that the model takes"),
+        ("quoting-400", 400, None, "check that the model accepts"),
     ],
 )
 async def test_error_has_the_status_and_the_code_of_the_service(

@@ -519,8 +519,8 @@ async def test_the_token_file_of_the_role_host_is_told_of_under_its_own_name(hom
 @pytest.mark.parametrize(
     ("lm", "key", "told"),
     [
-        ("nosuch", "key-of-a-test", "the model string 'nosuch' names no service that is known here"),
-        ("openai/gpt-4o", "", "there is no API key for the model 'openai/gpt-4o'"),
+        ("nosuch", "key-of-a-test", "the model string 'nosuch' must name a known service"),
+        ("openai/gpt-4o", "", "the model 'openai/gpt-4o' has no API key"),
         pytest.param("local:nowhere.gguf", "", "'nowhere.gguf' is not a readable GGUF file", marks=pytest.mark.local),
     ],
 )

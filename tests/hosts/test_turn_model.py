@@ -37,7 +37,7 @@ async def test_the_next_model_is_asked_where_one_is_out_and_resume_takes_the_sam
     resume = ("resume", "main", "--worker", "critic=You judge.")
     done = await run(*resume, WORLDAGENT_MODELS=json.dumps({"other": "openai/fast"}))
     assert done.exit_code == 1, done.output
-    assert "wants the model 'down', which is no model string and no name of a model" in done.output
+    assert "wants the model 'down', which is neither a model string nor the name of a model" in done.output
     assert stub.requests == []
     done = await run(*resume, WORLDAGENT_MODELS=json.dumps({"down": "openai/fast"}))
     assert done.exit_code == 0, done.output

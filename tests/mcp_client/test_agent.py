@@ -130,7 +130,7 @@ async def test_a_host_that_is_down_fails_turns_with_the_remedy_until_it_is_there
             with pytest.raises(RoleSourceUnavailable, match="workspace and account role could not be read") as caught:
                 await thread.converse("Hi")
             assert "could not be reached" in str(caught.value)
-            assert caught.value.remedy == "start it, or correct how it is reached"
+            assert caught.value.remedy == "start it, or correct its address or command"
             assert caught.value.__context__ is None
         assert lm.calls == []
         async with process:

@@ -86,19 +86,19 @@ async def agent_of(home: Path, given: HttpHost | StdioHost) -> AsyncGenerator[tu
 
 OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
     ("huge", INVALID, "answered with more than 8 MiB"),
-    ("deep", INVALID, "wrote something that is no MCP message"),
-    ("deep but closed", INVALID, "wrote something that is no MCP message"),
-    ("no utf-8", INVALID, "wrote something that is no MCP message"),
-    ("half a pair", INVALID, "wrote something that is no MCP message"),
-    ("no json", INVALID, "wrote something that is no MCP message"),
-    ("chatter", INVALID, "wrote something that is no MCP message"),
+    ("deep", INVALID, "wrote something that is not an MCP message"),
+    ("deep but closed", INVALID, "wrote something that is not an MCP message"),
+    ("no utf-8", INVALID, "wrote something that is not an MCP message"),
+    ("half a pair", INVALID, "wrote something that is not an MCP message"),
+    ("no json", INVALID, "wrote something that is not an MCP message"),
+    ("chatter", INVALID, "wrote something that is not an MCP message"),
     ("nothing", DOWN, "did not answer within 1 s"),
     ("another's answer", DOWN, "did not answer within 1 s"),
     ("closes its output", DOWN, "ended in the middle of a call"),
     ("an error of its own", DOWN, r"failed \(MCP error -32050\)"),
     ("the library's code for a lost connection", DOWN, r"failed \(MCP error -32000\)"),
     ("a status of http for a code", DOWN, r"failed \(MCP error 404\)"),
-    ("a result that is none", INVALID, "no MCP message of its kind"),
+    ("a result that is none", INVALID, "not an MCP message of its kind"),
     ("a number for a name", INVALID, "answered role_(list|get) with something that is not a"),
     ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
 ]
@@ -118,26 +118,26 @@ HUGE_SAYS = "answered with more than 8 MiB"
 OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
     ("huge", "application/json", INVALID, HUGE_SAYS),
     ("huge", "text/event-stream", INVALID, HUGE_SAYS),
-    ("deep", "application/json", INVALID, "no MCP message"),
-    ("deep but closed", "application/json", INVALID, "no MCP message"),
-    ("no utf-8", "application/json", INVALID, "no MCP message"),
-    ("no utf-8", "text/event-stream", INVALID, "no MCP message"),
-    ("half a pair", "application/json", INVALID, "no MCP message"),
-    ("no json", "text/event-stream", INVALID, "no MCP message"),
-    ("no object", "application/json", INVALID, "no MCP message"),
-    ("nothing", "application/json", INVALID, "no MCP message"),
+    ("deep", "application/json", INVALID, "not an MCP message"),
+    ("deep but closed", "application/json", INVALID, "not an MCP message"),
+    ("no utf-8", "application/json", INVALID, "not an MCP message"),
+    ("no utf-8", "text/event-stream", INVALID, "not an MCP message"),
+    ("half a pair", "application/json", INVALID, "not an MCP message"),
+    ("no json", "text/event-stream", INVALID, "not an MCP message"),
+    ("no object", "application/json", INVALID, "not an MCP message"),
+    ("nothing", "application/json", INVALID, "not an MCP message"),
     ("nothing", "text/event-stream", DOWN, "ended in the middle of a call"),
     ("another's answer", "application/json", DOWN, "did not answer within 1 s"),
     ("drips", "application/json", DOWN, "did not answer within 1 s"),
     ("an error of its own", "application/json", DOWN, r"failed \(MCP error -32050\)"),
     ("the library's code for a lost connection", "application/json", DOWN, r"failed \(MCP error -32000\)"),
     ("a status of http for a code", "application/json", DOWN, r"failed \(MCP error 404\)"),
-    ("an error without a number", "application/json", INVALID, "no MCP message"),
-    ("a result that is none", "application/json", INVALID, "no MCP message of its kind"),
+    ("an error without a number", "application/json", INVALID, "not an MCP message"),
+    ("a result that is none", "application/json", INVALID, "not an MCP message of its kind"),
     ("an unknown revision", "application/json", INVALID, "speaks no protocol revision"),
-    ("204 No Content", "text/plain", INVALID, "did not take a request"),
-    ("401 Unauthorized", "text/plain", HostForbidden, "refused access; give a token"),
-    ("403 Forbidden", "text/plain", HostForbidden, "refused access; give a token"),
+    ("204 No Content", "text/plain", INVALID, "rejected a request"),
+    ("401 Unauthorized", "text/plain", HostForbidden, "refused access; pass a token"),
+    ("403 Forbidden", "text/plain", HostForbidden, "refused access; pass a token"),
     ("404 Not Found", "text/plain", INVALID, "the address is perhaps not its MCP endpoint"),
     ("429 Too Many Requests", "text/plain", DOWN, r"takes no calls at present \(HTTP 429\); try again later"),
     ("502 Bad Gateway", "text/plain", DOWN, r"failed \(HTTP 502\)"),
@@ -196,7 +196,7 @@ async def test_an_answer_of_100_mb_is_not_kept_in_memory(tmp_path: Path, over: s
             given = HttpHost(raw.url, timeout=10)
         agent, _ = await stack.enter_async_context(agent_of(tmp_path, given))
         tracemalloc.start()
-        with pytest.raises(RoleSourceInvalid, match=r"more than 8 MiB|no MCP message"):
+        with pytest.raises(RoleSourceInvalid, match=r"more than 8 MiB|not an MCP message"):
             await agent.thread("t").converse("Hi")
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
@@ -214,7 +214,7 @@ async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> Non
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_program_that_wrote_a_banner_and_is_slow_later_is_told_as_slow(tmp_path: Path, mode: Mode) -> None:
     async with agent_of(tmp_path, StdioHost(command("a banner, then silence"), mode=mode, timeout=0.5)) as (agent, _):
-        await fails(agent, DOWN, r"did not answer within 0\.5 s; see what keeps it, or give it longer")
+        await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow, or raise")
 
 
 @pytest.mark.requirement("R14")
@@ -270,7 +270,11 @@ async def test_a_name_with_a_null_byte_is_a_label_and_reaches_no_model(tmp_path:
 async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_there(tmp_path: Path, status: str) -> None:
     async with raw_host() as other, raw_host(status, f"Location: {other.url}") as raw:
         async with agent_of(tmp_path, HttpHost(raw.url, TOKEN)) as (agent, _):
-            await fails(agent, INVALID, "another address, and no token goes there; give the address it is really at$")
+            await fails(
+                agent,
+                INVALID,
+                "another address, and the token is not sent there; configure the address that it redirects to$",
+            )
         assert TOKEN.encode() in raw.came
         assert other.came == b""
 
@@ -279,7 +283,7 @@ async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_ther
 async def test_a_certificate_that_nobody_vouches_for_is_refused_before_the_token_is_sent(tmp_path: Path) -> None:
     async with raw_host(tls=self_signed(tmp_path)) as raw:
         async with agent_of(tmp_path / "home", HttpHost(raw.url, TOKEN)) as (agent, _):
-            await fails(agent, DOWN, "no TLS connection that can be trusted.*give it a certificate")
+            await fails(agent, DOWN, "its TLS certificate is not trusted.*install a certificate")
         assert raw.came == b""
 
 
@@ -315,7 +319,7 @@ async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/mcp"
         async with agent_of(tmp_path, HttpHost(url, TOKEN, connect_timeout=0.5)) as (agent, lm):
-            await fails(agent, DOWN, r"did not answer within 0\.5 s; see what keeps it")
+            await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow")
 
 
 @pytest.mark.requirement("R14")
@@ -324,8 +328,8 @@ async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_
     [
         ("no-such-program", "there is no such program or folder"),
         ("missing/host", "there is no such program or folder"),
-        ("plain", "it is not a program that may be run"),
-        ("folder", "it is not a program that may be run"),
+        ("plain", "it is not an executable program"),
+        ("folder", "it is not an executable program"),
         ("noise", "it is not a program that this machine can run"),
         ("ends", "it ended at once"),
     ],
@@ -356,11 +360,11 @@ async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_pat
     with http_host(tmp_path / "host.db", WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
         async with agent_of(tmp_path, HttpHost(url, token)) as (agent, lm):
             with pytest.raises(
-                HostForbidden, match=r"the workspace role could .*refused access; give a token"
+                HostForbidden, match=r"the workspace role could .*refused access; pass a token"
             ) as caught:
                 await agent.thread("t").converse("Hi")
             check(caught.value)
-            with pytest.raises(HostForbidden, match="give a token") as refused:
+            with pytest.raises(HostForbidden, match="pass a token") as refused:
                 await agent.roles.put(Tier.WORKSPACE, Role("x", "secret words"))
             check(refused.value)
         assert lm.calls == []
@@ -397,7 +401,7 @@ async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outa
         async with scripted_agent(tmp_path, lm, roles=roles, settings=settings) as agent:
             own, foreign = agent.thread("t", account="ana"), agent.thread("u", account="ben")
             await own.converse("Hi")
-            with pytest.raises(HostForbidden, match=r"the workspace and account role .*; give a token") as caught:
+            with pytest.raises(HostForbidden, match=r"the workspace and account role .*; pass a token") as caught:
                 await foreign.converse("Hi")
             assert not caught.value.retryable
             check(caught.value)

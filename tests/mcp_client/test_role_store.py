@@ -108,7 +108,7 @@ async def test_tools_may_have_other_names() -> None:
 async def test_a_wrong_token_is_refused_with_the_remedy_and_the_right_one_is_not(token: str | None) -> None:
     with over_http(StubHost(), token=RIGHT) as url:
         async with opened(HttpHost(url, token)) as store:
-            with pytest.raises(HostForbidden, match="refused access; give a token that it accepts") as caught:
+            with pytest.raises(HostForbidden, match="refused access; pass a token that it accepts") as caught:
                 await store.list(WHERE)
             shown = (
                 f"{caught.value!r} {caught.value} {caught.value.args} {HttpHost(url, RIGHT)!r} {HttpHost(url, WRONG)!r}"

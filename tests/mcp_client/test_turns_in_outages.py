@@ -75,7 +75,7 @@ async def agent_of(
 
 
 def says(kind: Kind) -> str:
-    remedy = "start the host again" if kind == "http" else "try again: the next call starts it again"
+    remedy = "start the host again" if kind == "http" else "try again; the next call restarts it"
     return f"ended in the middle of a call; {remedy}"
 
 

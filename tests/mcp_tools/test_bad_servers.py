@@ -49,7 +49,7 @@ async def test_a_server_that_is_down_does_not_keep_the_agent_from_starting(
             error = await failure(agent.call("down_read", {}))
             assert isinstance(error, McpServerUnavailable)
             assert error.retryable
-            assert "the tools of MCP server 'down' are not known, 'down_read' among them" in str(error)
+            assert "the tools of MCP server 'down', such as 'down_read', are not known yet" in str(error)
             assert "there is no such program or folder" in str(error)
             assert isinstance(await failure(agent.call("t_nothing", {})), UnknownFunction)
             assert await agent.call("t_echo", {"text": "here"}) == "here"
@@ -126,9 +126,9 @@ async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_othe
     async with agent_over(tmp_path, server) as agent:
         assert list(agent.mcp["t"].functions) == ["good"]
         assert dict(agent.mcp["t"].left_out) == {
-            "text": "the schema of its arguments describes no object",
-            "None": "it is not described as MCP says",
-            "list": "the schema of its result describes no object",
+            "text": "the schema of its arguments must describe an object",
+            "None": "its description violates MCP",
+            "list": "the schema of its result must describe an object",
         }
         assert await agent.call("t_good", {}) == "fine"
 
@@ -171,7 +171,7 @@ async def test_a_schema_that_mcp_does_not_allow_takes_away_its_own_tool_alone(tm
     server = McpServer(StdioHost([sys.executable, str(script)], mode="legacy"), allow=["good", "bad"])
     async with agent_over(tmp_path, server) as agent:
         assert list(agent.mcp["t"].functions) == ["good"]
-        assert dict(agent.mcp["t"].left_out) == {"bad": f"it is not described as MCP says (at inputSchema.{part})"}
+        assert dict(agent.mcp["t"].left_out) == {"bad": f"its description violates MCP (at inputSchema.{part})"}
         assert await agent.call("t_good", {}) == "fine"
 
 
@@ -251,7 +251,7 @@ async def test_an_error_that_a_server_answers_is_its_tools_whatever_its_code(
         for _ in range(2):
             error = await failure(agent.call("t_role_put", {}))
             assert isinstance(error, ToolFailed), error
-            assert "did not take the call of its tool 'role_put' (MCP error " in error.problem
+            assert "rejected the call of its tool 'role_put' (MCP error " in error.problem
             assert not error.retryable
             assert "secret words" not in str(error)
         assert agent.mcp["t"].connected

@@ -73,12 +73,12 @@ def test_what_the_page_shows_is_taken() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"x": {}}, "mcp_servers.x: a server has neither command nor url"),
-        ({"x": {"command": "a", "url": "https://b"}}, "neither command nor url, or both"),
+        ({"x": {}}, "mcp_servers.x: a server must have either command or url"),
+        ({"x": {"command": "a", "url": "https://b"}}, "must have either command or url"),
         ({"x": {"command": "a", "colour": "s3cret"}}, "mcp_servers.x.colour"),
         (
             {"x": {"url": "ftp://host.example"}},
-            "mcp_servers.x: url is not the http or https address of an MCP endpoint",
+            "mcp_servers.x: `url` must be the http or https address of an MCP endpoint",
         ),
         ({"x": {"command": "a", "risk": {"*": "harmless"}}}, "mcp_servers.x.risk"),
         ({"x": {"url": "https://b", "headers": {"X": "s3cret\r\nY: 1"}}}, "headers"),

@@ -149,9 +149,9 @@ def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) 
         ),
         ("tool_settings:\n  shell:\n    timeout: 0\n", 3, "is not a number above 0", "give a number"),
         ("tool_settings:\n  shell:\n    output_limit: 0\n", 3, "is not a whole number from 1", "give a whole number"),
-        ("mcp_servers:\n  a: {}\n", 2, "'mcp_servers.a': a server has neither command nor url", "give one of them"),
+        ("mcp_servers:\n  a: {}\n", 2, "'mcp_servers.a': a server must have either command or url", "set one of them"),
         ("mcp_servers:\n  a:\n    comand: x\n", 3, "'mcp_servers.a' has no key 'comand'", "did you mean 'command'?"),
-        ("mcp_servers:\n  a: {url: 'ftp://x'}\n", 2, "'mcp_servers.a': url is not", "give one such as"),
+        ("mcp_servers:\n  a: {url: 'ftp://x'}\n", 2, "'mcp_servers.a': `url` must be", "pass an address such as"),
         (
             "mcp_servers:\n  a:\n    command: x\n    env: {A: 5}\n",
             4,

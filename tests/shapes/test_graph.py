@@ -82,7 +82,7 @@ def agent(home: Path, graph: Any, lm: Any = None, tools: list[Function] | None =
 @pytest.mark.parametrize("profile", [Profile("any"), Profile("narrow", tools=("poem",))])
 def test_a_graph_in_the_place_of_a_shape_is_refused_with_the_way_to_make_one(tmp_path: Path, profile: Profile) -> None:
     with pytest.raises(
-        FunctionInvalid, match=r"a 'CompiledStateGraph', which is not a shape; .*graph_shape\(key, graph"
+        FunctionInvalid, match=r"must hold only shapes, got a 'CompiledStateGraph'; .*graph_shape\(key, graph"
     ):
         scripted_agent(tmp_path, ScriptedLM([]), shapes=[compiled(two_lines)], profile=profile)
 

@@ -372,5 +372,5 @@ async def test_no_surface_lets_its_text_forge_a_field(tmp_path: Path) -> None:
 @pytest.mark.requirement("R15")
 @pytest.mark.parametrize("name", ["config", "demos", "lm", "new_signature", "prediction"])
 def test_an_input_that_dspy_would_take_for_an_option_is_refused(name: str) -> None:
-    with pytest.raises(FunctionInvalid, match=f"{name!r}, which is reserved"):
+    with pytest.raises(FunctionInvalid, match=f"the reserved name {name!r}"):
         Shape("mine", Params, Verdict, read, entry=dspy.make_signature(f"{name} -> answer"))

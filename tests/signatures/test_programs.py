@@ -197,7 +197,7 @@ async def test_a_file_that_is_no_saved_program_is_refused(tmp_path: Path, broken
 async def test_what_is_no_program_and_no_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary.json").write_bytes(b"\x80\x04\x95\xff\xfe")
     for given, says in (
-        (dspy.ChainOfThought("message -> reply"), "'ChainOfThought' was given for 'Converse'"),
+        (dspy.ChainOfThought("message -> reply"), "'Converse' must be .* got 'ChainOfThought'"),
         (dspy.Predict("message, role -> reply"), "'role'"),
         (dspy.Predict("message: list[str] -> reply"), "other fields"),
         (tmp_path / "missing.json", "FileNotFoundError"),

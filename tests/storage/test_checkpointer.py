@@ -134,6 +134,6 @@ async def test_tables_that_somebody_changed_are_a_typed_error(tmp_path: Path) ->
     with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
         connection.execute("ALTER TABLE checkpoints RENAME COLUMN metadata TO about")
     async with ours(tmp_path / "agent.db") as saver:
-        with pytest.raises(StorageInvalid, match=r"agent\.db' are not as LangGraph keeps them") as caught:
+        with pytest.raises(StorageInvalid, match=r"agent\.db' are not in the form of LangGraph") as caught:
             await saver.aget_tuple({"configurable": {"thread_id": "t"}})
         assert "restore the file from a copy" in caught.value.remedy

@@ -50,7 +50,7 @@ async def test_conversation_of_a_kept_home_that_waits_is_refused_and_loses_nothi
         [pause] = await thread.pauses()
         assert (pause.kind, pause.function, pause.arguments) == ("approval", "pay", {"what": "hat"})
         before = await thread.history()
-        with pytest.raises(GraphChanged, match="send the message again: that ends this turn"):
+        with pytest.raises(GraphChanged, match="send the message again; that ends this turn"):
             await thread.resume({pause.id: Approve()})
         assert (await thread.history(), done) == (before, [])
         [pause] = (await thread.converse("Buy a hat")).pauses

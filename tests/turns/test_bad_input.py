@@ -88,9 +88,9 @@ async def test_a_page_of_the_history_has_bounds(tmp_path: Path, limit: Any) -> N
     ("lm", "error", "says"),
     [
         ("nosuch/model", errors.ModelNotConfigured, r"'nosuch/model'.*dspy\.LM"),
-        ("openai/gpt-4o", errors.ModelNotConfigured, r"'openai/gpt-4o'; set .*OPENAI_API_KEY"),
-        ("", errors.InvalidArgument, r"lm= is empty; pass"),
-        (3, errors.InvalidArgument, r"lm= is 'int'; pass"),
+        ("openai/gpt-4o", errors.ModelNotConfigured, r"'openai/gpt-4o' has no API key; set .*OPENAI_API_KEY"),
+        ("", errors.InvalidArgument, r"`lm` must not be empty; pass"),
+        (3, errors.InvalidArgument, r"`lm` must be .* got 'int'; pass"),
         ("local:/no/such/file.gguf", errors.ModelNotConfigured, r"file\.gguf.*; run"),
         (ScriptedLM([]).copy(callbacks=[BaseCallback()]), errors.InvalidArgument, r"callbacks.*; pass one without"),
     ],
@@ -105,10 +105,10 @@ async def test_a_model_that_cannot_be_used_is_named_at_the_start_and_no_home_is_
 
 
 FAILING: list[tuple[str, type[errors.WorldAgentError], str]] = [
-    ("auth-401", errors.ModelNotConfigured, "give a key"),
-    ("forbidden-403", errors.ModelNotConfigured, "give a key"),
+    ("auth-401", errors.ModelNotConfigured, "set a key"),
+    ("forbidden-403", errors.ModelNotConfigured, "set a key"),
     ("missing-404", errors.ModelNotConfigured, "check the model's name"),
-    ("echo-400", errors.ModelRefused, "check that the model takes"),
+    ("echo-400", errors.ModelRefused, "check that the model accepts"),
     ("context-400", errors.ContextExceeded, "shorten the message"),
     ("limited-429", errors.ModelRateLimited, "wait 7 seconds and try again"),
     ("down-500", errors.ModelUnavailable, "try again later"),
@@ -207,7 +207,7 @@ async def test_a_service_that_answers_garbage_is_a_typed_error_without_the_garba
 async def test_a_prompt_over_the_embedded_models_context_names_both_sizes(tmp_path: Path) -> None:
     async with WorldAgent("novel", lm="local", storage=Storage(home=tmp_path), settings=Settings()) as agent:
         with pytest.raises(
-            errors.ContextExceeded, match=r"is \d+ tokens long and .*'local' takes \d+.*shorten"
+            errors.ContextExceeded, match=r"has \d+ tokens and .*'local' accepts \d+.*shorten"
         ) as caught:
             await agent.thread("t").converse("zebra " * 6000)
         check(caught)

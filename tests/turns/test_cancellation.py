@@ -254,7 +254,7 @@ async def test_a_model_call_that_is_cancelled_from_inside_is_a_failure_of_the_mo
 
     async with scripted_agent(tmp_path, ScriptedLM([gives_up, {"reply": "Fine."}])) as agent:
         async with asyncio.timeout(LIMIT):
-            with pytest.raises(ModelUnavailable, match="cancelled from inside"):
+            with pytest.raises(ModelUnavailable, match="cancelled from within"):
                 await agent.thread("t").converse("Hi")
             assert (await agent.thread("t").converse("Hi")).text == "Fine."
 

@@ -107,7 +107,7 @@ async def test_a_result_of_any_size_is_read_piece_by_piece(tmp_path: Path) -> No
     async with scripted_agent(tmp_path, lm, shapes=[LETTERS, compaction_shape()], settings=settings) as agent:
         params = {"shape": "letters", "params": {"letters": 40_000}, "words": 1000}
         turn = await agent.thread("t").task("compaction", params)
-        with pytest.raises(ResultInvalid, match=r"80,?011 characters, and 64,?000 can be compacted"):
+        with pytest.raises(ResultInvalid, match=r"80,?011 characters, and the limit is 64,?000"):
             await agent.thread("t").task("compaction", {**params, "params": {"letters": 80_000}})
     assert turn.text.count("y") == 3000
     assert all(len(call.fields["result"]) <= 4000 for call in lm.calls)
@@ -167,7 +167,7 @@ async def test_nothing_left_is_an_error_of_the_result(tmp_path: Path) -> None:
 
 
 def test_it_is_offered_to_a_planner_only_for_named_shapes() -> None:
-    with pytest.raises(FunctionInvalid, match="with every shape of the agent"):
+    with pytest.raises(FunctionInvalid, match="must name in over= the shapes"):
         compaction_shape(description="shortens")
 
 

@@ -605,9 +605,9 @@ async def test_a_message_is_kept_only_where_it_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("was", "now", "told"),
     [
-        ('"last":"', '"last":"x', r"what the summary '\w+' stands for is not there"),
-        ('"results":[', '"results":["' + "0" * 32 + '"', r"what the summary '\w+' stands for is not there"),
-        ('"results":[', '"results":[{"a":1}', r"what the summary '\w+' stands for is not there"),
+        ('"last":"', '"last":"x', r"the messages that the summary '\w+' replaces are missing"),
+        ('"results":[', '"results":["' + "0" * 32 + '"', r"the messages that the summary '\w+' replaces are missing"),
+        ('"results":[', '"results":[{"a":1}', r"the messages that the summary '\w+' replaces are missing"),
         ('"results":[', '"results":"","x":[', r"the message '\w+' of kind 'summary' cannot be read: results"),
         ('"text":"', '"text":7,"x":"', r"the message '\w+' of kind 'summary' cannot be read: text"),
     ],
@@ -646,7 +646,7 @@ async def test_a_summary_that_stands_for_the_turn_under_way_is_refused(
         async with contextlib.aclosing(await Database.open(agent.storage.place, schemas=())) as database:
             assert await database.transact(lambda tx: tx.execute(change, (told[3], told[8])))
     async with scripted_agent(tmp_path, lm, settings=settings, tools=[price]) as agent:  # it remembers nothing
-        with pytest.raises(StorageInvalid, match=f"the turn began with the message '{told[8]}', and it is not after"):
+        with pytest.raises(StorageInvalid, match=f"the turn's message '{told[8]}' must come after"):
             await agent.thread("t").resume()
 
 

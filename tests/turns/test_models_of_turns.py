@@ -179,7 +179,11 @@ async def test_where_its_model_is_gone_a_turn_says_so_takes_no_answer_and_resume
 @pytest.mark.parametrize(
     ("model", "error", "says"),
     [
-        ("fsat", ModelNotConfigured, "the turn wants the model 'fsat', which is no model string.*names are: fast"),
+        (
+            "fsat",
+            ModelNotConfigured,
+            "the turn wants the model 'fsat', which is neither a model string.*names are: fast",
+        ),
         (["fast", "nobody"], ModelNotConfigured, "wants the model 'nobody'"),
         ("openai/gpt-4o", ModelNotConfigured, "no API key"),
         ("", InvalidArgument, "must be a non-empty string or a list"),

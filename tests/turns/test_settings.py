@@ -259,7 +259,7 @@ async def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it
         async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path)) as agent:
             await agent.thread("t").converse("Hi")
     assert lm.calls[0].role == "of the settings"
-    with pytest.raises(SettingsInvalid, match="role_host: tools renames 'role_drop'"):
+    with pytest.raises(SettingsInvalid, match="role_host: `tools` renames 'role_drop'"):
         Settings(role_host="http://127.0.0.1:9/mcp", role_host_tools={"role_drop": "x"})
 
 
@@ -275,5 +275,5 @@ def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_role_host_that_is_no_address_is_named_with_the_remedy() -> None:
-    with pytest.raises(SettingsInvalid, match="role_host: url is not the http or https address of an MCP endpoint"):
+    with pytest.raises(SettingsInvalid, match="role_host: `url` must be the http or https address of an MCP endpoint"):
         Settings(role_host="nowhere")

@@ -66,7 +66,7 @@ async def test_a_task_gives_a_typed_result(tmp_path: Path) -> None:
         ("subtract", {}, UnknownShape, r"'subtract'; the shapes are: add, subagent"),
         ("add", {}, ParamsInvalid, r"params of shape 'add' do not fit: a: Field required"),
         ("add", {"a": "x"}, ParamsInvalid, r"'add'.*a: .*integer"),
-        ("add", {"a": 1 << 64}, ParamsInvalid, r"'add' hold a whole number of more than 64 bits; give .* as a text"),
+        ("add", {"a": 1 << 64}, ParamsInvalid, r"'add' must hold only integers of at most 64 bits; pass .* as text"),
         ("add", {"a": 1, "c": 2}, ParamsInvalid, r"'add'.*c: Extra inputs are not permitted"),
         ("add", [1], ParamsInvalid, r"'add'"),
         ("subagent", {"worker": "critic", "request": ""}, ParamsInvalid, r"'subagent'.*request"),
@@ -190,7 +190,7 @@ def test_a_field_that_could_not_be_stored_is_refused() -> None:
     async def handler(params: Hidden, ctx: TaskContext) -> Total:
         return Total(total=params.x)
 
-    with pytest.raises(FunctionInvalid, match="'x' of the shape 'hidden' is excluded"):
+    with pytest.raises(FunctionInvalid, match="'x' of the shape 'hidden' must not be excluded"):
         Shape("hidden", Hidden, Total, handler)
 
 

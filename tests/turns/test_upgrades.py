@@ -238,7 +238,7 @@ async def test_another_graph_is_named_before_any_effect(tmp_path: Path, surface:
     with closing(sqlite3.connect(tmp_path / "agent.db")) as connection, connection:
         connection.execute("UPDATE wa_turn SET graph='turn/0'")
     async with Code(done).agent(tmp_path) as agent:
-        await refused(agent, pause, "'turn/0', and this version has 'turn/2'")
+        await refused(agent, pause, "'turn/0', and this version runs 'turn/2'")
         thread = agent.thread("t")
         assert await thread.cancel()
         assert (await thread.converse("Hello")).text == "All done."

@@ -68,7 +68,7 @@ async def test_a_model_string_opens_at_its_first_use(tmp_path: Path, monkeypatch
         (Worker("critic", "Go.", model="fast"), {}, ModelNotConfigured, "the worker 'critic' wants the model 'fast'"),
         (Worker("critic", "Go.", fallbacks=("slow",)), {"fast": "a/b"}, ModelNotConfigured, "'slow'.*names are: fast"),
         (Worker("critic", "Go."), {"a/b": "openai/x"}, InvalidArgument, "'a/b' cannot name a model"),
-        (Worker("critic", "Go."), {"fast": 7}, InvalidArgument, "'fast' is of type 'int'"),
+        (Worker("critic", "Go."), {"fast": 7}, InvalidArgument, "'fast' must be .* got 'int'"),
     ],
 )
 async def test_models_that_cannot_be_are_told_before_a_turn(
