@@ -128,7 +128,7 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
     rules = policy(home, {"decision": "ask", "function": "send", "approvers": ["ana", "lead-*"]})
     waits = await run("task", "series", *APP, *rules)
     assert waits.exit_code == 3
-    assert "may answer: ana, lead-*" in waits.stderr
+    assert "approvers: ana, lead-*" in waits.stderr
     assert f"worldagent resume main {' '.join((*APP, *rules))} --approve" in waits.stderr
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert found["approvers"] == ["ana", "lead-*"]
@@ -276,7 +276,7 @@ async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_a
     chat = await command(home, "chat", *APP, "--json", stdin=lines)
     told = [json.loads(line) for line in chat.out.splitlines()]
     assert (chat.code, [value.get("status") for value in told]) == (3, ["paused", None, "paused"]), chat
-    assert "the field 'copies' is a whole number" in told[1]["error"]["message"]
+    assert "the field 'copies' must be of type whole number" in told[1]["error"]["message"]
     assert told[0]["pauses"][0]["risk"] == ["network"]
     assert done(home) == ["sent eve 2"]
     chat = await command(home, "chat", *APP, stdin=b"always any\n")

@@ -41,7 +41,7 @@ approval of a call: pay
 risk: write, network
 description: Pay for something.
 called by: buy
-asked since: nothing in the policy allows it
+reason: nothing in the policy allows it
 answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
 KEYS = "\nkeys: Alt-Y yes, Alt-N no, Alt-A always"

@@ -114,7 +114,7 @@ def test_a_database_in_use_is_read_beside_its_writer(home: Path, check: Check) -
 def test_a_home_that_is_not_there_yet_is_not_made(tmp_path: Path, check: Check) -> None:
     results = check(tmp_path / "deep" / "home")
     assert bad(results) == []
-    assert "not there yet" in results["home.folder"].detail
+    assert "does not exist yet" in results["home.folder"].detail
     assert list(tmp_path.iterdir()) == []
 
 
@@ -219,7 +219,7 @@ def test_a_variable_that_is_no_setting_is_warned_of(home: Path, check: Check, mo
     monkeypatch.setenv("WORLDAGENT_ROLE_LIMT", "4096")
     results = check(home)
     assert bad(results) == ["settings.values"]
-    assert results["settings.values"].problem == "WORLDAGENT_ROLE_LIMT is no setting"
+    assert results["settings.values"].problem == "WORLDAGENT_ROLE_LIMT is not a setting"
 
 
 def test_a_model_that_cannot_be_used_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:

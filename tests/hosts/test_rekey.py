@@ -287,7 +287,7 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
     before = contents(home)
     cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
         (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart their agents"),
-        (("--home", tmp_path / "none"), {}, "there is no home"),
+        (("--home", tmp_path / "none"), {}, "does not exist"),
         (("--home", home, "--model"), {}, "--model is of no use with --rekey"),
         (("--home", home, "--role-host", "http://127.0.0.1:9/mcp"), {}, "--role-host is of no use with --rekey"),
     ]
@@ -298,13 +298,13 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
     assert KEY not in doctor("--rekey", "--yes", "--home", home, WORLDAGENT_ROLE_KEY=KEY).output
     assert "--yes is for --rekey" in doctor("--yes", "--home", home).output
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert "is another user's" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+    assert "belongs to another user" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
     monkeypatch.undo()
     assert contents(home) == before
     assert not (tmp_path / "none").exists()
     (home / "role.key").rename(tmp_path / "shared.key")
     (home / "role.key").symlink_to(tmp_path / "shared.key")
-    assert "is a link" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+    assert "must not be a link" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
 
 
 def test_a_key_is_made_whole_or_not_at_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_doctor_tells_of_turns_that_were_noted_with_a_key_that_is_not_there_and_
     for found in (point(home), point(home, call_model=False)):
         assert found.status == "warn"
         assert found.problem == (
-            "3 turns that can go on were noted with another key: "
+            "3 unfinished turns were recorded with another key: "
             "novel/nested (paused), novel/roled (paused), novel/skill (paused)"
         )
         assert "doctor --rekey" in found.remedy
@@ -369,4 +369,4 @@ def test_doctor_tells_of_a_key_that_others_may_read_or_that_is_none(home: Path) 
     assert (point(home).status, "holds no role key" in point(home).problem) == ("fail", True)
     file.unlink()
     os.mkfifo(file)  # reading it would wait for ever
-    assert (point(home).status, "is no file" in point(home).problem) == ("fail", True)
+    assert (point(home).status, "is not a regular file" in point(home).problem) == ("fail", True)

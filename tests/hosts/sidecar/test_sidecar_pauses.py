@@ -128,7 +128,7 @@ async def test_an_approval_is_asked_as_a_form_and_the_call_goes_on(mode: Mode, t
     assert (found["turn"]["status"], found["turn"]["result"]) == ("done", {"text": "paid for the hat"})
     [form] = said.asked
     assert form.message.splitlines()[:3] == ["approval of a call: pay", '  what: "hat"', "risk: write, network"]
-    assert "asked since: " in form.message
+    assert "reason: " in form.message
     fields = form.requested_schema["properties"]
     assert (fields["decision"]["enum"], form.requested_schema["required"]) == (
         ["approve", "approve_always", "approve_always_any", "reject"],
@@ -205,8 +205,8 @@ async def test_a_form_of_plain_fields_is_asked_flat_and_checked(mode: Mode, tmp_
         "floor": "integer",
     }
     assert schema["properties"]["street"]["description"] == "where to"
-    assert "the last answer was not taken" in said.asked[1].message
-    assert "the last answer was not taken" not in said.asked[0].message
+    assert "the last answer was not accepted" in said.asked[1].message
+    assert "the last answer was not accepted" not in said.asked[0].message
 
 
 @pytest.mark.requirement("T4")
