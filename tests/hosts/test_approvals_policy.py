@@ -82,7 +82,7 @@ async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> Non
         result = await run(*words, "--app", f"{DESK}strict", "--policy", sends, "--json")
         error = json.loads(result.stdout)["error"]
         assert (result.exit_code, error["code"]) == (2, "invalid_argument")
-        assert "has a policy of its own" in error["message"]
+        assert "sets its own policy" in error["message"]
         assert "--policy" in error["remedy"]
     written(home, "same.json", {"decision": "refuse", "function": "send"})
     same = await run("task", "series", "--app", f"{DESK}strict", "--policy", "same.json")

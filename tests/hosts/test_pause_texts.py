@@ -426,7 +426,7 @@ def test_a_form_says_which_field_does_not_fit(said: str, told: str) -> None:
 def test_a_form_whose_fields_are_not_plain_takes_json_alone() -> None:
     asked = pause(question="Where to?", form=Sizes)
     assert read_answer(asked, '{"street": "x", "sizes": ["small"]}') == Answer({"street": "x", "sizes": ["small"]})
-    with pytest.raises(InvalidArgument, match="must be valid JSON"):
+    with pytest.raises(InvalidArgument, match="is not valid JSON"):
         read_answer(asked, "street=x sizes=small")
     with pytest.raises(InvalidArgument, match="'huge' is not one of"):
         read_answer(asked, '{"street": "x", "sizes": ["huge"]}')

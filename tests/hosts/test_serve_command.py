@@ -290,7 +290,7 @@ async def test_over_stdio_agents_of_options_have_the_roles_that_the_client_keeps
 async def test_over_stdio_what_is_wrong_is_told_beside_the_protocol(home: Path) -> None:
     done = await command(home, "serve", "--stdio", "--app", "nowhere:agent")
     assert (done.code, done.out) == (2, "")
-    assert done.told.startswith("error: --app: there is no module 'nowhere'\nremedy: ")
+    assert done.told.startswith("error: --app: the module 'nowhere' does not exist\nremedy: ")
 
 
 @pytest.mark.requirement("T10")
@@ -374,7 +374,7 @@ class TestWorkspaces:
     async def test_home_option_beside_an_app_with_a_home_of_its_own_is_refused(self, home: Path) -> None:
         done = await command(apps(home), *HTTP, "--app", "apps:elsewhere", "--home", str(home / "other"))
         assert done.code == 2
-        assert "the agent of --app has another one" in done.told
+        assert "the agent of --app uses another home" in done.told
 
     async def test_any_can_be_served_and_an_app_makes_their_agents_as_they_are_asked_for(self, home: Path) -> None:
         async with serving(home, *MAKE, "--workspace", "*") as sidecar, caller_of(sidecar.url, "auto") as client:
@@ -386,7 +386,7 @@ class TestWorkspaces:
     async def test_an_app_that_gives_another_workspaces_agent_is_refused(self, home: Path) -> None:
         done = await command(apps(home), *HTTP, "--app", "apps:same", "--workspace", "novel")
         assert done.code == 2
-        assert "gives an agent of the workspace 'another' where 'novel' is wanted" in done.told
+        assert "made an agent of the workspace 'another', and 'novel' was requested" in done.told
 
 
 @pytest.mark.requirement("T10")
