@@ -349,6 +349,6 @@ async def test_a_chat_takes_no_answer_to_what_has_expired_and_goes_on_without(ho
     await expired(home, run)
     chat = await command(home, "chat", *APP, "--policy", "policy.json", stdin=b"y\n/resume\n")
     assert ("answer: yes" in chat.told, "go on without an answer with:" in chat.told) == (False, True), chat
-    assert "takes no answer any more\nremedy: /resume goes on without it" in chat.told, chat
+    assert "accepts no answer\nremedy: use /resume to resume without an answer" in chat.told, chat
     assert "nobody answered 'send' in time" in chat.told, chat
     assert done(home) == []

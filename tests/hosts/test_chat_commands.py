@@ -116,7 +116,7 @@ async def test_an_answer_or_its_code_is_copied_and_cannot_steer_where_it_is_past
         await terminal.say("And the capital?")
         await terminal.say("/copy")
         await terminal.say("/copy code")
-        assert "error: /copy takes nothing or 'code'" in await terminal.say("/copy all")
+        assert "error: /copy takes no argument or 'code'" in await terminal.say("/copy all")
     assert copied(terminal.raw) == [f"{BLOCK}[2J", "Paris.", "print('lit')\n"]
 
 

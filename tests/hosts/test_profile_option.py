@@ -77,7 +77,7 @@ async def test_chat_names_it_at_the_start_and_profiles_lists_all(start: Start) -
         await terminal.shows("model openai/answer, profile debugger")
         await terminal.prompt()
         terminal.write("/profiles" + ENTER)
-        shown = await terminal.shows("The one with * was chosen at the start")
+        shown = await terminal.shows("The profile with * was chosen at the start")
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert any(line.startswith("* debugger built-in finds out why") for line in lines)
     assert any(line.startswith("general built-in") for line in lines)
