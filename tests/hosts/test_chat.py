@@ -254,5 +254,5 @@ async def test_it_tells_that_an_answer_was_found_wanting_also_the_last_time(
     service.stub.text = "[[ ## findings ## ]]\nNo.\n\n[[ ## satisfied ## ]]\nFalse"  # of calls that are not streamed
     async with start(WORLDAGENT_PROFILES=str(tmp_path), WORLDAGENT_PROFILE="checked") as terminal:
         shown = await terminal.say("What is the capital of France?")
-    assert shown.count("a check found the answer wanting; another one follows") == 2
+    assert shown.count("a check rejected this answer; a new one follows") == 2
     assert shown.endswith("Paris.")

@@ -153,7 +153,7 @@ def test_an_uncertain_call_shows_what_was_cut_off() -> None:
         "uncertain call: pay",
         "It was interrupted while it ran. Its effect may or may not have happened.",
         '  what: "a hat"',
-        "answer: happened RESULT, where it has one as JSON; not happened; or again, to call it again",
+        "answer: happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again",
     ]
 
 
@@ -377,7 +377,7 @@ def test_an_option_is_chosen_by_its_number_or_its_text() -> None:
     assert read_answer(asked, "Blue") == Answer("Blue")
     assert read_answer(asked, "blue ") == read_answer(asked, "3") == Answer("blue ")
     for wrong in ("0", "4", "BLUE", "gre", "1 2"):
-        with pytest.raises(InvalidArgument, match="none of the options"):
+        with pytest.raises(InvalidArgument, match="must be one of the options"):
             read_answer(asked, wrong)
 
 

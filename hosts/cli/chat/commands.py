@@ -111,7 +111,7 @@ async def _profiles(session: Session, _: str) -> str:
         if entry.used
     ]
     shown = table(("", "PROFILE", "FROM", "DESCRIPTION"), rows, widths=(1, 24, 8))
-    return f"{shown}\n\nThe profile with * was chosen at the start, with --profile, and cannot be changed."
+    return f"{shown}\n\nThe profile with * was chosen at the start, with --profile, and stays."
 
 
 def _profile_text(entry: ProfileEntry) -> str:
