@@ -213,8 +213,8 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ((), "takes one of --stdio and --http"),
-        (("--stdio", "--http", "127.0.0.1:0"), "takes one of --stdio and --http"),
+        ((), "takes exactly one of --stdio and --http"),
+        (("--stdio", "--http", "127.0.0.1:0"), "takes exactly one of --stdio and --http"),
         (("--stdio", "--token-file", "x"), "are for --http"),
         (("--stdio", "--allow-remote"), "are for --http"),
         (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),

@@ -98,7 +98,7 @@ async def test_a_role_that_is_called_as_a_profile_gets_a_hint_and_is_a_role(
 ) -> None:
     done = await run("ask", "Hello", "--role", "reader")
     assert done.exit_code == 0, done.output
-    assert "hint: 'reader' is a profile as well as a role of one word; --profile reader" in done.output
+    assert "hint: 'reader' is used as a role and is also the name of a profile; --profile reader" in done.output
     assert "You read." not in system(stub.requests[0])
     done = await run("ask", "Hello", "--role", "riddler")
     assert "hint" not in done.output
