@@ -309,7 +309,7 @@ def _may_go(state: KeyState, output: Output) -> bool:
         InvalidArgument: No person can be asked.
     """
     held = f"{str(state.file)!r} holds " + (f"the key {state.key!r}" if state.key else "no key")
-    told = [f"{held}, which is not replaced without a confirmation"]
+    told = [f"{held}, and replacing it must be confirmed"]
     remedy = "keep it, or give --yes"
     if lost := [turn for turn in state.turns if state.key in turn.keys]:
         told.append(f"{_were(len(lost))} recorded with it")

@@ -348,7 +348,7 @@ async def test_what_waits_with_time_left_is_not_listed_as_expired(home: Path, ru
 async def test_a_chat_takes_no_answer_to_what_has_expired_and_goes_on_without(home: Path, run: Run) -> None:
     await expired(home, run)
     chat = await command(home, "chat", *APP, "--policy", "policy.json", stdin=b"y\n/resume\n")
-    assert ("answer: yes" in chat.told, "go on without an answer with:" in chat.told) == (False, True), chat
+    assert ("answer: yes" in chat.told, "resume without an answer with:" in chat.told) == (False, True), chat
     assert "accepts no answer\nremedy: use /resume to resume without an answer" in chat.told, chat
     assert "nobody answered 'send' in time" in chat.told, chat
     assert done(home) == []

@@ -42,7 +42,7 @@ async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, t
         ("~nobody-of-this-name/x.png", "--attach names no file"),
         ("https://ana:secret@pictures.example/x.png", "an attachment that is text holds a user or password"),
         ("paper.pdf", "the model 'openai/answer' takes no files, and 'paper.pdf' is 'application/pdf'"),
-        ("paper.pdf", "remedy: name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
+        ("paper.pdf", "remedy: use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
         ("https://pictures.example/lake", "remedy: give an address that ends as a file's name does, such as .png"),
     ],
 )

@@ -132,7 +132,7 @@ async def test_a_thread_is_exported_for_people_and_for_import(
         assert "error: /export takes a file" in await terminal.say("/export")
     assert (tmp_path / "lamp.md").read_text() == f"# main\n\n## user\n\nLight it.\n\n## agent\n\n{BLOCK}\n"
     assert (tmp_path / "lamp.jsonl").read_bytes().startswith(b"{")
-    assert b"at a terminal only" in json.dumps(await chatted(environment, f"/export {tmp_path / 'x.md'}")).encode()
+    assert b"only at a terminal" in json.dumps(await chatted(environment, f"/export {tmp_path / 'x.md'}")).encode()
     assert not (tmp_path / "x.md").exists()
 
 
