@@ -154,7 +154,7 @@ class Asked:
         for text in answer:
             pause, rest = self._meant("--answer", text)
             if rest is None:
-                raise InvalidArgument(f"--answer {pause.id!r} has no answer", remedy="write --answer ID=ANSWER")
+                raise InvalidArgument(f"--answer {pause.id!r} must give an answer", remedy="write --answer ID=ANSWER")
             yield pause.id, read_answer(pause, rest)
         for text in approve:
             pause, rest = self._meant("--approve", text, approval=True)
@@ -223,7 +223,7 @@ class Asked:
             raise self._late(option)
         if not self._open:
             raise UnknownPause(
-                f"the thread {self._thread!r} waits for no answer",
+                f"the thread {self._thread!r} does not wait for an answer",
                 remedy=f"omit {option} to resume the turn, or see `worldagent threads show`",
             )
         if _LIKE_AN_ID.match(text):

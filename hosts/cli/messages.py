@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _WHY: Final = {
     "missing": "its content is gone",
     "not_taken": "the model does not take this kind",
-    "too_large": "the other attachments leave no room",
+    "too_large": "with the other attachments it is too large",
 }
 
 

@@ -135,7 +135,7 @@ def _check(options: RoleHostOptions) -> None:
         raise bad_usage("--home and --store exclude each other", remedy="give only one of them")
     if options.token_file is not None and options.token_file.suffix == ".toml" and _named(options):
         raise bad_usage(
-            "scopes are named both by options and by the token file", remedy="omit --workspace, --account and --channel"
+            "options and the token file must not both name scopes", remedy="omit --workspace, --account and --channel"
         )
 
 

@@ -140,7 +140,7 @@ class ServeOptions:
         float,
         typer.Option(
             metavar="SECONDS",
-            help="How long turns can take to reach their next step at SIGTERM. Turns that take longer are cancelled "
+            help="How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
             "in the middle of a step.",
             rich_help_panel=_LIMITS,
         ),

@@ -27,7 +27,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _trace() -> None:
-    """Show what turns and calls did: when, who approved them, how many tokens they used, and what they cost.
+    """Show what turns and calls did: when they ran, what allowed them, how many tokens they used, and what they cost.
 
     Traces never hold a role. They hold texts of a person or a model only if the agent captures them.
 

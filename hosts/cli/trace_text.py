@@ -83,7 +83,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
     if record.risk:
         yield "+".join(record.risk)
     if record.gate:
-        yield f"let through by {record.gate}"
+        yield f"allowed by {record.gate}"
     if node.tokens != (0, 0):
         yield _tokens_text(node.tokens)
     if node.cost is not None:

@@ -278,7 +278,7 @@ def test_scopes_are_named_in_one_place(run: Run, tmp_path: Path) -> None:
     words = ("--http", "127.0.0.1:0", "--token-file", str(tmp_path / "tokens.toml"), "--workspace", "novel")
     result = run("role-host", *words)
     assert result.exit_code == 2
-    assert "named both by options and by the token file" in result.stderr
+    assert "options and the token file must not both name scopes" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("list",), ("get",), ("put",), ("delete",), ()])

@@ -61,7 +61,7 @@ async def test_a_trace_is_drawn_as_a_tree(home: Path, run: Run) -> None:
     starts += ["    │   ├── call look, done, ", "    │   └── call look, done, "]
     starts += ["    ├── approval pay, ask, by function", "    └── pause approval, opened"]
     assert [line[: len(start)] for line, start in zip(tree, starts, strict=True)] == starts
-    assert "read_only, let through by code" in tree[2]
+    assert "read_only, allowed by code" in tree[2]
     found = json.loads((await run("trace", "show", turn.id, *NOVEL, "--json")).stdout)["trace"]
     assert (found["turn"], found["calls"]) == (turn.id, 4)
     assert {record["kind"] for record in found["records"]} == {"turn", "task", "call", "approval", "pause"}

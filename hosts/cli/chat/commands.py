@@ -123,7 +123,7 @@ def _profile_text(entry: ProfileEntry) -> str:
 # --- messages and threads ---------------------------------------------------------------------------------------------
 
 
-@command("/attach", "FILE|URL|off", help="attach a file to the next message; alone, show them")
+@command("/attach", "FILE|URL|off", help="attach a file to the next message; alone, list the files")
 async def _attach(session: Session, given: str) -> str:
     if given == "off":
         session.attached = ()
