@@ -141,7 +141,7 @@ async def _interrupted_from_here(work: Work) -> int | None:
 
 
 def _hold_interrupts(held: bool, /) -> None:
-    """Hold interrupts back, or deliver them together with those that were held back. Windows cannot."""
+    """Hold interrupts back, or deliver all of them, also those that were held back. Windows cannot."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 

@@ -25,7 +25,7 @@ def leave(number: int, frame: object) -> None:
     if ("--json" in options or "--events" in options) and out is not None:
         told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
         text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
-        try:  # noqa: SIM105 -- `contextlib` may not be there yet
+        try:  # noqa: SIM105 -- `contextlib` is perhaps not loaded yet
             os.write(out.fileno(), text.encode())
         except (OSError, ValueError):  # the reader is gone
             pass

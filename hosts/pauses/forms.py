@@ -131,7 +131,7 @@ def misfits(schema: Schema, value: Any) -> list[str]:
     from ...harness.schema import Checker  # its folder loads what a command without a form does not need
 
     try:
-        found = Checker("what is asked for", schema).quoting(value)
+        found = Checker("the form", schema).quoting(value)
     except FunctionInvalid:
         return []
     return sorted(_failure(".".join(map(str, each.where)), each.text) for each in found)[:5]

@@ -65,7 +65,7 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield f"approval of a call: {function}"
         case "uncertain":
             yield f"uncertain call: {function}"
-            yield "It was interrupted while it ran. Its effect may or may not have happened."
+            yield "It was interrupted while it ran. It is not known whether its effect happened."
         case "question":
             yield "question:"
             yield from _indented(_short(pause.question or "", _QUESTION))

@@ -151,7 +151,7 @@ def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_ma
 def test_an_uncertain_call_shows_what_was_cut_off() -> None:
     assert pause_text(pause("uncertain", arguments={"what": "a hat"})).splitlines() == [
         "uncertain call: pay",
-        "It was interrupted while it ran. Its effect may or may not have happened.",
+        "It was interrupted while it ran. It is not known whether its effect happened.",
         '  what: "a hat"',
         "answer: happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again",
     ]
