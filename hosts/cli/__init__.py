@@ -1,6 +1,6 @@
-"""The command line: `worldagent ask`, `chat`, `task`, `resume`, `threads` and more. A leaf; the library does the work.
+"""The command line: `worldagent ask`, `chat`, `task`, `resume`, `threads` and more. A leaf package.
 
-Only `main` is public. Importing this folder loads nothing but the standard library.
+The library does the work. Only `main` is public. Importing this package loads only the standard library.
 """
 
 from .entry import main

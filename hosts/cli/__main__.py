@@ -1,4 +1,4 @@
-"""`python -m worldagent.hosts.cli`, for where the script `worldagent` is not on the path."""
+"""Run the command line with `python -m worldagent.hosts.cli` when the script `worldagent` is not on the path."""
 
 from .entry import main
 

@@ -1,6 +1,6 @@
-"""Answers to what turns wait for: which pause an option or an id means, and how its turn goes on.
+"""Answers to what turns wait for: which pause an option or an id names, and how the turn is resumed.
 
-The commands `resume` and `approvals approve` and `reject` have this in common.
+The commands `resume`, `approvals approve` and `approvals reject` share this module.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ if TYPE_CHECKING:
 
 _CHANGES: Final = ("fail", "refresh")
 _ASKING: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
-_MOST: Final = 1000  # threads of one status that are looked at
+_MOST: Final = 1000  # threads of one status that are searched
 _LIST: Final = "see `worldagent approvals list`, with the --workspace and --home of the turn"
-# Ids of pauses begin with the turn's, so an answer never looks like one by chance.
+# The id of a pause begins with the id of its turn, so an answer never looks like one by chance.
 _LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}(/|-2F)")
 
 
-# --- going on --------------------------------------------------------------------------------------------------------
+# --- resuming --------------------------------------------------------------------------------------------------------
 
 
 def checked_role(options: GoOnOptions, name: str, given: str | None) -> Role | None:
-    """Check how the turn is to go on before anything is opened, and read the call role.
+    """Check the options for resuming a turn, before anything is opened, and read the call role.
 
     Args:
         options: The command's options.
-        name: What the command reads beside the role.
-        given: What was given for it.
+        name: The option or command that can read standard input besides the role.
+        given: The value of that option.
 
     Raises:
-        InvalidArgument: Options do not go together.
+        InvalidArgument: Options exclude each other, or one is unknown.
     """
     one_form(options.json, options.events)
     one_reader(options, name, given)
     if options.account is not None:
         check_id("--account", options.account)
     if options.role is not None and options.no_role:
-        raise InvalidArgument("--role and --no-role exclude each other", remedy="give one of them")
+        raise InvalidArgument("--role and --no-role exclude each other", remedy="give only one of them")
     if options.on_role_change not in _CHANGES:
         raise InvalidArgument(
             f"--on-role-change {options.on_role_change[:40]!r} is unknown", remedy="use fail or refresh"
@@ -66,16 +66,16 @@ async def go_on(
     output: Output,
     going: tuple[str, Mapping[str, PersonAnswer], Role | None],
 ) -> int:
-    """Hand in the answers, go on with the turn, print how it ended, and give the exit code.
+    """Send the answers, resume the turn, print how it ended, and return the exit code.
 
     Args:
-        agent: Not started.
+        agent: The agent, not started.
         options: The command's options.
-        output: Where the turn goes.
-        going: The turn's thread, what is answered by the ids of pauses, and the call role that is given again.
+        output: Where to print the turn.
+        going: The thread of the turn, the answers by pause id, and the call role that is given again.
 
     Raises:
-        WorldAgentError: As `Thread.resume` does; the remedy is one for the command line.
+        WorldAgentError: As for `Thread.resume`, with a remedy for the command line.
     """
     from ...agent import UNSET
 
@@ -94,10 +94,10 @@ async def go_on(
 
 
 def check_resumable(state: ThreadState | None, workspace: str, thread: str) -> ThreadState:
-    """The state of a thread whose turn can go on.
+    """Return the state of a thread whose turn can be resumed.
 
     Raises:
-        NothingToResume: There is no such thread, or its last turn is over.
+        NothingToResume: The thread does not exist, or its last turn is over.
     """
     if state is None:
         raise no_thread(workspace, thread)
@@ -112,12 +112,12 @@ def check_resumable(state: ThreadState | None, workspace: str, thread: str) -> T
 
 
 def only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
-    """Whether nothing could happen but that the turn waits again."""
+    """Whether the turn would only wait again if it were resumed."""
     return state.status == "paused" and bool(pauses) and not state.answers and not any(map(is_late, pauses))
 
 
 def no_thread(workspace: str, thread: str) -> NothingToResume:
-    """There is no such thread to go on with."""
+    """The error for a thread that does not exist."""
     return NothingToResume(
         f"the workspace {workspace!r} has no thread {thread!r}",
         remedy="see `worldagent threads list`, with the --workspace and --home of the turn",
@@ -128,12 +128,12 @@ def no_thread(workspace: str, thread: str) -> NothingToResume:
 
 
 class Asked:
-    """Finds what the options of `resume` answer; what does not fit is refused before any of it is taken.
+    """Finds the pauses that the options of `resume` answer. All options are checked before any answer is sent.
 
     Args:
         thread: The thread.
-        pauses: What waits on it.
-        gone: The ids of what waited and is answered.
+        pauses: Its open pauses.
+        gone: The ids of its pauses that are answered already.
     """
 
     def __init__(self, thread: str, pauses: Sequence[Pause], gone: frozenset[str]) -> None:
@@ -145,22 +145,22 @@ class Asked:
     def answers(
         self, answer: Sequence[str], approve: Sequence[str], reject: Sequence[str]
     ) -> Iterator[tuple[str, PersonAnswer]]:
-        """What `--answer`, `--approve` and `--reject` answer, by ids of pauses.
+        """The answers that `--answer`, `--approve` and `--reject` give, with the ids of their pauses.
 
         Raises:
-            UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer cannot be taken; the text names the
-                option.
+            UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An answer is not accepted; the error names
+                the option.
         """
         for text in answer:
             pause, rest = self._meant("--answer", text)
             if rest is None:
-                raise InvalidArgument(f"--answer {pause.id!r} has no answer", remedy="write --answer ID=ANSWER")
+                raise InvalidArgument(f"--answer {pause.id!r} must give an answer", remedy="write --answer ID=ANSWER")
             yield pause.id, read_answer(pause, rest)
         for text in approve:
             pause, rest = self._meant("--approve", text, approval=True)
             if rest:
                 raise InvalidArgument(
-                    f"--approve {text[:80]!r} is more than an id", remedy="write --approve ID, or --answer ID=ANSWER"
+                    f"--approve takes only an id, got {text[:80]!r}", remedy="write --approve ID, or --answer ID=ANSWER"
                 )
             yield pause.id, Approve(hash=pause.hash)
         for text in reject:
@@ -168,22 +168,22 @@ class Asked:
             yield pause.id, Reject((rest or "").strip())
 
     def _meant(self, option: str, text: str, *, approval: bool = False) -> tuple[Pause, str | None]:
-        """The pause that an option's value is for, and what is left of it: None where it is an id alone.
+        """The pause that an option's value names, and the rest of the value: None if the value is only an id.
 
         Args:
             option: The option.
-            text: `ID`, `ID=REST`, or REST alone where one thing waits.
-            approval: Whether only a call can be answered so.
+            text: `ID`, `ID=REST`, or only REST if one pause is open.
+            approval: Whether the option answers only calls that wait for approval.
         """
         pause, rest = self._split(option, text)
         if approval and pause.kind != "approval":
             raise AnswerInvalid(
-                f"{option} is for a call that waits for leave, and {pause.id!r} is of kind {pause.kind!r}",
+                f"{option} answers a call that waits for approval, and {pause.id!r} is of kind {pause.kind!r}",
                 remedy="answer with --answer ID=ANSWER",
             )
         if is_late(pause):
             raise AnswerInvalid(
-                f"{option} answers {pause.id!r} after its end", remedy=f"leave {option} out; it fails with PauseExpired"
+                f"{option} answers {pause.id!r}, which has expired", remedy=f"omit {option}; it fails with PauseExpired"
             )
         if pause.id in self._taken:
             raise InvalidArgument(f"{pause.id!r} is answered twice", remedy="answer each once")
@@ -191,10 +191,10 @@ class Asked:
         return pause, rest
 
     def approve_rest(self) -> dict[str, PersonAnswer]:
-        """Approve the calls that wait and are not answered, for `--approve-all`.
+        """Approve the waiting calls that no other option answers, for `--approve-all`.
 
         Raises:
-            AlreadyAnswered, InvalidArgument: There are none.
+            AlreadyAnswered, InvalidArgument: No call waits for approval.
         """
         if not self._open and self._gone:
             raise self._late("--approve-all")
@@ -202,13 +202,13 @@ class Asked:
         found = [pause for pause in waits if pause.id not in self._taken]
         if not found and not self._taken:
             raise InvalidArgument(
-                f"no call waits for leave on the thread {self._thread!r}", remedy="leave --approve-all out"
+                f"no call waits for approval on the thread {self._thread!r}", remedy="omit --approve-all"
             )
         return {pause.id: Approve(hash=pause.hash) for pause in found}
 
     def _split(self, option: str, text: str) -> tuple[Pause, str | None]:
         text = self._with_current_id(text)
-        for pause_id in sorted(self._open, key=len, reverse=True):  # one may begin with another
+        for pause_id in sorted(self._open, key=len, reverse=True):  # one id can begin with another
             if text == pause_id:
                 return self._open[pause_id], None
             if text.startswith(f"{pause_id}="):
@@ -217,29 +217,29 @@ class Asked:
         late = next((gone for gone in self._gone if text == gone or text.startswith(f"{gone}=")), None)
         if late is not None:
             raise AlreadyAnswered(
-                f"{option} {late!r} is answered already", remedy=f"leave it out; what waits now: {known or 'nothing'}"
+                f"{option} {late!r} is answered already", remedy=f"omit it; waiting now: {known or 'nothing'}"
             )
         if not self._open and self._gone and not _LIKE_AN_ID.match(text):
             raise self._late(option)
         if not self._open:
             raise UnknownPause(
-                f"the thread {self._thread!r} waits for no answer",
-                remedy=f"leave {option} out to go on, or see `worldagent threads show`",
+                f"the thread {self._thread!r} does not wait for an answer",
+                remedy=f"omit {option} to resume the turn, or see `worldagent threads show`",
             )
         if _LIKE_AN_ID.match(text):
             raise UnknownPause(
-                f"{option} {text.partition('=')[0][:200]!r} does not wait now; it may be answered already",
-                remedy=f"what waits: {known}",
+                f"{option} {text.partition('=')[0][:200]!r} is not waiting, and may be answered already",
+                remedy=f"waiting now: {known}",
             )
         if len(self._open) > 1:
             raise UnknownPause(
-                f"{option} does not say which of {len(self._open)} it answers", remedy=f"name one: {known}"
+                f"{option} must name one of the {len(self._open)} pauses that wait", remedy=f"name one: {known}"
             )
         return next(iter(self._open.values())), text
 
     def _with_current_id(self, text: str) -> str:
-        """An option's value with its id in the present form, where it has the form of version 0.1.0."""
-        for pause_id in sorted((*self._open, *self._gone), key=len, reverse=True):  # one may begin with another
+        """An option's value with its id in the current form. Version 0.1.0 wrote ids in another form."""
+        for pause_id in sorted((*self._open, *self._gone), key=len, reverse=True):  # one id can begin with another
             earlier = call_id_of(pause_id)
             if text == earlier or text.startswith(f"{earlier}="):
                 return pause_id + text[len(earlier) :]
@@ -247,8 +247,8 @@ class Asked:
 
     def _late(self, option: str) -> AlreadyAnswered:
         return AlreadyAnswered(
-            f"what the thread {self._thread!r} waited for is answered already",
-            remedy=f"leave {option} out to go on, or see `worldagent threads show`",
+            f"all pauses of the thread {self._thread!r} are answered already",
+            remedy=f"omit {option} to resume the turn, or see `worldagent threads show`",
         )
 
 
@@ -258,31 +258,31 @@ class Asked:
 async def asking(
     register: ThreadRegister, workspace: str, thread: str | None, output: Output | None = None
 ) -> tuple[ThreadState, ...]:
-    """The threads that may ask somebody; with `thread` that one, where there is such a thread."""
+    """The threads whose turns can wait for a person. With `thread`, only that thread, if it exists."""
     if thread is not None:
         state = await register.find(Scope(workspace=workspace, thread=thread))
         return () if state is None else (state,)
-    found: dict[str, ThreadState] = {}  # one may go from one status to the next meanwhile
+    found: dict[str, ThreadState] = {}  # a thread can change its status in between
     for status in _ASKING:
         listed = await register.list(workspace, Wanted.of(limit=_MOST, status=status))
         if len(listed) == _MOST and output is not None:
-            output.note(f"of the threads that are {status}, only the newest {_MOST} are looked at")
+            output.note(f"of the threads that are {status}, only the newest {_MOST} are searched")
         found |= {state.thread: state for state in listed}
     return tuple(found.values())
 
 
 async def waiting_calls(agent: WorldAgent, thread: str | None, ids: Sequence[str]) -> tuple[str, list[Pause]]:
-    """The thread whose turn waits for what is named, and the calls. Read before the agent opens, with no model.
+    """The thread whose turn waits for the named calls, and the calls. Reading needs no model and no open agent.
 
     Raises:
-        NothingToResume, UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: Something cannot be answered so.
+        NothingToResume, UnknownPause, AlreadyAnswered, AnswerInvalid, InvalidArgument: An id cannot be answered.
     """
     ids = [current_pause_id(pause_id) for pause_id in ids]
     twice = [pause_id for pause_id in ids if ids.count(pause_id) > 1]
     if twice:
         raise InvalidArgument(f"{twice[0][:200]!r} is answered twice", remedy="answer each once")
     if thread is not None:
-        agent.thread(thread)  # refused before anything is opened
+        agent.thread(thread)  # an invalid id is refused before anything is opened
     async with open_threads(agent.storage) as threads:
         if threads is None:
             raise _unknown(ids[0])
@@ -298,25 +298,25 @@ async def waiting_calls(agent: WorldAgent, thread: str | None, ids: Sequence[str
         if pause_id in gone:
             raise AlreadyAnswered(
                 f"{pause_id!r} is answered already",
-                remedy=f"leave it out, or go on with `worldagent resume {state.thread}`",
+                remedy=f"omit it, or resume the turn with `worldagent resume {state.thread}`",
             )
         if pause_id not in open_:
             raise _unknown(pause_id)
         if open_[pause_id].kind != "approval":
             raise AnswerInvalid(
-                f"{pause_id!r} waits for no leave: it is of kind {open_[pause_id].kind!r}",
+                f"{pause_id!r} does not wait for approval: it is of kind {open_[pause_id].kind!r}",
                 remedy=f"answer it with `worldagent resume {state.thread} --answer ID=ANSWER`",
             )
         if is_late(open_[pause_id]):
             raise AnswerInvalid(
-                f"{pause_id!r} has expired, and takes no answer any more",
-                remedy=f"go on without it with `worldagent resume {state.thread}`; it fails with PauseExpired",
+                f"{pause_id!r} has expired and accepts no answer",
+                remedy=f"resume the turn with `worldagent resume {state.thread}`; the call fails with PauseExpired",
             )
     return state.thread, [open_[pause_id] for pause_id in ids]
 
 
 def _one(states: Sequence[ThreadState], ids: Sequence[str]) -> ThreadState:
-    """The thread that all ids are of: an id begins with that of its turn."""
+    """The thread that all ids belong to. An id begins with the id of its turn."""
     turns = {state.turn_id: state for state in states}
     found: dict[str, ThreadState] = {}
     for pause_id in ids:
@@ -326,10 +326,11 @@ def _one(states: Sequence[ThreadState], ids: Sequence[str]) -> ThreadState:
         found[state.thread] = state
     if len(found) > 1:
         raise InvalidArgument(
-            f"the ids are of {len(found)} threads: {', '.join(map(repr, found))}", remedy="answer thread by thread"
+            f"the ids belong to {len(found)} threads: {', '.join(map(repr, found))}",
+            remedy="answer one thread at a time",
         )
     return next(iter(found.values()))
 
 
 def _unknown(pause_id: str) -> UnknownPause:
-    return UnknownPause(f"{pause_id[:200]!r} does not wait now; it may be answered already", remedy=_LIST)
+    return UnknownPause(f"{pause_id[:200]!r} is not waiting, and may be answered already", remedy=_LIST)

@@ -1,4 +1,4 @@
-"""The command line as a whole. Each command is in a module of its own, or with others of its group."""
+"""The complete command line. Each command is in its own module, or in one with the others of its group."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .debug import DEBUG
 from .exits import USAGE
 from .options import ChatOptions
 
-# No tracebacks with local variables: one of them may hold a role.
+# Tracebacks must not show local variables, since one of them can hold a role.
 app = typer.Typer(
     name="worldagent",
     invoke_without_command=True,
@@ -54,10 +54,10 @@ def _worldagent(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print on stderr where an error comes from; never prompts or answers.")
+        bool, typer.Option("--debug", help="Print on stderr where an error comes from, without prompts or answers.")
     ] = False,
 ) -> None:
-    """A World Agent: turns and tasks whose approach is shaped by roles that nothing stores.
+    """Run World Agents: turns and tasks that follow a role. The runtime never stores the role.
 
     Without a command, it opens a chat if it runs at a terminal.
 
@@ -76,7 +76,7 @@ def _worldagent(
     raise typer.Exit(USAGE)
 
 
-# In the order of `--help`. Typer adds the commands of what has no name to its own.
+# In the order of `--help`. Typer adds the commands of an app without a name directly to this one.
 for module in (ask, chat_command, task, resume):
     app.add_typer(module.app)
 app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")

@@ -1,4 +1,4 @@
-"""The commands `approvals list`, `approve` and `reject`: calls that wait for leave, over all threads of a workspace."""
+"""The commands `approvals list`, `approve` and `reject`: the calls of a workspace that wait for approval."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from ...core.pauses import Pause, PersonAnswer
     from ...role_resolution import Role
 
-_WITH: Final = "answer with one of these, and with the --app or other options that the turn began with:"
+_WITH: Final = "answer with one of these commands, and add the --app or other options that the turn began with:"
 
 _Ids = Annotated[
     list[str],
-    typer.Argument(metavar="ID...", help="What waits, as `approvals list` tells it; all on one thread."),
+    typer.Argument(metavar="ID...", help="Ids of calls, as `approvals list` shows them, all of one thread."),
 ]
 _Thread = Annotated[
     str | None,
-    typer.Option(metavar="ID", help="The thread; else that whose turn the ids name.", rich_help_panel=WHERE),
+    typer.Option(metavar="ID", help="The thread. Default: the thread of the ids.", rich_help_panel=WHERE),
 ]
 _Say = Callable[["Pause"], "PersonAnswer"]
 
@@ -34,9 +34,9 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _approvals() -> None:
-    """The calls of a workspace that wait for a person's leave.
+    """Answer the calls of a workspace that wait for approval.
 
-    Some of them can be answered, in any order and from any process on the same home.
+    You can answer some of them or all, in any order and from any process on the same home.
 
     [bold]Example[/bold]
 
@@ -50,12 +50,12 @@ def list_approvals(
     options: ThreadsOptions,
     output: Output,
     thread: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only what waits on this thread.", rich_help_panel=WHICH)
+        str | None, typer.Option(metavar="ID", help="List only the calls of this thread.", rich_help_panel=WHICH)
     ] = None,
 ) -> Work:
-    """List the calls that wait for leave, over all threads of the workspace, the longest waiting first.
+    """List the calls that wait for approval, in all threads of the workspace, the longest waiting first.
 
-    No model is asked, and none is needed. Questions and calls that were cut off are told by [bold]threads show[/bold].
+    No model is needed. For questions and interrupted calls, use [bold]threads show[/bold].
 
     [bold]Example[/bold]
 
@@ -80,7 +80,7 @@ def approve(
         str | None,
         typer.Option(
             metavar="JSON|@FILE|-",
-            help="Other arguments than it asked for: all of them, as a JSON object. For one call.",
+            help="A JSON object with all arguments, which replace those of the call. For one call only.",
             rich_help_panel=ANSWERS,
         ),
     ] = None,
@@ -88,8 +88,8 @@ def approve(
         bool,
         typer.Option(
             "--always",
-            help="The same caller may make the same call, with equal arguments, for the rest of the turn, within the "
-            "policy's limits.",
+            help="Also approve later calls by the same caller with equal arguments in this turn, within the policy's "
+            "limits.",
             rich_help_panel=ANSWERS,
         ),
     ] = False,
@@ -97,7 +97,7 @@ def approve(
         bool,
         typer.Option(
             "--always-any",
-            help="As --always, for calls of this function with any arguments.",
+            help="Like --always, for calls of this function with any arguments.",
             rich_help_panel=ANSWERS,
         ),
     ] = False,
@@ -105,14 +105,14 @@ def approve(
         str | None,
         typer.Option(
             metavar="HASH",
-            help="The call's hash that was seen, so that nothing else is approved. For one call.",
+            help="The hash of the call that you saw, so that no other call is approved. For one call only.",
             rich_help_panel=ANSWERS,
         ),
     ] = None,
 ) -> Work:
-    """Approve calls that wait, and go on with their turn, as [bold]resume[/bold] does.
+    """Approve waiting calls and resume their turn, as [bold]resume[/bold] does.
 
-    The agent is made of the same options as when the turn began. What is not answered waits on, and the exit code is 3.
+    Give the same options for the agent as when the turn began. The exit code is 3 if the turn still waits for answers.
 
     [bold]Examples[/bold]
 
@@ -130,7 +130,7 @@ def approve(
     given = None if arguments is None else json_object("--arguments", text("--arguments", arguments))
     for name, value in (("arguments", arguments), ("hash", hash)):
         if value is not None and len(ids) > 1:
-            raise bad_usage(f"--{name} is for one call, and several are named", remedy="approve it by itself")
+            raise bad_usage(f"--{name} must be given with exactly one ID", remedy="approve that call by itself")
 
     def say(pause: Pause) -> PersonAnswer:
         _check_seen(pause, hash)
@@ -147,12 +147,12 @@ def reject(
     ids: _Ids,
     thread: _Thread = None,
     reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="Why; told to who wanted the call.", rich_help_panel=ANSWERS)
+        str, typer.Option(metavar="TEXT", help="The reason, which the caller receives.", rich_help_panel=ANSWERS)
     ] = "",
 ) -> Work:
-    """Reject calls that wait, and go on with their turn, as [bold]resume[/bold] does.
+    """Reject waiting calls and resume their turn, as [bold]resume[/bold] does.
 
-    Who wanted a call is told the reason. What is not answered waits on, and the exit code is 3.
+    The caller receives the reason. The exit code is 3 if the turn still waits for answers.
 
     [bold]Example[/bold]
 
@@ -168,7 +168,7 @@ def reject(
 def _answer(
     options: GoOnOptions, output: Output, named: tuple[Sequence[str], str | None, Role | None], say: _Say
 ) -> Work:
-    """Go on with the turn of the calls, thread and call role that are named."""
+    """Answer the named calls of a thread, and resume its turn with the call role."""
     from .answers import go_on, waiting_calls
     from .session import open_agent
 
@@ -187,7 +187,7 @@ def _check_seen(pause: Pause, seen: str | None) -> None:
 
     if seen is not None and seen != pause.hash:
         raise AnswerInvalid(
-            f"--hash {seen[:80]!r} is not that of {pause.id!r}: something else was seen than what waits there",
+            f"--hash {seen[:80]!r} is not the hash of {pause.id!r}: the waiting call is not the one that was seen",
             remedy="see `worldagent approvals list --json`, and give its hash",
         )
 
@@ -210,7 +210,7 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
     found.sort(key=lambda each: (each[1].since, each[1].id))
     if not found:
         on = "" if thread is None else f" on the thread {thread!r}"
-        output.note(f"no call waits for leave in the workspace {options.workspace!r}{on}")
+        output.note(f"no call waits for approval in the workspace {options.workspace!r}{on}")
     output.result({"approvals": [_object(*each) for each in found]}, _listed(found, options) if found else None)
 
 
@@ -224,7 +224,7 @@ def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions)
         since = time_text(pause.since)
         lines = [pause_text(pause, answer=False), f"thread: {state.thread}, since {since}", f"id: {pause.id}"]
         if is_late(pause):
-            lines.append(f"takes no answer any more: `worldagent resume {state.thread}` goes on without it")
+            lines.append(f"accepts no answer any more: `worldagent resume {state.thread}` resumes the turn without it")
         parts.append("\n".join(lines))
     more = f" {shlex.join(where(options))}".rstrip()
     ways = [f"worldagent approvals approve ID{more}", f"worldagent approvals reject ID --reason REASON{more}"]

@@ -1,4 +1,4 @@
-"""A call that waits for leave, as a person reads it, and what they may say to it. Other pauses are for `pauses`."""
+"""How a person answers a call that waits for approval. `pauses` handles the other kinds of pauses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EDITS: Final = re.compile(r"edit\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
 def how_to_leave(pause: Pause) -> str:
-    """Tell in one line what `read_leave` takes."""
+    """Describe in one line what `read_leave` accepts."""
     ways = ["yes", "no REASON"]
     if pause.schema is not None and forms.fields(pause.schema):
         ways.append("edit FIELD=VALUE ..." if forms.named(pause.schema) else "edit {JSON}")
@@ -28,14 +28,14 @@ def how_to_leave(pause: Pause) -> str:
 
 
 def read_leave(pause: Pause, said: str) -> Approve | Reject:
-    """Read what a person said to a call that waits for leave. What is ambiguous is refused, never guessed.
+    """Read a person's answer to a call that waits for approval. An ambiguous answer is refused, never guessed.
 
     Args:
-        pause: The call, as it was shown: an approval is for that and nothing else.
-        said: What was typed, without blanks around it.
+        pause: The call as it was shown. An approval is for this call and nothing else.
+        said: The typed text, without blanks around it.
 
     Raises:
-        InvalidArgument: It is no answer to this; the remedy says what is one.
+        InvalidArgument: The text does not answer the call; the remedy lists the answers.
     """
     word = said.casefold()
     if word in _APPROVES:
@@ -57,42 +57,42 @@ def read_leave(pause: Pause, said: str) -> Approve | Reject:
 
 
 def leave(pause: Pause, *, arguments: Any = None, always: Always = False) -> Approve:
-    """An approval of what was shown.
+    """Approve the call that was shown.
 
     Args:
         pause: The call.
-        arguments: Other arguments than it asked for, all of them.
-        always: Whether for the rest of the turn: `same` for calls with equal arguments, `any` for any arguments.
+        arguments: New arguments, which replace all of the call's.
+        always: Whether to approve later calls of the turn too: `same` with equal arguments, `any` with any arguments.
 
     Raises:
-        InvalidArgument: The arguments do not fit, or each call of this kind is approved by itself.
+        InvalidArgument: The arguments are not valid, or each call of this function must be approved by itself.
     """
     if always and not may_be_always(pause):
         raise InvalidArgument(
-            f"{pause.function!r} is destructive, so that each call of it is approved by itself",
-            remedy="approve this one call alone",
+            f"{pause.function!r} is destructive, so each call of it must be approved by itself",
+            remedy="approve only this call",
         )
     if arguments is None:
         return Approve(always=always, hash=pause.hash)
     if isinstance(arguments, Mapping):
         problems = [] if pause.schema is None else forms.misfits(pause.schema, arguments)
     else:
-        problems = ["they are no JSON object"]
+        problems = ["they must be a JSON object"]
     if problems:
         raise InvalidArgument(
-            f"the arguments do not fit {pause.function!r}: {'; '.join(problems)}",
-            remedy="give FIELD=VALUE for what is to be other, or a JSON object with all arguments",
+            f"the arguments are not valid for {pause.function!r}: {'; '.join(problems)}",
+            remedy="give FIELD=VALUE for each argument to change, or a JSON object with all arguments",
         )
     return Approve(arguments=dict(arguments), always=always, hash=pause.hash)
 
 
 def _edited(pause: Pause, text: str) -> Any:
-    """All arguments: those that were named, over those that were asked for; a JSON object stands for all of them."""
+    """All arguments: the named ones replace those of the call, and a JSON object replaces all of them."""
     if text.lstrip().startswith("{"):
         return forms.read_json(text)
     if pause.schema is None or not forms.named(pause.schema):
         raise InvalidArgument(
-            f"the arguments of {pause.function!r} are given as JSON", remedy=f"answer with {how_to_leave(pause)}"
+            f"the arguments of {pause.function!r} must be given as JSON", remedy=f"answer with {how_to_leave(pause)}"
         )
     return {**pause.arguments, **forms.read_pairs(pause.schema, text)}
 

@@ -1,4 +1,4 @@
-"""`--app MODULE:NAME`: an agent that somebody else's code makes, with functions and shapes that no option can give."""
+"""`--app MODULE:NAME`: an agent that the user's own code makes, with functions and shapes that no option can give."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ _MAKERS: Final = (
 
 
 def check_app(options: AgentOptions) -> None:
-    """Refuse options that would make another agent than the app's, before anything is loaded.
+    """Refuse options that describe an agent other than the app's, before anything is loaded.
 
     Raises:
-        InvalidArgument: One is given beside `--app`; the text names it.
+        InvalidArgument: One is given with `--app`; the error names it.
     """
     if options.app is None:
         return
@@ -42,7 +42,7 @@ def check_app(options: AgentOptions) -> None:
     if given:
         name = given[0]
         raise InvalidArgument(
-            f"--app and {name} exclude each other", remedy=f"leave {name} out; what it sets is the app's matter"
+            f"--app and {name} exclude each other", remedy=f"omit {name}; the app decides what it sets"
         )
 
 
@@ -50,21 +50,21 @@ def app_agent(options: AgentOptions, spec: str) -> WorldAgent:
     """The agent that `--app` names, not started.
 
     Args:
-        options: The command's options. A workspace or home that they name must be the agent's. A policy is for one that
-            brings none.
-        spec: `MODULE:NAME`. NAME may have dots; a module is looked for in the current folder first.
+        options: The command's options. A workspace or home that they name must be the agent's. A policy applies to an
+            agent that has none.
+        spec: `MODULE:NAME`. NAME can have dots. The module is looked for in the current folder first.
 
     Raises:
         PolicyInvalid, MissingExtra: The policy cannot be read.
-        InvalidArgument: There is no such module or name, it is something else, or its code fails. The text has neither
-            the failure's own words nor values: they may hold anything.
-        WorldAgentError: What the code raises of ours, as it is.
+        InvalidArgument: The module or name does not exist, is not an agent, or its code fails. The error repeats
+            neither the message nor the values of the failure, since they can hold anything.
+        WorldAgentError: The app's code raised it; it is passed on unchanged.
     """
     agent = _fitting(options, lambda: _agent(_found(spec), spec))
     if options.workspace not in (WORKSPACE, agent.workspace):
         raise InvalidArgument(
-            f"--workspace is {options.workspace!r}, and the agent of --app is of {agent.workspace!r}",
-            remedy="leave --workspace out",
+            f"--workspace is {options.workspace!r}, and the agent of --app belongs to {agent.workspace!r}",
+            remedy="omit --workspace",
         )
     return agent
 
@@ -72,21 +72,21 @@ def app_agent(options: AgentOptions, spec: str) -> WorldAgent:
 def app_maker(
     options: AgentOptions, spec: str, *, host: Callable[[], RoleStore | None]
 ) -> tuple[str | None, Callable[[str], WorldAgent]]:
-    """What makes the agents that `--app` names, and the workspace that they are of; None is any, as it is asked.
+    """The workspace of the agents that `--app` names, and a function that makes them. None is any workspace.
 
-    A function is asked for an agent each time, with the workspace's id unless it can do without. An agent is the same
-    one each time.
+    If `--app` names a function, it is called for each agent, with the id of the workspace if it takes arguments. If
+    `--app` names an agent, that agent is returned each time.
 
     Args:
-        options: As for `app_agent`, but for the workspace.
+        options: As for `app_agent`, without the workspace.
         spec: As for `app_agent`.
-        host: Gives the stored roles for a function that takes `roles`, whenever it is asked; None where it may choose.
+        host: Gives the stored roles for an app function with a parameter `roles`. None lets the function choose.
 
     Raises:
-        PolicyInvalid, MissingExtra, InvalidArgument, WorldAgentError: As `app_agent`, and where an agent is of another
-            workspace than it was asked for; what is made raises them as well.
+        PolicyInvalid, MissingExtra, InvalidArgument, WorldAgentError: As for `app_agent`, and if an agent belongs to a
+            workspace other than the requested one. The returned function raises them too.
     """
-    with _deciding(options):  # an agent that is made when its module is imported
+    with _deciding(options):  # for an agent that is made when its module is imported
         found = _found(spec)
     if not _takes_workspace(found):
         only = _fitting(options, lambda: _agent(found, spec)).workspace
@@ -102,7 +102,7 @@ def app_maker(
 def _parameters(found: Any) -> Collection[str]:
     try:
         return inspect.signature(found).parameters
-    except (TypeError, ValueError):  # a function of C that does not tell
+    except (TypeError, ValueError):  # a function written in C has no signature
         return ()
 
 
@@ -119,7 +119,7 @@ def _takes_workspace(found: Any) -> bool:
         return False
     try:
         inspect.signature(found).bind()
-    except (TypeError, ValueError):  # it takes something, or does not tell
+    except (TypeError, ValueError):  # it takes arguments, or has no signature
         return True
     return "workspace" in _parameters(found)
 
@@ -128,32 +128,32 @@ def _of(workspace: str, agent: WorldAgent) -> WorldAgent:
     if agent.workspace == workspace:
         return agent
     raise InvalidArgument(
-        f"--app gives an agent of the workspace {agent.workspace!r} where {workspace!r} is wanted",
-        remedy="let it make the agent of the workspace that it is called with",
+        f"--app made an agent of the workspace {agent.workspace!r}, and {workspace!r} was requested",
+        remedy="make the agent for the workspace that the function is called with",
     )
 
 
 def _fitting(options: AgentOptions, make: Callable[[], WorldAgent]) -> WorldAgent:
-    """Make an agent under the policy of the options, and see that it is one of theirs."""
+    """Make an agent under the policy and home of the options, and check that it uses them."""
     wanted = policy(options.policy)
     with _deciding(options):
         agent = make()
     if wanted is not None and agent.policy != wanted:
         raise InvalidArgument(
-            "--policy: the agent of --app has a policy of its own",
-            remedy="leave --policy out, or let the app make its agent without policy=",
+            "--policy: the agent of --app sets its own policy",
+            remedy="omit --policy, or make the app's agent without policy=",
         )
     if options.home is not None and options.home.expanduser().resolve() != agent.storage.resolve().resolve():
         raise InvalidArgument(
-            f"--home is {str(options.home)!r}, and the agent of --app has another one",
-            remedy="leave --home out, or let the app make its agent without a home",
+            f"--home is {str(options.home)!r}, and the agent of --app uses another home",
+            remedy="omit --home, or make the app's agent without a home",
         )
     return agent
 
 
 @contextmanager
 def _deciding(options: AgentOptions) -> Generator[None, None, None]:
-    """Let agents that are made meanwhile have the policy and home of the options, unless they are given their own."""
+    """Give agents that are made in this block the policy and home of the options, unless they set their own."""
     wanted = {
         name: str(expanded(option, file).absolute())
         for name, option, file in ((_POLICY, "--policy", options.policy), (_HOME, "--home", options.home))
@@ -174,7 +174,7 @@ def _deciding(options: AgentOptions) -> Generator[None, None, None]:
 def _found(spec: str) -> Any:
     module, colon, name = spec.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-        raise InvalidArgument(f"--app {spec[:80]!r} is not MODULE:NAME", remedy=_REMEDY)
+        raise InvalidArgument(f"--app must be MODULE:NAME, got {spec[:80]!r}", remedy=_REMEDY)
     found: Any = _imported(module)
     for part in name.split("."):
         if not hasattr(found, part):
@@ -193,16 +193,16 @@ def _imported(module: str) -> ModuleType:
     except ModuleNotFoundError as error:
         wanted = error.name or module
         if module == wanted or module.startswith(f"{wanted}."):
-            problem = f"there is no module {wanted!r}"
+            problem = f"the module {wanted!r} does not exist"
         else:
-            problem += f", since it needs the module {wanted!r}, which is not there"
+            problem += f", because the module {wanted!r}, which it needs, does not exist"
     except WorldAgentError:
         raise
-    # Whatever others' code raises is told to the person who named it; a script that is no module may end the process.
+    # The person who named the app sees whatever its code raises. A script that is not a module can end the process.
     except (Exception, SystemExit) as error:
         problem += f" with {_where(error)}"
     raise InvalidArgument(
-        f"--app: {problem}", remedy="run the command in the folder of the module, and see that it can be imported"
+        f"--app: {problem}", remedy="run the command in the folder of the module, and check that Python can import it"
     )
 
 
@@ -215,7 +215,7 @@ def _agent(found: Any, spec: str) -> WorldAgent:
     if not isinstance(made, WorldAgent):
         if inspect.iscoroutine(made):
             made.close()
-        given = "gives" if callable(found) else "is"
+        given = "returns" if callable(found) else "is"
         raise InvalidArgument(f"--app: {spec!r} {given} a {type(made).__name__}", remedy=_REMEDY)
     if _is_open(made):
         raise InvalidArgument(f"--app: the agent of {spec!r} is open already", remedy="name one that is not started")
@@ -230,33 +230,33 @@ def _made(maker: Any, spec: str) -> Any:
         inspect.signature(maker).bind()
     except TypeError:
         problem = f"--app: {spec!r} takes arguments"
-    except ValueError:  # a function of C that does not tell; the call will
+    except ValueError:  # a function written in C has no signature; calling it shows what it takes
         pass
     if problem is None:
         try:
             return maker()
         except WorldAgentError:
             raise
-        except (Exception, SystemExit) as error:  # others' code, as above
+        except (Exception, SystemExit) as error:  # the app's code, as above
             problem = f"--app: {spec!r} fails with {_where(error)}"
     raise InvalidArgument(problem, remedy="name a function that makes an agent and can be called without arguments")
 
 
 def _is_open(agent: WorldAgent) -> bool:
     try:
-        agent.roles  # noqa: B018 -- only one that is open has them
+        agent.roles  # noqa: B018 -- only an open agent has them
     except AgentClosed:
         return False
     return True
 
 
 def _where(error: BaseException) -> str:
-    """What was raised and where, without its words."""
+    """The type and place of an exception, without its message."""
     kind = type(error).__name__
     if isinstance(error, SyntaxError) and error.filename is not None:
         return f"{kind} in {os.path.basename(error.filename)!r}, line {error.lineno}"
     frames = traceback.extract_tb(error.__traceback__)
-    # The line of their own code says more than one of the library that it calls.
+    # A line of the app's own code says more than a line of a library that it calls.
     here = os.path.join(os.getcwd(), "")
     own = [frame for frame in frames if frame.filename.startswith(here) and "site-packages" not in frame.filename]
     at = (own or frames)[-1]

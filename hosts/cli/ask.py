@@ -25,7 +25,7 @@ def ask(
         str | None,
         typer.Option(
             metavar="ID",
-            help="The conversation within the workspace, to be continued. Default: a new one for each call.",
+            help="The conversation to continue. Default: a new one for each call.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -33,22 +33,22 @@ def ask(
         str | None,
         typer.Argument(
             metavar="[TEXT]",
-            help="What to say. Data that is piped to the command follows it, after a blank line. Without TEXT, or "
-            "with -, the message is read from standard input.",
+            help="The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
+            "-, the command reads the message from standard input.",
         ),
     ] = None,
     attach: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE|URL", help="An image or a file that goes with the message. Repeatable."),
+        typer.Option(metavar="FILE|URL", help="An image or a file to send with the message. Repeatable."),
     ] = None,
     turn_model: TurnModels = None,
     unattended: Unattended = None,
     events: Events = False,
 ) -> Work:
-    """Say something to the agent and print its answer.
+    """Send a message to the agent and print its answer.
 
-    On a terminal the answer appears while it is written. Each question has a thread of its own; name one with --thread
-    to continue a conversation.
+    At a terminal, the answer appears while it is written. Each message starts a new thread. To continue a conversation,
+    name its thread with --thread.
 
     [bold]Examples[/bold]
 
@@ -71,7 +71,7 @@ def ask(
     said, call_role = message(options, text, output), role(options.role)
     how: dict[str, Any] = {"attachments": attachments(attach), "model": turn_model or None, "unattended": unattended}
     agent = open_agent(options, output)
-    # A question by itself must not depend on how the one before it ended, so without --thread it has its own thread.
+    # A message must not depend on how the previous one ended, so without --thread it gets a new thread.
     thread_id = new_id("ask") if thread is None else thread
     conversation = thread_of(agent, options, thread_id)
 

@@ -1,4 +1,4 @@
-"""The command `chat`: a conversation at a terminal, or line by line where there is none. It is made in `chat/`."""
+"""The command `chat`: a conversation at a terminal, or line by line without one. The code is in `chat/`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ app = typer.Typer()
 def chat(options: ChatOptions) -> int:
     """Talk with the agent, message by message.
 
-    Answers appear while they are written; /help lists what else can be done. A turn that waits for a person asks there,
-    also one that was left for another day. Where stdin or stdout is no terminal, each line is a message, or the answer
-    to what waits, and what comes of it is printed; the exit code is 3 where a turn waits in the end.
+    Answers appear while they are written. /help lists the commands. A turn that waits for a person asks in the chat,
+    even if it began earlier. If stdin or stdout is not a terminal, each line is a message, or the answer to a question
+    of the turn, and the results are printed. The exit code is 3 if a turn still waits at the end.
 
     [bold]Examples[/bold]
 

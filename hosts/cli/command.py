@@ -1,7 +1,7 @@
 """How a function becomes a command: its options, what it prints, its exit code.
 
-Imported for every `--help`, as every module of a command is: what they import at the top is light, and what the
-package is made of loads inside functions, when a command runs.
+Every `--help` imports this module and the modules of all commands. So their top-level imports must be light, and the
+rest of the package is imported inside functions, when a command runs.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from ...core.errors import WorldAgentError
 
 Work = Coroutine[Any, Any, int | None]
-"""What a command does; it gives the exit code, and None is 0."""
+"""The work of a command. It returns the exit code; None is 0."""
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:
     """Make a function that typer takes as a command, with the same docstring.
 
-    Of its parameters, one whose type is a dataclass stands for an option or argument for each field; `output` is no
-    option, but prints as `--json`, `--events` and `--verbose` say; all others are as typer knows them.
+    A parameter whose type is a dataclass becomes one option or argument for each field. The parameter `output` is not
+    an option: it prints as `--json`, `--events` and `--verbose` say. All other parameters are passed to typer.
 
     Args:
-        function: Checks what it is given and loads what it needs, which an interrupt ends at once, and returns the rest
-            of the command as a coroutine. One without `output` runs to its end and returns the exit code.
+        function: Checks its arguments and loads what it needs, which an interrupt ends at once. Then it returns the
+            rest of the command as a coroutine. A function without `output` runs to its end and returns the exit code.
     """
     hints = get_type_hints(function, include_extras=True)
     bags: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
         if "output" not in hints:
             raise typer.Exit(function(**words))
         output = Output.of(
-            json=given.get("json", False) and not given.get("stdio", False),  # where stdout is a client's
+            json=given.get("json", False) and not given.get("stdio", False),  # then stdout is the client's
             events=given.get("events", False),
             verbose=given.get("verbose", False),
         )
@@ -75,25 +75,25 @@ def run(output: Output, begin: Callable[[], Work]) -> int:
 
     Args:
         output: Where its errors go.
-        begin: Reads what the options name, and returns the rest of the command as a coroutine. What that returns is the
-            exit code where the command failed without an error; None is 0.
+        begin: Reads what the options name, and returns the rest of the command as a coroutine. The coroutine returns
+            the exit code if the command failed without an error; None is 0.
     """
-    import asyncio  # it takes a tenth of what `--help` takes
+    import asyncio  # importing it takes a tenth of the time of `--help`
 
     from ...core.errors import WorldAgentError
 
     try:
         work = begin()
         with asyncio.Runner() as runner:
-            runner.get_loop()  # it is made by now, since an interrupt in the middle of that would be a traceback
-            if signal.getsignal(signal.SIGINT) is leave:  # all is loaded: from here on asyncio cancels the turn
+            runner.get_loop()  # made now: an interrupt while it is made would print a traceback
+            if signal.getsignal(signal.SIGINT) is leave:  # from here on asyncio cancels the turn
                 _hold_interrupts(True)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
                 work = _interrupted_from_here(work)
             code = runner.run(work)
-        gc.freeze()  # the process ends, and its last look for garbage would take longer than it saves
+        gc.freeze()  # a last collection at the end of the process would cost more than it saves
     except KeyboardInterrupt:
-        output.interrupted()  # asyncio has cancelled what ran, such as a turn, and waited for its end
+        output.interrupted()  # asyncio has cancelled the work and waited for its end
         return INTERRUPTED
     except WorldAgentError as error:
         output.error(error)
@@ -103,7 +103,7 @@ def run(output: Output, begin: Callable[[], Work]) -> int:
 
 
 def bad_usage(problem: str, *, remedy: str) -> WorldAgentError:
-    """Make the error for options that do not fit, an `InvalidArgument`."""
+    """Make the error for invalid options, an `InvalidArgument`."""
     from ...core.errors import InvalidArgument
 
     return InvalidArgument(problem, remedy=remedy)
@@ -112,17 +112,17 @@ def bad_usage(problem: str, *, remedy: str) -> WorldAgentError:
 def agreed(
     output: Output, question: str, *, problem: str, remedy: str = "give --yes", notes: Sequence[str] = ()
 ) -> bool:
-    """Ask the person at the terminal whether to go on.
+    """Ask the person at the terminal to confirm, and return whether they did.
 
     Args:
-        output: What the command prints to; one that prints JSON asks no questions.
-        question: What is asked.
-        problem: What is wrong where no person can be asked.
-        remedy: What to do then.
-        notes: What the person is told before.
+        output: The output of the command. With JSON output, no question is asked.
+        question: The question.
+        problem: The problem of the error if no person can be asked.
+        remedy: The remedy of that error.
+        notes: Notes to show before the question.
 
     Raises:
-        InvalidArgument: There is no person to ask.
+        InvalidArgument: No person can be asked.
     """
     if output.form != "text" or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise bad_usage(problem, remedy=remedy)
@@ -135,19 +135,19 @@ def agreed(
 
 
 async def _interrupted_from_here(work: Work) -> int | None:
-    """Run a command. Until it runs in its task, asyncio has no place for an interrupt, and it would be a traceback."""
+    """Run a command. Before it runs in its task, asyncio cannot handle an interrupt and would print a traceback."""
     _hold_interrupts(False)
     return await work
 
 
 def _hold_interrupts(held: bool, /) -> None:
-    """Keep interrupts back, or let them come, those that were kept back too. Windows cannot."""
+    """Hold interrupts back, or deliver all of them, also those that were held back. Windows cannot."""
     if sys.platform != "win32":
         signal.pthread_sigmask(signal.SIG_BLOCK if held else signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def _exit_code(error: WorldAgentError) -> int:
-    """Bad usage is what was refused before there was a turn; an unknown worker inside a turn is the model's mistake."""
+    """Bad usage is refused before a turn begins. Inside a turn, an error such as an unknown worker is the model's."""
     from ...core.errors import ModelFacing, UsageError
 
     refused = isinstance(error, UsageError) or (isinstance(error, ModelFacing) and error.turn_id is None)

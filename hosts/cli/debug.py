@@ -1,7 +1,7 @@
 """`worldagent --debug`: where an error comes from, without any text that could hold a prompt or a role (R7).
 
-Messages of services and libraries repeat what they were sent, and lines of source code may hold a role. So types,
-numbers, identifiers and places in the code are printed, and nothing else.
+Messages of services and libraries repeat what they were sent, and lines of source code can hold a role. So only types,
+numbers, identifiers and places in the code are printed.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def print_error(error: WorldAgentError) -> None:
 
 
 def print_original(error: BaseException) -> None:
-    """Print what a model call raised, which the error of the turn stands for; see `WorldAgent(on_error=...)`."""
-    lines = ["a model call failed; messages are left out, since they may repeat the prompt"]
+    """Print the original exception of a model call, which the turn's error replaces; see `WorldAgent(on_error=...)`."""
+    lines = ["a model call failed; messages are omitted, because they can repeat the prompt"]
     cause: BaseException | None = error
     for _ in range(_MAX_CAUSES):
         if cause is None:

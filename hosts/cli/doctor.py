@@ -1,6 +1,6 @@
-"""The command `doctor`: checks a role host, or this installation, and prints a line for each point as it is known.
+"""The command `doctor`: checks this installation or a role host, and prints each result as soon as it is known.
 
-What is checked, and what makes a new key of role digests where the old one was lost (R13), is in `hosts.doctor`.
+`hosts.doctor` does the checks, and makes a new key of role digests after the old one was lost (R13).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _NAME: Final = 18
 _INDENT: Final = " " * (len(_MARKS["pass"]) + 1)
 _WIDEST: Final = 100
 _RESUME: Final = (
-    "Resume such a turn with on_role_change='refresh' (`worldagent resume --on-role-change refresh`): it goes on under "
-    "the role that is active then. Or cancel it."
+    "Resume such a turn with on_role_change='refresh' (`worldagent resume --on-role-change refresh`): it then follows "
+    "the role that is active now. Or cancel it."
 )
 _SHOWN: Final = 5
-_RESTART: Final = "Agents that run keep the key that they have read: restart them, here and on machines with a copy"
+_RESTART: Final = "Running agents keep the old key in memory: restart them, here and on machines with a copy"
 
 app = typer.Typer()
 
@@ -51,7 +51,7 @@ class DoctorOptions(HostOptions):
         bool,
         typer.Option(
             "--write",
-            help="Put and delete roles too, in scopes of the check's own, which are cleared.",
+            help="Also put and delete roles, in the check's own scopes, which it clears.",
             rich_help_panel=_HOST,
         ),
     ] = False
@@ -59,8 +59,8 @@ class DoctorOptions(HostOptions):
         list[str] | None,
         typer.Option(
             metavar="TIER=ID",
-            help="A scope that may be used, where the token does not reach every one. With --write it must have no "
-            "role. Repeatable, once for a tier.",
+            help="A scope to use, if the token does not reach all scopes. With --write it must have no role. "
+            "Repeatable, once for each tier.",
             rich_help_panel=_HOST,
         ),
     ] = None
@@ -68,20 +68,22 @@ class DoctorOptions(HostOptions):
         list[str] | None,
         typer.Option(
             metavar="TIER=ID",
-            help="A scope that the token must not reach; it is only read. Repeatable, once for a tier.",
+            help="A scope that the token must not reach; it is only read. Repeatable, once for each tier.",
             rich_help_panel=_HOST,
         ),
     ] = None
     timeout: Annotated[
         float | None,
         typer.Option(
-            metavar="SECONDS", help="How long one call may take. Default: 10 for a role host, 60 for the model."
+            metavar="SECONDS", help="The time limit of one call. Default: 10 for a role host, 60 for the model."
         ),
     ] = None
     model: Annotated[
         bool,
         typer.Option(
-            "--model", help="Ask the model one tiny question; a service may charge it.", rich_help_panel=_INSTALLATION
+            "--model",
+            help="Send the model one tiny question. A service can charge for it.",
+            rich_help_panel=_INSTALLATION,
         ),
     ] = False
     lm: Annotated[
@@ -104,20 +106,20 @@ class DoctorOptions(HostOptions):
         bool,
         typer.Option(
             "--rekey",
-            help="Make a new role.key after the old one was lost, and tell which turns were noted with another.",
+            help="Make a new role.key after the old one was lost, and list the turns that were recorded with another.",
             rich_help_panel=_INSTALLATION,
         ),
     ] = False
     yes: Annotated[
         bool,
         typer.Option(
-            "--yes", help="With --rekey: replace a key that is there, unasked.", rich_help_panel=_INSTALLATION
+            "--yes", help="With --rekey: replace an existing key without asking.", rich_help_panel=_INSTALLATION
         ),
     ] = False
     json: Annotated[
         bool,
         typer.Option(
-            "--json", help="Print one JSON object: whether all is well, and the points.", rich_help_panel=OUTPUT
+            "--json", help="Print one JSON object: whether all points passed, and the points.", rich_help_panel=OUTPUT
         ),
     ] = False
 
@@ -125,10 +127,10 @@ class DoctorOptions(HostOptions):
 @app.command(rich_help_panel="Configuration")
 @command
 def doctor(options: DoctorOptions) -> int:
-    """Check this installation, or a role host in any language, and say what is wrong and what to do.
+    """Check this installation, or a role host in any language. Print what is wrong and what to do.
 
-    Nothing is changed, but by --rekey, which makes a new role key where the old one was lost. A role host is checked
-    against the contract of role hosts, point by point; with --write by putting and deleting roles too. Where a point
+    Only --rekey changes this installation: it makes a new role key after the old one was lost. A role host is checked
+    against the contract of role hosts, point by point. With --write, the check also puts and deletes roles. If a point
     fails, the exit code is 1.
 
     [bold]Examples[/bold]
@@ -149,13 +151,13 @@ def _begin(options: DoctorOptions, output: Output) -> Work:
 
     check_hosts(options)
     if options.rekey:
-        _refuse(options, ("model", "lm", "timeout", *_OF_A_HOST), "are of no use with --rekey", "leave it out")
+        _refuse(options, ("model", "lm", "timeout", *_OF_A_HOST), "are not used with --rekey", "omit it")
         return _rekey(options, output)
-    _refuse(options, ("yes",), "are for --rekey", "add --rekey, or leave it out")
+    _refuse(options, ("yes",), "are for --rekey", "add --rekey, or omit it")
     if options.role_host_stdio is None and options.role_host in (None, EMBEDDED):
         _refuse(options, ("write", "scope", "foreign_scope"), "are for a role host", "add --role-host URL")
         return _installation(options, output)
-    _refuse(options, ("model", "lm", "home"), "are for an installation", "leave out the role host, or this")
+    _refuse(options, ("model", "lm", "home"), "are for an installation", "omit the role host, or this option")
     return _host(options, output, _scopes("--scope", options.scope), _scopes("--foreign-scope", options.foreign_scope))
 
 
@@ -180,7 +182,7 @@ async def _installation(options: DoctorOptions, output: Output) -> int | None:
     from ..doctor import InstallationOptions, check_installation
 
     if options.timeout is not None and not 0 < options.timeout < float("inf"):
-        raise bad_usage(f"--timeout {options.timeout!r} is no time limit", remedy="give seconds, above 0")
+        raise bad_usage(f"--timeout must be a finite number above 0, got {options.timeout!r}", remedy="give seconds")
     more = {} if options.timeout is None else {"timeout": options.timeout}
     checked = InstallationOptions(home=options.home, lm=options.lm, call_model=options.model, **more)
     printer = _Printer(output)
@@ -202,7 +204,7 @@ class _Printer:
         self._line(f"Checking {about}")
 
     def tell(self, result: Result) -> None:
-        """Print one result. Points that were left out for another one, or for want of --write, are told at the end."""
+        """Print one result. Points that were skipped for another point, or without --write, are printed at the end."""
         if result.reason == "needs":
             self._blocked.append(result.id)
             return
@@ -215,15 +217,13 @@ class _Printer:
             self._line(f"{_INDENT}remedy: {result.remedy}", _INDENT)
 
     def end(self, results: list[Result]) -> int | None:
-        """Print the summary, or the JSON; the exit code."""
+        """Print the summary or the JSON, and return the exit code."""
         ok = all(result.status != "fail" for result in results)
         counts = [(sum(result.status == status for result in results), word) for status, word in _COUNTED.items()]
         if self._blocked:
-            self._line(f"{_MARKS['skip']} they need a point that does not hold: {', '.join(self._blocked)}", _INDENT)
+            self._line(f"{_MARKS['skip']} a point that they need did not pass: {', '.join(self._blocked)}", _INDENT)
         if self._unwritten:
-            self._line(
-                f"{_MARKS['skip']} {self._unwritten} points of putting and deleting roles: they need --write", _INDENT
-            )
+            self._line(f"{_MARKS['skip']} {self._unwritten} points put or delete roles: they need --write", _INDENT)
         shown = ", ".join(f"{count} {word}" for count, word in counts if count or word in ("passed", "failed"))
         points = [result.as_object() for result in results]
         self._output.result({"ok": ok, "points": points}, shown)
@@ -248,7 +248,7 @@ def _scopes(option: str, given: list[str] | None) -> dict[Tier, str]:
             raise bad_usage(f"{option} {item!r} has no '='", remedy=f"write {option} workspace=ID")
         tier = Tier.parse(name)
         if tier in scopes:
-            raise bad_usage(f"{option} names two scopes of the {tier} tier", remedy="name one for a tier")
+            raise bad_usage(f"{option} must name one scope of the {tier} tier, not two", remedy="name one of them")
         scopes[tier] = check_id(option, scope_id)
     return scopes
 
@@ -263,7 +263,7 @@ def _refuse(options: DoctorOptions, names: tuple[str, ...], why: str, remedy: st
 
 @contextmanager
 def _silence() -> Generator[None, None, None]:
-    """Keep logs quiet: libraries write of every fault that a broken host makes them see, with what it said."""
+    """Silence all logs: libraries log every fault of a broken host, with the text that it sent."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -276,7 +276,7 @@ def _silence() -> Generator[None, None, None]:
 
 
 def _rekey(options: DoctorOptions, output: Output) -> Work:
-    """See what there is and ask whether a key may go; the rest makes the new one."""
+    """Look at the home and ask whether to replace its key. The returned work makes the new key."""
     from ..doctor import InstallationOptions, look_at_key, make_key
 
     state = look_at_key(InstallationOptions(home=options.home))
@@ -303,19 +303,19 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
 
 
 def _may_go(state: KeyState, output: Output) -> bool:
-    """Ask whether the key that is there may go.
+    """Ask whether to replace the existing key.
 
     Raises:
-        InvalidArgument: There is no person to ask.
+        InvalidArgument: No person can be asked.
     """
     held = f"{str(state.file)!r} holds " + (f"the key {state.key!r}" if state.key else "no key")
-    told = [f"{held}, and is not replaced unasked"]
-    remedy = "leave it as it is, or give --yes"
+    told = [f"{held}, and replacing it must be confirmed"]
+    remedy = "keep it, or give --yes"
     if lost := [turn for turn in state.turns if state.key in turn.keys]:
-        told.append(f"{_were(len(lost))} noted with it")
+        told.append(f"{_were(len(lost))} recorded with it")
     if gone := state.noted_otherwise(state.key):
-        told.append(f"{_were(len(gone))} noted with another: {', '.join(map(str, gone[:_SHOWN]))}")
-        remedy = "leave it as it is and resume with --on-role-change refresh what was noted with another, or give --yes"
+        told.append(f"{_were(len(gone))} recorded with another: {', '.join(map(str, gone[:_SHOWN]))}")
+        remedy = "keep it and resume the turns with another key by --on-role-change refresh, or give --yes"
     if state.key is None:
         remedy = "restore it from a copy, or give --yes"
     return agreed(output, "Replace it?", problem="; ".join(told), remedy=remedy, notes=told)
@@ -325,9 +325,7 @@ def _report(state: KeyState, made: str) -> str:
     turns = state.noted_otherwise(made)
     lines = [_filled(f"Made the key {made!r} in {str(state.file)!r}.")]
     if turns:
-        gone = (
-            f"{_were(len(turns))} noted with a key that is gone, so nobody can tell whether their roles are the same:"
-        )
+        gone = f"{_were(len(turns))} recorded with a lost key, so their roles cannot be compared any more:"
         lines += [
             _filled(gone),
             table(
@@ -338,7 +336,7 @@ def _report(state: KeyState, made: str) -> str:
             _filled(_RESUME),
         ]
     else:
-        lines.append("No turn that can go on was noted with another key.")
+        lines.append("No unfinished turn was recorded with another key.")
     running = f": process {', '.join(state.processes)}" if state.processes else ""
     return "\n".join([*lines, _filled(f"{_RESTART}{running}.")])
 
@@ -349,4 +347,4 @@ def _filled(text: str) -> str:
 
 
 def _were(turns: int) -> str:
-    return "1 turn that can go on was" if turns == 1 else f"{turns} turns that can go on were"
+    return "1 unfinished turn was" if turns == 1 else f"{turns} unfinished turns were"

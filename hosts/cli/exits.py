@@ -1,6 +1,6 @@
-"""Exit codes, and how the process ends at a signal that comes while it loads.
+"""Exit codes, and how the process ends on a signal that comes while it loads.
 
-Loaded before anything else, so it imports only what is there as soon as Python is.
+This module loads before all others, so it imports only what Python itself has loaded.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ import sys
 
 DONE, FAILED, USAGE, PAUSED, INTERRUPTED, TERMINATED = 0, 1, 2, 3, 130, 143
 
-# As `output` writes it, for a moment in which nothing can be imported.
+# The error that `output` would write, for a moment in which nothing can be imported.
 _EARLY = """{{"error": {{"code": "{code}", "message": "{message}", "remedy": "run the command again", \
 "retryable": {retryable}, "turn_id": null}}}}
 """
 
 
 def leave(number: int, frame: object) -> None:
-    """End the process at a signal, as long as nothing is under way that would have to be cancelled or stopped."""
+    """End the process on a signal, before there is any work to cancel or stop."""
     interrupted = number == _signal.SIGINT
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
-    out = sys.__stdout__  # `sys.stdout` is another one while an app loads
+    out = sys.__stdout__  # `sys.stdout` is replaced while an app loads
     if ("--json" in options or "--events" in options) and out is not None:
         told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
         text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
-        try:  # noqa: SIM105 -- `contextlib` may not be there yet
+        try:  # noqa: SIM105 -- `contextlib` is perhaps not loaded yet
             os.write(out.fileno(), text.encode())
-        except (OSError, ValueError):  # nobody reads
+        except (OSError, ValueError):  # the reader is gone
             pass
     os._exit(INTERRUPTED if interrupted else TERMINATED)

@@ -1,4 +1,4 @@
-"""The threads of a home, out of its database, without an agent."""
+"""The threads of a home, read from its database without an agent."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class OpenThreads:
     """A home's threads.
 
     Attributes:
-        register: Where they stand.
-        log: What was said on them.
-        leases: Who owns them.
-        branches: Which were branched off.
+        register: Their states.
+        log: Their messages.
+        leases: Their owners.
+        branches: The threads that were branched off.
         database: The database.
     """
 
@@ -34,7 +34,7 @@ class OpenThreads:
     database: Database
 
     async def branching(self) -> Branching:
-        """What branches threads off."""
+        """The object that branches threads off."""
         from ...graphs.heads import Heads  # its folder loads langgraph
 
         return Branching(self.leases, self.branches, await Heads.open(self.database, self.branches), self.log)
@@ -42,7 +42,7 @@ class OpenThreads:
 
 @asynccontextmanager
 async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
-    """Open the threads of a home, without an agent; None where it has no database, and none is made.
+    """Open the threads of a home without an agent. Yields None if the home has no database; none is made.
 
     Raises:
         InvalidArgument: The home is a file.

@@ -22,10 +22,10 @@ EMBEDDED: Final = "embedded"
 
 
 def check_hosts(options: HostOptions) -> None:
-    """Refuse options that do not go together, before anything is loaded.
+    """Refuse options that exclude each other, before anything is loaded.
 
     Raises:
-        InvalidArgument: They name two places, or a token for none.
+        InvalidArgument: The options name two places, or a token without a role host.
     """
     if options.role_host is not None and options.role_host_stdio is not None:
         raise InvalidArgument(
@@ -33,22 +33,22 @@ def check_hosts(options: HostOptions) -> None:
         )
     if options.token_file is not None and options.role_host in (None, EMBEDDED):
         raise InvalidArgument(
-            f"{options.option('token_file')} is for --role-host", remedy="name the host, or leave the file out"
+            f"{options.option('token_file')} is for --role-host", remedy="name the host, or omit the file"
         )
 
 
 def named_host(
     options: HostOptions, settings: Settings, *, stderr: Literal["inherit", "discard"] = "inherit"
 ) -> HttpHost | StdioHost | None:
-    """The role host that the options name, if one.
+    """The role host that the options name; None if they name none.
 
     Args:
         options: The command's options.
-        settings: How long its calls may take, and what it calls its tools.
-        stderr: What becomes of what a host that is a program writes to standard error.
+        settings: The time limit of its calls, and the names of its tools.
+        stderr: Where a host that is a program writes its standard error.
 
     Raises:
-        InvalidArgument: They do not go together, or the host's address, program or token does not fit.
+        InvalidArgument: The options exclude each other, or the host's address, program or token is not valid.
     """
     check_hosts(options)
     if options.role_host_stdio is not None:
@@ -77,7 +77,7 @@ def host_of(
 
 
 def _token(options: HostOptions) -> str | None:
-    """The token in the file that the options name, else in the environment; None where there is none."""
+    """The token from the file that the options name, else from the environment; None if there is none."""
     file = options.token_file
     if file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
@@ -92,4 +92,4 @@ def _words(command: str) -> list[str]:
         return shlex.split(command)
     except ValueError:
         pass
-    raise InvalidArgument("--role-host-stdio has a quote that is not closed", remedy="write it as in a shell")
+    raise InvalidArgument("--role-host-stdio has a quote that is not closed", remedy="quote the command as in a shell")

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _WHY: Final = {
     "missing": "its content is gone",
-    "not_taken": "the model does not take such",
-    "too_large": "there is too much beside it",
+    "not_taken": "the model does not take this kind",
+    "too_large": "with the other attachments it is too large",
 }
 
 
 def attachments(given: Iterable[str] | None) -> tuple[Path | str, ...]:
-    """What `--attach FILE|URL` names; it is read when the turn begins.
+    """The files and addresses that `--attach FILE|URL` names. They are read when the turn begins.
 
     Raises:
         InvalidArgument: One of them is empty.
@@ -35,7 +35,7 @@ def attachment(given: str, option: str = "--attach") -> Path | str:
     """A file or an address.
 
     Raises:
-        InvalidArgument: It is empty, or begins with a user who is not known here.
+        InvalidArgument: It is empty, or begins with an unknown user.
     """
     if given.lower().startswith(("http://", "https://")):
         return given
@@ -49,7 +49,7 @@ def attachment(given: str, option: str = "--attach") -> Path | str:
 
 
 def named(source: AttachmentSource) -> str:
-    """What a person calls it."""
+    """The name of an attachment, for a person."""
     if isinstance(source, Path):
         return source.name
     return getattr(source, "name", None) or str(source)
@@ -64,12 +64,12 @@ def attached_text(message: Message) -> str:
 
 
 def left_out_text(event: AttachmentLeftOut) -> str:
-    """What a person is told of an attachment that the model does not get."""
-    return f"not shown to the model, since {_WHY[event.reason]}: {event.name}"
+    """The line about an attachment that the model does not get."""
+    return f"not shown to the model, because {_WHY[event.reason]}: {event.name}"
 
 
 def message_text(message: Message) -> str:
-    """What a message says, with what is attached to it; of one that says nothing, its JSON."""
+    """The text of a message with its attachments. A message without either is shown as JSON."""
     text = message.body.get("text")
     told = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
     if not told:
@@ -78,6 +78,6 @@ def message_text(message: Message) -> str:
 
 
 def author_text(message: Message) -> str:
-    """Who says a message: the account, behind the name where another one was given."""
+    """The author of a message: the account, after the name if another name was given."""
     name = message.name
     return message.author if name is None or name == message.author else f"{name} ({message.author})"

@@ -19,7 +19,7 @@ _PROVIDERS: Final = ("PREFIX", "KEY VARIABLE", "SET", "EXAMPLE", "ALSO NEEDS")
 _ABILITIES: Final = ("MODEL", "NAME", "TOOLS", "IMAGES", "FILES", "JSON SCHEMA", "REASONING", "CONTEXT", "ANSWER")
 _STATES: Final = {True: "yes", False: "no", None: "-"}
 _KNOWN: Final = {True: "yes", False: "no", None: "?"}
-_UNKNOWN: Final = "? is not known offline. Whether such a model takes tools is tried at its first call."
+_UNKNOWN: Final = "? is not known offline. The first call of such a model finds out whether it takes tools."
 
 app = typer.Typer()
 
@@ -32,20 +32,21 @@ def models(
         list[str] | None,
         typer.Argument(
             metavar="[MODEL]...",
-            help="Model strings, or names from the setting models: what they can do. Left out, the providers, and what "
-            "their examples and the models of the settings can do.",
+            help="Model strings, or names from the setting models. Default: list the providers, their examples and the "
+            "models of the settings.",
         ),
     ] = None,
     json: JsonResult = False,
 ) -> Work:
     """List the providers of models that --lm and the setting lm can name, and what models can do.
 
-    For each provider: its prefix, the environment variable of its key, whether that is set, what else it needs, and an
-    example. Keys are not printed, and nothing is contacted. Any other server that speaks OpenAI's chat protocol is
-    openai/MODEL with the setting api_base.
+    For each provider, it prints its prefix, the environment variable of its key, whether that is set, what else it
+    needs, and an example. Keys are not printed, and nothing is contacted. For any other server that speaks OpenAI's
+    chat protocol, use openai/MODEL with the setting api_base.
 
-    For each model: whether it takes tools, images and documents, can hold its answers to a JSON Schema, and reasons,
-    and how many tokens its prompt and its answer may have. With MODEL only that is told.
+    For each model, it prints whether the model takes tools, images and documents, whether its answers can follow a
+    JSON Schema, whether it reasons, and how many tokens its prompt and its answer can have. With MODEL, only this is
+    printed.
 
     [bold]Examples[/bold]
 
@@ -110,14 +111,14 @@ def _provider_table() -> str:
 
 
 def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict: bool) -> list[dict[str, Any]]:
-    """What models can do, each with the name that the settings give it.
+    """What each model can do, with the name that the settings give it.
 
     Raises:
-        ModelNotConfigured: One names no service that is known.
+        ModelNotConfigured: A model string names no known service.
     """
     from ...signatures.models import Abilities, abilities_of
 
-    # The setting `api_base` is the address of the agent's own model, and of others of its vendor.
+    # The setting `api_base` is the address of the agent's model, and of other models of the same vendor.
     vendor, slash, _ = (settings.lm or "").partition("/")
     elsewhere = f"{vendor}/" if settings.api_base and slash else None
     known = abilities_of((model for model, _ in models), strict=strict)

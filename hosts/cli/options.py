@@ -1,6 +1,6 @@
-"""Options that several commands share, word for word, and the groups of them that commands take as one dataclass.
+"""Options that several commands share, word for word, and the groups that commands take as one dataclass.
 
-Imported for every `--help`: nothing of the package and nothing heavy may be imported here.
+Every `--help` imports this module, so it must not import the package or anything that is slow to load.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Policy = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="What may be called without asking, what a person is asked for, what is refused, as YAML or JSON. "
-        "Default: the setting policy.",
+        help="The policy, as YAML or JSON: which calls run, which require approval, and which are refused. Default: "
+        "the setting policy.",
         rich_help_panel=WHERE,
     ),
 ]
@@ -80,21 +80,21 @@ Headers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=VALUE|NAME=@FILE",
-        help="A header for the model's service, such as an organisation's id. It is never shown, but other users of "
-        "the machine may see VALUE among its processes. Repeatable.",
+        help="A header for the model's service, such as an organisation's id. It is never printed, but other users of "
+        "the machine can see VALUE in its list of processes. Repeatable.",
         rich_help_panel=MODEL,
     ),
 ]
 Identity = Annotated[
     str | None,
-    typer.Option(metavar="TEXT", help="Who the agent is; no role changes it.", rich_help_panel=MODEL),
+    typer.Option(metavar="TEXT", help="Who the agent is. A role cannot change it.", rich_help_panel=MODEL),
 ]
 ProfileName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What the agent starts up with, such as coder: see worldagent profiles list. Its tools work in the "
-        "current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
+        help="The profile that the agent starts with, such as coder: see worldagent profiles list. Its tools work in "
+        "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -102,7 +102,7 @@ WorkerTexts = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=TEXT|NAME=@FILE",
-        help="A worker that work can be dispatched to, with its instructions. Repeatable.",
+        help="A worker that the agent can dispatch work to, with its instructions. Repeatable.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -110,7 +110,7 @@ WorkersFolder = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="A folder of workers, files called NAME.worker.md. Default: the setting workers.",
+        help="A folder with workers in files NAME.worker.md. Default: the setting workers.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -118,7 +118,7 @@ Unattended = Annotated[
     str | None,
     typer.Option(
         metavar="refuse|pause",
-        help="No person watches this turn: refuse calls that need approval, or pause and notify.",
+        help="No person watches this turn: refuse calls that require approval, or pause and notify.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -127,8 +127,8 @@ TurnModels = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME",
-        help="The model of this one turn: a name from the setting models, or a model string. A turn that waits goes on "
-        "with it. Repeatable: the next one is asked where one cannot be reached.",
+        help="The model of this turn only: a name from the setting models, or a model string. A turn that waits "
+        "resumes with it. Repeatable: if one model cannot be reached, the next one is called.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -143,19 +143,19 @@ RoleHostToken = Annotated[
 # Options of the commands that serve.
 Stdio = Annotated[
     bool,
-    typer.Option("--stdio", help="Serve the process that started this one; ends with it.", rich_help_panel=REACH),
+    typer.Option("--stdio", help="Serve the process that started this one, and end with it.", rich_help_panel=REACH),
 ]
 Http = Annotated[
     str | None,
     typer.Option(
-        metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp; port 0 is a free one.", rich_help_panel=REACH
+        metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", rich_help_panel=REACH
     ),
 ]
 AllowRemote = Annotated[
     bool,
     typer.Option(
         "--allow-remote",
-        help="Let other machines reach it without TLS of its own, such as behind a proxy; needs a token.",
+        help="Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
         rich_help_panel=REACH,
     ),
 ]
@@ -163,13 +163,14 @@ AllowRemote = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:
-    """What every command that needs the stored roles takes."""
+    """The options of every command that needs the stored roles."""
 
     role_host: Annotated[
         str | None,
         typer.Option(
             metavar="URL|embedded",
-            help="The role host that keeps them, or the embedded store. Default: the setting role_host, else embedded. "
+            help="The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
+            "role_host, else embedded. "
             "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --token-file.",
             rich_help_panel=STORED,
         ),
@@ -187,13 +188,13 @@ class HostOptions:
     token_file: RoleHostToken = None
 
     def option(self, field: str) -> str:
-        """What the option of a field is called on the command line."""
+        """The name of a field's option on the command line."""
         return f"--{field.replace('_', '-')}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions(HostOptions):
-    """What every command that opens an agent takes."""
+    """The options of every command that opens an agent."""
 
     app: Annotated[
         str | None,
@@ -220,8 +221,9 @@ class AgentOptions(HostOptions):
         str | None,
         typer.Option(
             metavar="TEXT|@FILE|-",
-            help="How to go about this one turn. @FILE reads a file, - reads standard input, @@ begins a text with "
-            "a single @. Nothing stores it, but other users of the machine may see TEXT among its processes.",
+            help="The role for this turn: how to go about it. @FILE reads a file, - reads standard input, @@ begins a "
+            "text with a single @. It is never stored, but other users of the machine can see TEXT in its list of "
+            "processes.",
             rich_help_panel=MODEL,
         ),
     ] = None
@@ -233,26 +235,27 @@ class AgentOptions(HostOptions):
     ] = False
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Say on stderr which role tiers were active.", rich_help_panel=OUTPUT),
+        typer.Option("--verbose", "-v", help="Print on stderr which role tiers were active.", rich_help_panel=OUTPUT),
     ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeakerOptions(AgentOptions):
-    """What every command that begins a turn takes beside the thread."""
+    """The options of every command that begins a turn, without the thread."""
 
     account: Annotated[
-        str | None, typer.Option(metavar="ID", help="Who speaks; their stored role applies.", rich_help_panel=WHERE)
+        str | None,
+        typer.Option(metavar="ID", help="The account that speaks. Its stored role applies.", rich_help_panel=WHERE),
     ] = None
     channel: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Where the thread hangs; its stored role applies.", rich_help_panel=WHERE),
+        typer.Option(metavar="ID", help="The channel of the thread. Its stored role applies.", rich_help_panel=WHERE),
     ] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnOptions(SpeakerOptions):
-    """What the commands take that begin a turn on the thread `main` where none is named."""
+    """The options of the commands that begin a turn on the thread `main` by default."""
 
     thread: Annotated[
         str, typer.Option(metavar="ID", help="The conversation within the workspace.", rich_help_panel=WHERE)
@@ -261,22 +264,22 @@ class TurnOptions(SpeakerOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ChatOptions(TurnOptions):
-    """What `chat` takes."""
+    """The options of `chat`."""
 
     attach: Annotated[
         list[str] | None,
         typer.Option(
             metavar="FILE|URL",
-            help="An image or a file that goes with the first message; /attach adds to later ones. Repeatable.",
+            help="An image or a file to send with the first message. /attach adds to later ones. Repeatable.",
         ),
     ] = None
     role: Annotated[
         str | None,
         typer.Option(
             metavar="TEXT|@FILE",
-            help="A call role that goes with every message, on every thread, until /role says otherwise. @FILE reads a "
-            "file, @@ begins a text with a single @. Nothing stores it, but other users of the machine may see TEXT "
-            "among its processes.",
+            help="A call role for every message, on every thread, until /role changes it. @FILE reads a file, @@ "
+            "begins a text with a single @. It is never stored, but other users of the machine can see TEXT in its "
+            "list of processes.",
             rich_help_panel=MODEL,
         ),
     ] = None
@@ -284,7 +287,7 @@ class ChatOptions(TurnOptions):
         bool,
         typer.Option(
             "--json",
-            help="Read messages line by line and print one JSON object a line: the turn, or the error.",
+            help="Read messages line by line, and print one JSON object per line: the turn, or the error.",
             rich_help_panel=OUTPUT,
         ),
     ] = False
@@ -293,7 +296,7 @@ class ChatOptions(TurnOptions):
         typer.Option(
             "--verbose",
             "-v",
-            help="Say on stderr which role tiers were active. At a terminal chat always says it.",
+            help="Print on stderr which role tiers were active. At a terminal, chat always shows them.",
             rich_help_panel=OUTPUT,
         ),
     ] = False
@@ -301,32 +304,34 @@ class ChatOptions(TurnOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GoOnOptions(AgentOptions):
-    """What every command takes that goes on with a turn. The turn keeps the account and the channel it began with."""
+    """The options of every command that resumes a turn. The turn keeps the account and the channel it began with."""
 
     role: Annotated[
         str | None,
         typer.Option(
             metavar="TEXT|@FILE|-",
-            help="The call role again, where the turn began with one. @FILE reads a file, - reads standard input, @@ "
-            "begins a text with a single @. Nothing stores it, but other users of the machine may see TEXT among its "
-            "processes.",
+            help="The call role again, if the turn began with one. @FILE reads a file, - reads standard input, @@ "
+            "begins a text with a single @. It is never stored, but other users of the machine can see TEXT in its "
+            "list of processes.",
             rich_help_panel=MODEL,
         ),
     ] = None
     account: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Who answers; a policy may say who may.", rich_help_panel=ANSWERS),
+        typer.Option(
+            metavar="ID", help="The account that answers. A policy can limit the approvers.", rich_help_panel=ANSWERS
+        ),
     ] = None
     no_role: Annotated[
         bool,
-        typer.Option("--no-role", help="Go on without the call role that the turn began with.", rich_help_panel=MODEL),
+        typer.Option("--no-role", help="Resume without the call role that the turn began with.", rich_help_panel=MODEL),
     ] = False
     on_role_change: Annotated[
         str,
         typer.Option(
             metavar="fail|refresh",
-            help="What to do where another role is active than when the turn began: fail, or go on with what is "
-            "active now.",
+            help="What to do if the active role differs from the one that the turn began with: fail, or resume with "
+            "the one that is active now.",
             rich_help_panel=MODEL,
         ),
     ] = "fail"
@@ -335,7 +340,7 @@ class GoOnOptions(AgentOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadsOptions:
-    """What every command of `threads` takes."""
+    """The options of every command of `threads`."""
 
     workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=WHERE)] = WORKSPACE
     home: Home = None
@@ -344,6 +349,6 @@ class ThreadsOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadOptions(ThreadsOptions):
-    """What `threads cancel` takes, and every other command about one thread."""
+    """The options of `threads cancel` and of every other command about one thread."""
 
     thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation within the workspace.")]

@@ -1,6 +1,6 @@
 """What a command prints: answers and JSON on stdout, everything about them on stderr.
 
-It loads with every command's help, so the package is imported inside functions.
+Every `--help` loads this module, so the package is imported inside functions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Form = Literal["text", "json", "events"]
 
-_NOTED_WAIT: Final = 0.5  # seconds from which on a wait for a rate limit is noted
+_NOTED_WAIT: Final = 0.5  # seconds; a longer wait for a rate limit is noted
 
 
 class Output:
@@ -29,27 +29,27 @@ class Output:
 
     Args:
         form: Text for people, one JSON object, or each event as a line of JSON.
-        verbose: Whether to tell on stderr which tiers were active.
+        verbose: Whether to print on stderr which tiers were active.
     """
 
     @classmethod
     def of(cls, *, json: bool, events: bool = False, verbose: bool = False) -> Self:
-        """What a command prints by its options `--json`, `--events` and `--verbose`."""
+        """The output for a command's options `--json`, `--events` and `--verbose`."""
         return cls("events" if events else "json" if json else "text", verbose=verbose)
 
     def __init__(self, form: Form, *, verbose: bool) -> None:
         self.form = form
         self._verbose = verbose
         self._terminal = sys.stdout.isatty()
-        self._shown = ""  # what of the answer stands on the terminal
+        self._shown = ""  # the part of the answer that is on the terminal
 
     @property
     def live(self) -> bool:
-        """Whether events are wanted while the turn runs."""
+        """Whether events are printed while the turn runs."""
         return self.form == "events" or (self.form == "text" and self._terminal)
 
     def event(self, event: Event) -> None:
-        """Show one event of a turn, where it is wanted while the turn runs."""
+        """Show one event of a turn, if it is printed while the turn runs."""
         from ...core import events as kinds
         from .messages import left_out_text
 
@@ -65,7 +65,7 @@ class Output:
         elif isinstance(event, kinds.TextReplaced):
             self._start_anew(event.text)
         elif isinstance(event, kinds.StepEnded) and event.interim and self._shown:
-            self._write("\n")  # it was said beside calls, and the answer begins on a line of its own
+            self._write("\n")  # the text came with calls, and the answer begins on a new line
             self._shown = ""
         elif isinstance(event, kinds.AnswerChecked) and not event.satisfied:
             self.note(WANTING)
@@ -76,34 +76,34 @@ class Output:
         """Show a turn that has ended.
 
         Args:
-            turn: The turn. Of one that waits there is no text, so only JSON tells it here.
-            resume: The command that goes on with it, where it can go on.
+            turn: The turn. A turn that waits has no text, so it is printed here only as JSON.
+            resume: The command that resumes it, if it can be resumed.
         """
         if self.form == "json":
             self._json(turn.to_json() | ({} if resume is None else {"resume": resume}))
         elif self.form == "text" and turn.status == "done":
             self._end(_result_text(turn))
         elif self.form == "text" and self._shown:
-            self._line("")  # what follows begins on a line of its own
+            self._line("")  # later output begins on a new line
         if self._verbose:
             self._tell_tiers(turn)
 
     def result(self, value: dict[str, Any], text: str | None = None) -> None:
-        """Show what a command found: `value` as JSON, `text` to people; None where a note says it all."""
+        """Show what a command found: `value` as JSON, `text` for people. The text is None if a note says it all."""
         if self.form == "json":
             self._json(value)
         elif text is not None:
             self._line(text)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
-        """Lay out a table as `table` does; its cells are cut on a terminal only, since a program reads a pipe."""
+        """Lay out a table as `table` does. Cells are cut only on a terminal, since a program reads a pipe."""
         if not self._terminal:
             cells = (head, *rows)
             widths = [max(cell_len(" ".join(row[place].split())) for row in cells) for place in range(len(widths))]
         return table(head, rows, widths=widths)
 
     def failed(self, code: str, problem: str, remedy: str) -> None:
-        """Show that there is nothing to show, where no error of the package says so."""
+        """Show a failure that no error of the package describes."""
         self._failure(code, problem, remedy, retryable=False, turn_id=None)
 
     def error(self, error: WorldAgentError) -> None:
@@ -112,15 +112,15 @@ class Output:
 
     def interrupted(self) -> None:
         """Show that the person stopped the command."""
-        problem = "interrupted; what was under way is cancelled"
+        problem = "interrupted; the running work is cancelled"
         self._failure("interrupted", problem, "run the command again", retryable=True, turn_id=None)
 
     def note(self, text: str) -> None:
-        """Tell something beside the answer."""
+        """Print a note on stderr."""
         print(_printable(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
     def _start_anew(self, text: str) -> None:
-        """Lines that have scrolled away cannot be rewritten, so what now stands begins on a line of its own."""
+        """Replace the answer. Lines that have scrolled away cannot be rewritten, so the new text begins below."""
         if self._shown and self._shown != text:
             self._write("\n[the answer so far is withdrawn]\n")
         if self._shown != text:
@@ -138,7 +138,7 @@ class Output:
     def _tell_tiers(self, turn: Turn) -> None:
         self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")
         if turn.skipped_tiers:
-            self.note(f"left out, since their source was down: {', '.join(turn.skipped_tiers)}")
+            self.note(f"skipped, because their source was down: {', '.join(turn.skipped_tiers)}")
 
     def _failure(self, code: str, problem: str, remedy: str, *, retryable: bool, turn_id: str | None) -> None:
         if self.form != "text":
@@ -146,14 +146,14 @@ class Output:
             self._json({"error": told})
             return
         if self._shown:
-            self._line("")  # the error begins on a line of its own
+            self._line("")  # the error begins on a new line
         self.note(f"error: {problem}\nremedy: {remedy}")
 
     def _json(self, value: dict[str, Any]) -> None:
         text = json.dumps(value, ensure_ascii=False)
         try:
             text.encode(sys.stdout.encoding or "utf-8")
-        except UnicodeEncodeError:  # such as the name of a file that is not in UTF-8: JSON has an escape for it
+        except UnicodeEncodeError:  # such as a file name that is not UTF-8, which JSON can escape
             text = json.dumps(value)
         self._line(text)
 
@@ -172,11 +172,11 @@ def _printable(text: str) -> str:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
-    """Lay out a table; what is wider than its column is cut.
+    """Lay out a table. Cells that are wider than their column are cut.
 
     Args:
         head: The names of the columns.
-        rows: The cells; the last one of each is a number or short, and stands to the right.
+        rows: The cells. The last one of each row is a number or short, and is aligned to the right.
         widths: The columns' widths in terminal cells, without the last column.
     """
     last = max(len(row[-1]) for row in (head, *rows))
@@ -186,17 +186,17 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     )
 
 
-WANTING: Final = "a check found the answer wanting; another one follows"
-"""What a person is told where an answer that stands on the terminal is not the last one."""
+WANTING: Final = "a check rejected this answer; a new one follows"
+"""The note after an answer on the terminal that is not the last one."""
 
 
 def waiting_text(event: ModelWaiting) -> str:
-    """What a person is told while a rate limit is waited out."""
+    """The note while a turn waits for a rate limit."""
     return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
 
 
 def time_text(at: datetime) -> str:
-    """A moment as tables tell it: local time, to the minute."""
+    """A time as tables show it: local time, to the minute."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
@@ -213,7 +213,7 @@ def _cut(cell: str, width: int) -> str:
 
 
 def _result_text(turn: Turn) -> str:
-    """The answer for a person: of a result with a field `text` this field, of another one its JSON."""
+    """The answer for a person: the field `text` of a result if it has one, else its JSON."""
     if turn.result is None:
         return turn.text
     text = getattr(turn.result, "text", None)

@@ -1,7 +1,7 @@
-"""What a paused turn waits for, as a person reads it, and a person's answer out of what they type.
+"""What a paused turn waits for, as text for a person, and how to read the answer that the person types.
 
-Texts alone: where answers go is `chat`'s and the other commands' matter, and whether one is taken is decided where the
-turn goes on.
+This module handles only texts. `chat` and the other commands send the answers, and the code that resumes the turn
+decides which ones it accepts.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 def pause_text(pause: Pause, *, answer: bool = True) -> str:
-    """Tell a person what a turn waits for and how to answer it.
+    """Describe what a turn waits for and how to answer it.
 
     Args:
         pause: One of `turn.pauses`.
-        answer: Whether to say how; of one that has expired it is not said.
+        answer: Whether to say how to answer. It is never said for an expired pause.
 
     Returns:
-        Some lines that cannot steer a terminal. Long values are shortened, with their length.
+        Lines that cannot control a terminal. Long values are shortened, and their length is given.
     """
     how = [f"answer: {how_to_answer(pause)}"] if answer and not is_late(pause) else []
     return "\n".join([*pause_lines(pause), *how])
 
 
 def how_to_answer(pause: Pause) -> str:
-    """Tell in one line what `read_answer` takes."""
+    """Describe in one line what `read_answer` accepts."""
     if pause.kind == "approval":
         return how_to_leave(pause)
     if pause.kind == "uncertain":
-        return "happened RESULT, where it has one as JSON; not happened; or again, to call it again"
+        return "happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again"
     if pause.options is not None:
         return "the number or the text of an option" if numbered(pause.options) else "the text of an option"
     if forms.is_text(pause.schema):
@@ -57,17 +57,17 @@ def how_to_answer(pause: Pause) -> str:
 
 
 def read_answer(pause: Pause, text: str) -> PersonAnswer:
-    """Read what a person typed as the answer to a pause. What is ambiguous is refused, never guessed.
+    """Read the text that a person typed as the answer to a pause. An ambiguous answer is refused, never guessed.
 
     Args:
-        pause: What is answered.
-        text: What was typed.
+        pause: The pause.
+        text: The typed text.
 
     Raises:
-        InvalidArgument: It is no answer to this; the remedy says what is one.
+        InvalidArgument: The text does not answer the pause; the remedy lists the answers.
     """
     if not is_text(text):
-        raise InvalidArgument("the answer is empty or no text", remedy=f"answer with {how_to_answer(pause)}")
+        raise InvalidArgument("the answer must be a text and not empty", remedy=f"answer with {how_to_answer(pause)}")
     match pause.kind:
         case "approval":
             return read_leave(pause, text.strip())
@@ -86,7 +86,7 @@ def _outcome(pause: Pause, said: str) -> Happened | NotHappened | RunAgain:
     happened = _HAPPENED.fullmatch(said)
     if happened is None:
         raise InvalidArgument(
-            f"this does not say what became of {one_line(pause.function)!r}",
+            f"this does not say whether the effect of {one_line(pause.function)!r} happened",
             remedy=f"answer with {how_to_answer(pause)}",
         )
     return Happened(None if happened[1] is None else forms.read_json(happened[1]))
@@ -101,7 +101,7 @@ def _chosen(pause: Pause, text: str) -> str:
     number = text.strip()
     if numbered(options) and _NUMBER.fullmatch(number) and 1 <= int(number) <= len(options):
         return options[int(number) - 1]
-    raise InvalidArgument("this is none of the options", remedy=f"answer with {how_to_answer(pause)}")
+    raise InvalidArgument("the answer must be one of the options", remedy=f"answer with {how_to_answer(pause)}")
 
 
 def _folded(option: str) -> str:
@@ -119,7 +119,7 @@ def _value(pause: Pause, text: str) -> Any:
     problems = [] if schema is None else forms.misfits(schema, value)
     if problems:
         raise InvalidArgument(
-            f"the answer does not fit: {'; '.join(problems)}", remedy=f"answer with {how_to_answer(pause)}"
+            f"the answer is not valid: {'; '.join(problems)}", remedy=f"answer with {how_to_answer(pause)}"
         )
     return value
 

@@ -1,4 +1,4 @@
-"""The command `policy check`: whether a policy can be read, what its rules are about, and what they also approve."""
+"""The command `policy check`: whether a policy can be read, which calls its rules match, and what they also approve."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _policy() -> None:
-    """Policies: what may be called without asking, what a person is asked for, what is refused.
+    """Policies: which calls run without approval, which require approval, and which are refused.
 
-    [bold]--policy[/bold] of the commands that run turns takes one, as does the setting policy.
+    The commands that run turns take a policy as [bold]--policy[/bold], or from the setting policy.
 
     [bold]Example[/bold]
 
@@ -42,18 +42,18 @@ def check(
         str | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="An agent of your own: each rule must be about something that it can call. It is opened for that.",
+            help="An agent of your own. Each rule must match something that it can call. The agent is opened for this.",
             rich_help_panel=WHERE,
         ),
     ] = None,
     json: JsonResult = False,
 ) -> Work:
-    """Check a policy: whether it can be read, and with --app whether each rule is about something that can be called.
+    """Check that a policy can be read and, with --app, that each rule matches something that can be called.
 
-    For each rule that approves it also names a call that the rule takes and that a person would not expect, with the
-    predicate to use instead; the exit code is 0, since you may want it so.
+    For each rule that approves calls, it also names calls that the rule approves unexpectedly, with the predicate to
+    use instead. The exit code stays 0, since you may want this.
 
-    Where something is wrong, it says what and in which line, and the exit code is 2.
+    If something is wrong, it prints the problem and its line, and the exit code is 2.
 
     [bold]Examples[/bold]
 
@@ -79,10 +79,10 @@ async def _check(output: Output, read: Policy, file: Path, app: str | None) -> N
     rules = [_told(rule, functions) for rule in read.rules]
     for rule, told in zip(read.rules, rules, strict=True):
         if told["matches"] == [] and not rule.optional:
-            output.note(f"the rule {rule.name!r} matches nothing that there is")
+            output.note(f"the rule {rule.name!r} matches nothing that can be called")
     found = {"file": str(file), "default": read.default, "rules": rules}
     count = "1 rule" if len(rules) == 1 else f"{len(rules)} rules"
-    lines = [f"{file}: {count}; where none matches: {read.default}", *map(_line, rules)]
+    lines = [f"{file}: {count}; if none matches: {read.default}", *map(_line, rules)]
     output.result({"policy": found}, "\n".join(lines))
 
 
@@ -106,7 +106,7 @@ def _line(told: dict[str, Any]) -> str:
 
 
 def _matched(rule: Rule, functions: Sequence[Function]) -> list[str]:
-    """What a rule may decide about, whatever the arguments are and whatever the turn has read."""
+    """The functions that a rule can match, for any arguments and whatever the turn has read."""
     if not rule.heeds(function.name for function in functions):
         return []
     anyhow = rule.model_copy(update={"caller": ("*",), "arguments": {}})

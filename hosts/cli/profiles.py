@@ -1,4 +1,4 @@
-"""The commands `profiles list`, `show`, `check`, `schema` and `trust`: which profiles there are and what they say."""
+"""The commands `profiles list`, `show`, `check`, `schema` and `trust`: the available profiles and their settings."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _profiles() -> None:
-    """Profiles: what an agent starts up with. Persona, tools and memory, in YAML files.
+    """Profiles: the persona, tools and memory that an agent starts with, in YAML files.
 
-    They are built in, in your own folder, or in .worldagent/profiles of a project that you trust; the later go over the
-    earlier by name. [bold]ask[/bold], [bold]chat[/bold], [bold]task[/bold], [bold]resume[/bold], [bold]serve[/bold] and
-    [bold]approvals approve[/bold] and [bold]reject[/bold] take one as --profile.
+    They are built in, in your own folder, or in .worldagent/profiles of a project that you trust. If names are equal,
+    a later place overrides an earlier one. [bold]ask[/bold], [bold]chat[/bold], [bold]task[/bold], [bold]resume[/bold],
+    [bold]serve[/bold] and [bold]approvals approve[/bold] and [bold]reject[/bold] take one as --profile.
 
     [bold]Example[/bold]
 
@@ -42,7 +42,7 @@ def _profiles() -> None:
 @app.command("list")
 @command
 def list_profiles(output: Output, json: JsonResult = False) -> Work:
-    """List the profiles that there are, with what they are for, and what is wrong with those that cannot be used.
+    """List all profiles, with their purpose. For those that cannot be used, it prints what is wrong.
 
     [bold]Example[/bold]
 
@@ -55,12 +55,12 @@ def list_profiles(output: Output, json: JsonResult = False) -> Work:
 @command
 def show_profile(
     output: Output,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The profile, as `profiles list` tells it.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the profile, as `profiles list` shows it.")],
     json: JsonResult = False,
 ) -> Work:
     """Show every setting of a profile that takes effect, and which file and line it is from.
 
-    What no file gives is from [bold]default[/bold]. Of an MCP server only the program or the address is shown.
+    A setting that no file gives is from [bold]default[/bold]. For an MCP server, only the program or address is shown.
 
     [bold]Example[/bold]
 
@@ -75,13 +75,13 @@ def check_profiles(
     output: Output,
     which: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE|NAME...", help="What to check. Default: every profile that there is."),
+        typer.Argument(metavar="FILE|NAME...", help="The profiles to check. Default: all profiles."),
     ] = None,
     app: Annotated[
         str | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="An agent of your own: its functions, workers and shapes are known tools. It is opened for that.",
+            help="An agent of your own: its functions, workers and shapes are known tools. It is opened for this.",
             rich_help_panel=WHERE,
         ),
     ] = None,
@@ -89,10 +89,10 @@ def check_profiles(
 ) -> Work:
     """Check profiles: whether their files can be read, what they extend, and whether the tools that they name exist.
 
-    All that is wrong is told, with file and line, and the exit code is 2. Tools are looked for once nothing else is
-    wrong with a profile and what it extends. A project need not be trusted for it.
+    It prints all problems with file and line, and the exit code is then 2. Tools are checked once a profile and those
+    that it extends have no other problem. The project does not have to be trusted.
 
-    Tools of an agent of your own are known with --app.
+    To check tools of your own agent, add --app.
 
     [bold]Examples[/bold]
 
@@ -127,14 +127,14 @@ def trust_project(
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="A folder of the project. Default: the current one.")
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Trust the project no more.", rich_help_panel=WHICH)] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it unasked.", rich_help_panel=WHICH)] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Stop trusting the project.", rich_help_panel=WHICH)] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it without asking.", rich_help_panel=WHICH)] = False,
     json: JsonResult = False,
 ) -> Work:
-    """Trust the profiles of a project, as they are now. One that changes is trusted no more.
+    """Trust the profiles of a project as they are now. A profile that changes is no longer trusted.
 
-    It shows what is in them first, and asks, unless --yes is given. The project is the nearest folder at or above DIR
-    that has a folder .worldagent/profiles. With --remove, where it was not trusted, the exit code is 1.
+    It shows their contents first and asks, unless --yes is given. The project is the nearest folder at or above DIR
+    that has a folder .worldagent/profiles. With --remove, the exit code is 1 if the project was not trusted.
 
     [bold]Examples[/bold]
 
@@ -148,7 +148,7 @@ def trust_project(
 
 
 def open_profiles(project: Path | None = None) -> Profiles:
-    """All profiles for a project; None is the one of the current folder, if it is in one."""
+    """All profiles for a project. None is the project of the current folder, if there is one."""
     from ...agent import Settings
     from ...profiles import Profiles, find_project
 
@@ -156,7 +156,7 @@ def open_profiles(project: Path | None = None) -> Profiles:
 
 
 def profile_object(entry: ProfileEntry) -> dict[str, Any]:
-    """A profile as JSON, without what it says."""
+    """A profile as JSON, without its contents."""
     return {
         "name": entry.name,
         "level": entry.level,
@@ -212,7 +212,7 @@ async def _show(name: str, output: Output) -> None:
 
 
 def _settings(profile: Profile) -> dict[str, Any]:
-    """What takes effect, by dotted keys. Of servers there is nothing that may be secret."""
+    """The settings that take effect, by dotted keys. Nothing about a server that can be secret is included."""
     found: dict[str, Any] = {
         "description": profile.description,
         "system_prompt": profile.system_prompt,
@@ -232,7 +232,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
 
 
 def _lines(key: str, value: object, where: str) -> list[str]:
-    """A setting as a line of YAML, with where it is from beside it."""
+    """A setting as lines of YAML, with its origin in a comment."""
     if isinstance(value, str) and "\n" in value:
         return [f"{key}: |  # {where}", *(f"  {line}" for line in value.rstrip("\n").split("\n"))]
     told = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
@@ -248,7 +248,7 @@ async def _check(which: Sequence[str] | None, app: str | None, output: Output) -
     profiles = open_profiles()
     entries = _chosen(profiles, which) if which else profiles.entries()
     known, prefixes = await _tools(app, output)
-    more = "" if app is not None else "; tools of an agent of your own are known with --app"
+    more = "" if app is not None else "; to use tools of your own agent, add --app"
     checked: list[tuple[ProfileEntry, list[UsageError]]] = []
     for entry in entries:
         unknown = entry.unknown_tools(known, prefixes)
@@ -278,13 +278,13 @@ def _chosen(profiles: Profiles, which: Sequence[str]) -> list[ProfileEntry]:
             continue
         named = [entry for entry in profiles.entries() if entry.name == given]
         if not named:
-            profiles.get(given)  # says which there are
+            profiles.get(given)  # raises an error that lists the known names
         found += named
     return found
 
 
 async def _tools(app: str | None, output: Output) -> tuple[list[str], list[str]]:
-    """The names of tools that there are, and what those of MCP servers begin with."""
+    """The names of all known tools, and the prefixes of the tools of MCP servers."""
     from ...agent import Settings
     from ...graphs import SUBAGENT
     from ...harness import load_workers

@@ -1,4 +1,4 @@
-"""`profiles trust`: a project's profiles are shown, and count from then on while they stay the same."""
+"""`profiles trust`: shows the profiles of a project. They then take effect as long as they stay the same."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9_.*?\[\]!/@+~-]+")
 
 
 async def untrust(folder: Path | None, output: Output) -> int | None:
-    """Trust the project of a folder no more, and give the exit code.
+    """Stop trusting the project of a folder, and return the exit code.
 
     Raises:
-        InvalidArgument: The folder is in no project that has profiles.
+        InvalidArgument: The folder is not in a project that has profiles.
     """
     project = _project(folder)
     if not ProjectTrust().untrust(project):
         output.failed("not_found", f"the project {str(project)!r} was not trusted", "see `worldagent profiles list`")
         return FAILED
-    output.note(f"the project {str(project)!r} is trusted no more")
+    output.note(f"the project {str(project)!r} is no longer trusted")
     output.result({"removed": {"project": str(project)}})
     return None
 
 
 async def trust(folder: Path | None, output: Output, *, yes: bool) -> int | None:
-    """Show a project's profiles, ask unless `yes`, trust them as they were shown, and give the exit code.
+    """Show a project's profiles, ask unless `yes`, trust them as they were shown, and return the exit code.
 
     Raises:
-        InvalidArgument: The folder is in no project that has profiles, or there is no person to ask.
+        InvalidArgument: The folder is not in a project that has profiles, or no person can be asked.
     """
     project = _project(folder)
     store, profiles = ProjectTrust(), open_profiles(project)
@@ -51,10 +51,10 @@ async def trust(folder: Path | None, output: Output, *, yes: bool) -> int | None
         for entry in entries:
             output.note(_shown(entry))
         question = f"Trust the profiles of {str(project)!r}?"
-        if not (yes or agreed(output, question, problem=f"the project {str(project)!r} is not trusted unasked")):
+        if not (yes or agreed(output, question, problem=f"trusting the project {str(project)!r} must be confirmed")):
             output.note("nothing was changed")
             return FAILED
-    digest = store.trust(project, digest=profiles.project_digest)  # what was shown, and nothing that came meanwhile
+    digest = store.trust(project, digest=profiles.project_digest)  # trusts what was shown, not a later change
     names = [entry.name for entry in entries]
     output.note(_joined([f"trusted as they are now: {', '.join(map(_quoted, names))}"]))
     output.result({"trusted": {"project": str(project), "profiles": names, "digest": digest}})
@@ -73,7 +73,7 @@ def _project(folder: Path | None) -> Path:
 
 
 def _shown(entry: ProfileEntry) -> str:
-    """What a person should know of a profile before it counts."""
+    """What a person should know about a profile before it takes effect."""
     lines = [f"  {_quoted(entry.name)}: {entry.file}"]
     lines += [f"    cannot be used: {problem.problem}" for problem in entry.problems]
     profile = entry.profile
@@ -93,7 +93,7 @@ def _shown(entry: ProfileEntry) -> str:
 
 
 def _server(name: str, entry: McpEntry) -> Iterator[str]:
-    """What a server is, and what it may do; of variables and headers only the names."""
+    """What a server is and what it can do. Only the names of variables and headers are shown."""
     host = entry.server().host
     told = f"starts {shlex.join(host.argv)}" if isinstance(host, StdioHost) else f"connects to {host.label}"
     yield f"    MCP server {_quoted(name)}: {told}"
@@ -106,16 +106,16 @@ def _server(name: str, entry: McpEntry) -> Iterator[str]:
         classes = (risk,) if isinstance(risk, str) else risk
         yield f"      says that the risk of {_quoted(glob)} is: {', '.join(classes) or 'none'}"
     if entry.trust_annotations:
-        yield "      its tools' own word on their risk is believed (trust_annotations)"
+        yield "      its tools' own statements of their risk are trusted (trust_annotations)"
     if entry.elicitation:
-        yield "      it may ask you questions (elicitation)"
+        yield "      it can ask you questions (elicitation)"
 
 
 def _quoted(name: str) -> str:
-    """A name that can be told from what stands around it."""
+    """A name that can be told apart from the text around it."""
     return name if _PLAIN.fullmatch(name) else repr(name)
 
 
 def _joined(lines: Sequence[str]) -> str:
-    """Lines to print, with what is none of a line's letters escaped: no text of a file makes a line of its own."""
+    """Lines to print, with unprintable characters escaped, so that text from a file cannot add a line."""
     return "\n".join("".join(mark if mark.isprintable() else repr(mark)[1:-1] for mark in line) for line in lines)

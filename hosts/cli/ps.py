@@ -1,4 +1,4 @@
-"""The command `ps`: which sidecars of a home run, and which turns. Out of files and the database, with no model."""
+"""The command `ps`: the running sidecars and turns of a home. It reads files and the database, and needs no model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
-_WIDEST = 40  # terminal cells of a column whose texts somebody chose
+_WIDEST = 40  # terminal cells of a column whose texts a person chose
 
 app = typer.Typer()
 
@@ -26,10 +26,10 @@ app = typer.Typer()
 @app.command(rich_help_panel="Servers")
 @command
 def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
-    """List the sidecars of this home that run, and the turns that run or were cut off, of all workspaces.
+    """List the running sidecars of this home, and the running and interrupted turns of all workspaces.
 
-    No text of a turn is shown, and no token. [bold]worldagent threads cancel[/bold] ends a turn, [bold]worldagent
-    resume[/bold] goes on with one that was cut off.
+    It shows no text of a turn and no token. [bold]worldagent threads cancel[/bold] ends a turn, and [bold]worldagent
+    resume[/bold] resumes an interrupted one.
 
     [bold]Examples[/bold]
 
@@ -88,7 +88,7 @@ def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int = 0) -> str:
-    """Lay out a table whose columns are as wide as what is in them; all but the first `whole` have a bound."""
+    """Lay out a table with columns as wide as their cells. All but the first `whole` columns have a limit."""
     widths = [max(cell_len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
     return table(head, rows, widths=[*widths[:whole], *(min(width, _WIDEST) for width in widths[whole:])])
 

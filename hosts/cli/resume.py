@@ -1,4 +1,4 @@
-"""The command `resume`: goes on with a turn that waits for a person, was stopped, failed or was cut off."""
+"""The command `resume`: resumes a turn that waits for a person, was stopped, failed or was interrupted."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ app = typer.Typer()
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeOptions(GoOnOptions):
-    """What `resume` takes."""
+    """The options of `resume`."""
 
-    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation whose turn is to go on.")]
+    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The thread whose turn to resume.")]
     answer: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[ID=]ANSWER",
-            help="An answer to what waits: yes, no, edit FIELD=VALUE or always; an option, a text, the fields of a "
-            "form. ID may be left out where one thing waits. Repeatable.",
+            help="An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
+            "fields of a form for a question. If only one pause waits, ID can be omitted. Repeatable.",
             rich_help_panel=ANSWERS,
         ),
     ] = None
@@ -48,17 +48,17 @@ class ResumeOptions(GoOnOptions):
         list[str] | None,
         typer.Option(
             metavar="[ID][=REASON]",
-            help="Reject the call that waits; the reason is told to who wanted it. Repeatable.",
+            help="Reject the call that waits. The caller receives the reason. Repeatable.",
             rich_help_panel=ANSWERS,
         ),
     ] = None
 
 
 class BareValues(TyperCommand):
-    """A command whose `--approve` and `--reject` may stand alone, which typer has no word for."""
+    """A command whose `--approve` and `--reject` can be given without a value, which typer does not support."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Give each of them that stands alone an empty value."""
+        """Add an empty value after each of them that has none."""
         given: list[str] = []
         for word, after in zip_longest(args, args[1:]):
             given.append(word)
@@ -70,10 +70,10 @@ class BareValues(TyperCommand):
 @app.command(cls=BareValues, rich_help_panel="Turns")
 @command
 def resume(options: ResumeOptions, output: Output) -> Work:
-    """Go on with a turn that waits for a person, was stopped, failed in passing, or was cut off with its process.
+    """Resume a turn that waits for a person, was stopped, failed temporarily, or was interrupted with its process.
 
-    Where nothing is answered and the turn waits, it prints for what, and the exit code is 3. The agent is made of the
-    same options as when the turn began. Other users of the machine may see what is answered among its processes.
+    Without an answer, it prints what the turn waits for, and the exit code is 3. Give the same options for the agent
+    as when the turn began. Other users of the machine can see the answers in its list of processes.
 
     [bold]Examples[/bold]
 
@@ -98,7 +98,7 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     from .turn import resume_command, tell
 
     scope = agent.thread(options.thread).scope
-    # Read before the agent opens, so that what waits is told without a model.
+    # Read before the agent opens, so that printing the pauses needs no model.
     async with open_threads(agent.storage) as threads:
         found = None if threads is None else await threads.register.find(scope)
         pauses = () if threads is None else unanswered(await threads.register.pauses(scope))

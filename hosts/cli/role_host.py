@@ -1,4 +1,4 @@
-"""The command `role-host`: the reference role host on the embedded store, as a process of its own."""
+"""The command `role-host`: the reference role host on the embedded store, as its own process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True, kw_only=True)
 class RoleHostOptions:
-    """What `role-host` takes."""
+    """The options of `role-host`."""
 
     stdio: Stdio = False
     http: Http = None
@@ -33,8 +33,8 @@ class RoleHostOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The token that callers over HTTP must have, or, as .toml, several with their scopes. Left out, the "
-            "token is in WORLDAGENT_ROLE_HOST_TOKEN.",
+            help="A file with the token that callers over HTTP must send, or a .toml file with several tokens and "
+            "their scopes. Default: the token in WORLDAGENT_ROLE_HOST_TOKEN.",
             rich_help_panel=REACH,
         ),
     ] = None
@@ -42,41 +42,40 @@ class RoleHostOptions:
         list[str] | None,
         typer.Option(
             metavar="ID",
-            help="A workspace that callers may use; * is any. Repeatable. Where any scope is named, "
-            "all others are refused.",
+            help="A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
             rich_help_panel=WHICH,
         ),
     ] = None
     account: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ID", help="An account that callers may use; * is any. Repeatable.", rich_help_panel=WHICH
+            metavar="ID", help="An account that callers can use; * is any. Repeatable.", rich_help_panel=WHICH
         ),
     ] = None
     channel: Annotated[
         list[str] | None,
-        typer.Option(metavar="ID", help="A channel that callers may use; * is any. Repeatable.", rich_help_panel=WHICH),
+        typer.Option(metavar="ID", help="A channel that callers can use; * is any. Repeatable.", rich_help_panel=WHICH),
     ] = None
     home: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help="Keeps the roles in the embedded store there. Default: the setting home, else the user's data folder.",
+            help="The folder of the embedded store. Default: the setting home, else the user's data folder.",
             rich_help_panel=WHERE,
         ),
     ] = None
     store: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Keeps the roles in this file instead.", rich_help_panel=WHERE),
+        typer.Option(metavar="FILE", help="Keep the roles in this file instead.", rich_help_panel=WHERE),
     ] = None
 
 
 @app.command("role-host", rich_help_panel="Servers")
 @command
 def role_host(options: RoleHostOptions, output: Output) -> Work:
-    """Keep roles for others: a role host that speaks MCP, over its standard streams or HTTP.
+    """Run a role host, which keeps roles for other programs. It speaks MCP over its standard streams or HTTP.
 
-    Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
+    It runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
 
     [bold]Examples[/bold]
 
@@ -118,7 +117,7 @@ async def _until_stopped(
     def ready(found: Address) -> None:
         output.result({}, found.url)
         if host.tokens is None:
-            output.note("note: no token is asked for, so every program of this machine may read and change the roles")
+            output.note("note: no token is required, so every program of this machine can read and change the roles")
 
     with quiet_logs():
         if address is None:
@@ -127,16 +126,16 @@ async def _until_stopped(
 
 
 def _check(options: RoleHostOptions) -> None:
-    """Refuse options that do not go together, before anything is loaded."""
+    """Refuse options that exclude each other, before anything is loaded."""
     if options.stdio == (options.http is not None):
-        raise bad_usage("role-host takes one of --stdio and --http", remedy="give one of them")
+        raise bad_usage("role-host takes exactly one of --stdio and --http", remedy="give one of them")
     if options.stdio and (options.token_file is not None or options.allow_remote):
-        raise bad_usage("--token-file and --allow-remote are for --http", remedy="leave them out with --stdio")
+        raise bad_usage("--token-file and --allow-remote are for --http", remedy="omit them with --stdio")
     if options.home is not None and options.store is not None:
-        raise bad_usage("--home and --store exclude each other", remedy="give one of them")
+        raise bad_usage("--home and --store exclude each other", remedy="give only one of them")
     if options.token_file is not None and options.token_file.suffix == ".toml" and _named(options):
         raise bad_usage(
-            "scopes are named both by options and by the token file", remedy="leave --workspace and the like out"
+            "options and the token file must not both name scopes", remedy="omit --workspace, --account and --channel"
         )
 
 

@@ -1,4 +1,4 @@
-"""The commands `roles list`, `get`, `put` and `delete`: the stored roles, embedded or at a role host."""
+"""The commands `roles list`, `get`, `put` and `delete`: roles in the embedded store or at a role host."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ app = typer.Typer(no_args_is_help=True)
 def _roles() -> None:
     """The stored roles: one for each workspace, account and channel.
 
-    They are in the embedded store, or where a role host keeps them: see --role-host.
+    They are in the embedded store, or at a role host: see --role-host.
 
     [bold]Example[/bold]
 
@@ -38,13 +38,13 @@ def _roles() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RolesOptions(HostOptions):
-    """What every command of `roles` takes."""
+    """The options of every command of `roles`."""
 
     tier: Annotated[
         str | None,
         typer.Option(
             metavar="workspace|account|channel",
-            help="Which tier. Left out, it is that of --account or --channel, else workspace; for list, all of them.",
+            help="The tier. Default: the one of --account or --channel, else workspace. For list: all tiers.",
             rich_help_panel=WHICH,
         ),
     ] = None
@@ -65,9 +65,9 @@ class RolesOptions(HostOptions):
 @app.command("list")
 @command
 def list_roles(options: RolesOptions, output: Output) -> Work:
-    """List the roles that are set: of the workspace, and of the account and channel that are named.
+    """List the roles of the workspace, and of the account and channel that are named.
 
-    The texts are in what [bold]get[/bold] prints, and in --json.
+    To see the texts, use [bold]get[/bold] or --json.
 
     [bold]Example[/bold]
 
@@ -94,7 +94,7 @@ def list_roles(options: RolesOptions, output: Output) -> Work:
 def get_role(options: RolesOptions, output: Output) -> Work:
     """Print the text of one role.
 
-    Where none is set, the exit code is 1.
+    If no role is set, the exit code is 1.
 
     [bold]Example[/bold]
 
@@ -127,12 +127,12 @@ def put_role(
     ],
     name: Annotated[
         str | None,
-        typer.Option(metavar="LABEL", help="What people call it. Default: its tier.", rich_help_panel=WHICH),
+        typer.Option(metavar="LABEL", help="The name that people see. Default: its tier.", rich_help_panel=WHICH),
     ] = None,
 ) -> Work:
     """Set or replace one role.
 
-    Other users of the machine may see TEXT among its processes; @FILE and - are not seen.
+    Other users of the machine can see TEXT in its list of processes. Use @FILE or - to hide it.
 
     [bold]Examples[/bold]
 
@@ -160,7 +160,7 @@ def put_role(
 def delete_role(options: RolesOptions, output: Output) -> Work:
     """Clear one role.
 
-    Where none is set, the exit code is 1.
+    If no role is set, the exit code is 1.
 
     [bold]Example[/bold]
 
@@ -190,7 +190,7 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
     from .hosts import host_of, named_host
 
     settings = Settings()
-    # A folder that is named means the embedded store in it, whatever the settings say.
+    # --home means the embedded store in that folder, whatever the settings say.
     host = named_host(options, settings) if options.home is not None else host_of(options, settings)
     if host is not None:
         from ...mcp_client import HostRoleStore
@@ -214,7 +214,7 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
 
 
 def _check_place(options: RolesOptions) -> None:
-    """Refuse options that name two places, before anything is loaded."""
+    """Refuse options that name two places for the roles, before anything is loaded."""
     from .hosts import EMBEDDED, check_hosts
 
     check_hosts(options)
@@ -224,7 +224,7 @@ def _check_place(options: RolesOptions) -> None:
 
 
 def _scopes(options: RolesOptions) -> dict[Tier, str]:
-    """What `list` looks at: one tier if it is named, else every one whose scope is known."""
+    """The scopes that `list` reads: one tier if it is named, else every tier whose scope is known."""
     from ...core import STORED_TIERS, check_id
 
     if options.tier is not None:
@@ -234,11 +234,11 @@ def _scopes(options: RolesOptions) -> dict[Tier, str]:
 
 
 def _scope(options: RolesOptions) -> tuple[Tier, str]:
-    """The one tier and scope that the options mean.
+    """The one tier and scope that the options name.
 
     Raises:
-        UnknownTier: The tier is none, or one that is never stored.
-        InvalidArgument: Its scope is not given, or it is not clear which is meant.
+        UnknownTier: The tier does not exist, or is never stored.
+        InvalidArgument: The scope is not given, or the tier is ambiguous.
     """
     from ...core import STORED_TIERS, Tier, check_id
     from ...core.errors import UnknownTier

@@ -1,4 +1,4 @@
-"""The command `serve`: the sidecar as a process of its own. What it answers is in `hosts.sidecar`."""
+"""The command `serve`: runs the sidecar as its own process. The tools of the sidecar are in `hosts.sidecar`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ app = typer.Typer()
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
-    """What `serve` takes."""
+    """The options of `serve`."""
 
     stdio: Stdio = False
     http: Http = None
@@ -59,8 +59,8 @@ class ServeOptions:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The token that callers over HTTP must have, or, as .toml, several and what each may use. Left out, "
-            "the token is in WORLDAGENT_SIDECAR_TOKEN.",
+            help="A file with the token that callers over HTTP must send, or a .toml file with several tokens and what "
+            "each can use. Default: the token in WORLDAGENT_SIDECAR_TOKEN.",
             rich_help_panel=REACH,
         ),
     ] = None
@@ -68,7 +68,7 @@ class ServeOptions:
         list[str] | None,
         typer.Option(
             metavar="ID",
-            help="A workspace that is served; * is any. Repeatable. Default: those that the tokens name, else default.",
+            help="A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.",
             rich_help_panel=REACH,
         ),
     ] = None
@@ -84,8 +84,8 @@ class ServeOptions:
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="A name under which other machines reach it, beside its address and the names of loopback; requests "
-            "for another one are refused. Repeatable. Default: any; where it listens on loopback, no other.",
+            help="A name under which other machines reach it, besides its address and the names of loopback. Requests "
+            "for other names are refused. Repeatable. Default: any name, or no other name if it listens on loopback.",
             rich_help_panel=REACH,
         ),
     ] = None
@@ -93,8 +93,8 @@ class ServeOptions:
         str | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="Agents of your own, with their functions and shapes: a function that takes a workspace's id and "
-            "makes its WorldAgent, or a WorldAgent, of one workspace. Modules of the current folder can be named.",
+            help="Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
+            "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named.",
             rich_help_panel=WHERE,
         ),
     ] = None
@@ -109,7 +109,8 @@ class ServeOptions:
         str | None,
         typer.Option(
             metavar="URL|embedded",
-            help="The role host that keeps them, or the embedded store. Default: the setting role_host, else embedded. "
+            help="The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
+            "role_host, else embedded. "
             "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
             rich_help_panel=STORED,
         ),
@@ -123,13 +124,15 @@ class ServeOptions:
     role_host_token_file: RoleHostToken = None
     turns: Annotated[
         int,
-        typer.Option(metavar="N", help="Turns of one workspace at once; more are refused.", rich_help_panel=_LIMITS),
+        typer.Option(
+            metavar="N", help="The most concurrent turns of one workspace. More are refused.", rich_help_panel=_LIMITS
+        ),
     ] = 1000
     workspaces: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Workspaces whose agents are open at once; idle ones are closed.",
+            help="The most workspaces with open agents. Idle agents are closed.",
             rich_help_panel=_LIMITS,
         ),
     ] = 64
@@ -137,20 +140,21 @@ class ServeOptions:
         float,
         typer.Option(
             metavar="SECONDS",
-            help="How long turns have to come to their next step at SIGTERM; what is not there is broken off.",
+            help="How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
+            "in the middle of a step.",
             rich_help_panel=_LIMITS,
         ),
     ] = 5.0
     log_format: Annotated[
         str,
-        typer.Option(metavar="text|json", help="How each request is told on stderr.", rich_help_panel=OUTPUT),
+        typer.Option(metavar="text|json", help="The format of the log on stderr.", rich_help_panel=OUTPUT),
     ] = "text"
     log_level: Annotated[
         str | None,
         typer.Option(
             metavar="LEVEL",
-            help="debug, info or warning: from where on it is told. Requests are told at info. Default: info, with "
-            "--stdio warning.",
+            help="The lowest level to log: debug, info or warning. Requests are logged at info. Default: info, or "
+            "warning with --stdio.",
             rich_help_panel=OUTPUT,
         ),
     ] = None
@@ -158,7 +162,7 @@ class ServeOptions:
         bool,
         typer.Option(
             "--json",
-            help="Print one JSON object when it can be reached: address, process, workspaces; or the error.",
+            help="Print one JSON object when the sidecar can be reached: address, process, workspaces; or the error.",
             rich_help_panel=OUTPUT,
         ),
     ] = False
@@ -167,9 +171,9 @@ class ServeOptions:
 @app.command(rich_help_panel="Servers")
 @command
 def serve(options: ServeOptions, output: Output) -> Work:
-    """Serve agents to programs in any language: an MCP server over its standard streams or HTTP, the sidecar.
+    """Serve agents to programs in any language, with the sidecar: an MCP server over its standard streams or HTTP.
 
-    Runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input. Turns stop at their next step then, and can be
+    It runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input. Turns then stop at their next step and can be
     resumed. Tokens come from a file or the environment, never from arguments.
 
     [bold]Examples[/bold]
@@ -185,7 +189,7 @@ def serve(options: ServeOptions, output: Output) -> Work:
 
     _check(options)
     served = served_by(options, output)
-    load_engine()  # now, since the first agent starts while others are served
+    load_engine()  # now, since the first agent starts while other requests are served
     return _Serving(options, output, served).run()
 
 
@@ -214,7 +218,7 @@ class _Serving:
         )
         level = options.log_level or ("warning" if options.stdio else "info")
         try:
-            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # `_check` knows them
+            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # `_check` knows both
                 async with sidecar:
                     return _CODES.get(await self._until_stopped(sidecar))
         finally:
@@ -256,10 +260,10 @@ class _Serving:
         told = self._tell(found.url)
         self._output.result(told.model_dump(mode="json", exclude={"state", "since"}), found.url)
         if self._served.tokens is None:
-            self._output.note("note: no token is asked for, so every program of this machine may use the agents")
+            self._output.note("note: no token is required, so every program of this machine can use the agents")
 
     def _tell(self, address: str | None) -> RunningSidecar:
-        """Write down that it runs."""
+        """Write the file that says that this sidecar runs."""
         from importlib.metadata import version
 
         from .sidecar_files import RunningSidecar, SidecarFile
@@ -283,19 +287,19 @@ class _Serving:
 
 
 def _check(options: ServeOptions) -> None:
-    """Refuse options that do not go together, before anything is loaded."""
+    """Refuse options that exclude each other, before anything is loaded."""
     from .hosts import check_hosts
     from .serve_agents import agent_options
 
     if options.stdio == (options.http is not None):
-        raise bad_usage("serve takes one of --stdio and --http", remedy="give one of them")
+        raise bad_usage("serve takes exactly one of --stdio and --http", remedy="give one of them")
     given = [f"--{name.replace('_', '-')}" for name in _OF_HTTP if getattr(options, name)]
     if options.stdio and given:
-        raise bad_usage(f"{given[0]} is for --http", remedy="leave it out with --stdio")
+        raise bad_usage(f"{given[0]} is for --http", remedy="omit it with --stdio")
     if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):
-        raise bad_usage("--worker reads standard input, which is the client's", remedy="give it as @FILE")
+        raise bad_usage("--worker must not read standard input, which belongs to the client", remedy="give it as @FILE")
     if (options.tls_cert is None) != (options.tls_key is None):
-        raise bad_usage("--tls-cert and --tls-key go together", remedy="give both, or neither")
+        raise bad_usage("--tls-cert and --tls-key must be given together", remedy="give both, or neither")
     check_hosts(agent_options(options))
     _check_values(options)
 
@@ -303,9 +307,11 @@ def _check(options: ServeOptions) -> None:
 def _check_values(options: ServeOptions) -> None:
     for name in ("turns", "workspaces"):
         if getattr(options, name) < 1:
-            raise bad_usage(f"--{name} is {getattr(options, name)}", remedy="give 1 or more")
+            raise bad_usage(
+                f"--{name} must be 1 or more, got {getattr(options, name)}", remedy="give a positive number"
+            )
     if not 0 <= options.drain < float("inf"):
-        raise bad_usage(f"--drain is {options.drain}", remedy="give seconds, 0 or more")
+        raise bad_usage(f"--drain must be 0 or more and finite, got {options.drain}", remedy="give seconds")
     for option, value, known in (
         ("--log-format", options.log_format, _FORMATS),
         ("--log-level", options.log_level or "info", _LEVELS),

@@ -1,4 +1,4 @@
-"""What `serve` serves: the agents of its workspaces, as options or `--app` make them, and who reaches them."""
+"""What `serve` serves: the agents of its workspaces, made from options or `--app`, and who can reach them."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Served:
     """What is served.
 
     Attributes:
-        workspaces: The ids; `*` among them is any.
+        workspaces: The ids of the workspaces; `*` is any.
         make: Makes the agent of a workspace, not started.
-        tokens: What callers over HTTP must have; None takes every caller.
-        grant: What a caller may use where no token is asked for.
-        storage: Where it is kept, as far as that is known before an agent is asked for.
-        client_roles: The roles that the client over standard streams may keep, where no role host is named.
-        lm: The model of its agents; None is the app's matter.
-        api_base: Where the model's service is, if not at its usual address.
+        tokens: The tokens of callers over HTTP; None accepts every caller.
+        grant: What a caller can use if no token is required.
+        storage: The storage, as far as it is known before an agent is made.
+        client_roles: The roles that the client over standard streams can keep, if no role host is named.
+        lm: The model of the agents; None lets the app decide.
+        api_base: The address of the model's service, if it is not the usual one.
     """
 
     workspaces: tuple[str, ...]
@@ -53,7 +53,7 @@ class Served:
     api_base: str | None
 
     async def check_model(self) -> None:
-        """Refuse a model that no turn could use. No weights are loaded for it.
+        """Refuse a model that no turn can use. This loads no weights.
 
         Raises:
             ModelNotConfigured, MissingExtra: It cannot be used.
@@ -65,25 +65,25 @@ class Served:
 
 
 def served_by(options: ServeOptions, output: Output) -> Served:
-    """Read all that the options name, and make a first agent of it.
+    """Read everything that the options name, and make a first agent from it.
 
     Args:
         options: The command's options.
         output: Where notes go.
 
     Raises:
-        UsageError: An option, a setting, the token file or the app does not fit.
+        UsageError: An option, a setting, the token file or the app is not valid.
     """
     base = agent_options(options)
     check_app(base)
     for each in set(options.workspace or ()) - {_ANY}:
         check_id("--workspace", each)
-    roles: ClientRoles | None = None  # known once the settings are, and asked for after that alone
+    roles: ClientRoles | None = None  # set once the settings are read, and used only after that
 
     def offered() -> ClientRoles | None:
         return roles if roles is not None and roles.offered else None
 
-    with contextlib.redirect_stdout(sys.stderr):  # what the app's code prints is no part of the protocol
+    with contextlib.redirect_stdout(sys.stderr):  # the app's code must not print into the protocol
         only, make = (
             (None, agent_maker(base, output, host=offered))
             if options.app is None
@@ -96,7 +96,7 @@ def served_by(options: ServeOptions, output: Output) -> Served:
     tokens = _given_tokens(options, settings, output) if options.http is not None else _GivenTokens()
     workspaces = _workspaces(options.workspace, tokens.workspaces, only)
     grant = _grant(workspaces)
-    agents = _Agents(make, keep=roles is None)  # of a client's roles it is not known yet whether there are any
+    agents = _Agents(make, keep=roles is None)  # whether the client keeps roles is not known yet
     first = next((each for each in workspaces if each != _ANY), WORKSPACE if options.app is None else None)
     storage = settings.storage(Storage(home=options.home)) if first is None else agents.begin(first).storage
     return Served(
@@ -120,14 +120,14 @@ def _client_roles(options: ServeOptions, settings: Settings) -> ClientRoles | No
 
 
 class _AgentOptions(AgentOptions):
-    """Says what an option is called here, where `--token-file` is about the callers' tokens."""
+    """Names options as `serve` does, where `--token-file` is the file of the callers' tokens."""
 
     def option(self, field: str) -> str:
         return super().option("role_host_token_file" if field == "token_file" else field)
 
 
 def agent_options(options: ServeOptions) -> AgentOptions:
-    """The options of an agent as other commands have them."""
+    """The options of an agent, as for other commands."""
     return _AgentOptions(
         app=options.app,
         home=options.home,
@@ -144,7 +144,7 @@ def agent_options(options: ServeOptions) -> AgentOptions:
 
 
 class _Agents:
-    """Makes agents; the first one, which was made to see whether it can be, is not made twice."""
+    """Makes agents. The first one, which was made as a check, is used and not made again."""
 
     def __init__(self, make: Callable[[str], WorldAgent], *, keep: bool) -> None:
         self._make = make
@@ -165,11 +165,11 @@ class _Agents:
 
 @dataclass(frozen=True, kw_only=True)
 class _GivenTokens:
-    """The tokens as they are given.
+    """The tokens as they were given.
 
     Attributes:
-        tokens: The tokens, where there are any.
-        named: Whether each says what it may use; one alone may use whatever is served.
+        tokens: The tokens, if there are any.
+        named: Whether each token names what it can use. A single token can use everything that is served.
     """
 
     tokens: Tokens[Grant] | None = None
@@ -181,7 +181,7 @@ class _GivenTokens:
         return tuple(sorted({each for grant in grants for each in grant.workspaces}))
 
     def reaching(self, workspaces: Collection[str], grant: Grant) -> Tokens[Grant] | None:
-        """The tokens with grants that reach no workspace but these."""
+        """The tokens, with grants that reach only these workspaces."""
         if self.tokens is None or not self.named:
             return None if self.tokens is None else self.tokens.changed(lambda _: grant)
         tokens = self.tokens.changed(lambda each: replace(each, workspaces=_common(each.workspaces, workspaces)))
@@ -189,16 +189,16 @@ class _GivenTokens:
             return tokens
         some = ", ".join(map(repr, list(workspaces)[:_NAMED])) + (" and more" if len(workspaces) > _NAMED else "")
         raise InvalidArgument(
-            f"no token reaches a workspace that is served, which is {some}",
+            f"a token must reach one of the served workspaces: {some}",
             remedy="name one of them in the token file, or serve one that a token names: --workspace",
         )
 
 
 def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> _GivenTokens:
-    """The tokens of the option, else of the settings.
+    """The tokens from the option, else from the settings.
 
     Raises:
-        InvalidArgument: The file cannot be read, or does not fit.
+        InvalidArgument: The file cannot be read, or is not valid.
     """
     from ..sidecar import read_token_file, tokens_of_setting
 
@@ -210,21 +210,21 @@ def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> 
     file = expanded("--token-file", given)
     tokens = read_token_file(file)
     if others_may(file):
-        output.note(f"note: others may read the token file {str(file)!r}; run `chmod 600 {str(file)!r}`")
+        output.note(f"note: other users can read the token file {str(file)!r}; run `chmod 600 {str(file)!r}`")
     return _GivenTokens(tokens=tokens, named=file.suffix == ".toml")
 
 
 def _workspaces(named: Collection[str] | None, by_tokens: Collection[str], only: str | None) -> tuple[str, ...]:
-    """The workspaces that are served.
+    """The workspaces to serve.
 
     Raises:
-        InvalidArgument: The app has the agent of another one.
+        InvalidArgument: The agent of the app belongs to another workspace.
     """
     if only is None:
         return tuple(dict.fromkeys(named or by_tokens or (WORKSPACE,)))
     if not set(named or ()) <= {only, _ANY}:
         raise InvalidArgument(
-            f"--workspace names another one, and the agent of --app is of {only!r}", remedy="leave --workspace out"
+            f"--workspace must be {only!r}, the workspace of the agent of --app", remedy="omit --workspace"
         )
     return (only,)
 

@@ -1,4 +1,4 @@
-"""From the options of a command to the agent that they name. It opens when it is entered."""
+"""Makes the agent that the options of a command name. The agent opens when it is entered."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
     from ...role_resolution import RoleStore
 
 EMBEDDED_MODEL: Final = "local"
-"""The model where none is named."""
+"""The model if none is named."""
 
 LOCAL_NOTE = (
-    "note: no model is set, so the embedded one answers. It is tiny and shows wiring, not wit; "
-    "set WORLDAGENT_LM or --lm to another one, such as openai/gpt-4o."
+    "note: no model is set, so the embedded model answers. It is tiny and only shows that everything works; "
+    "set WORLDAGENT_LM or --lm to another model, such as openai/gpt-4o."
 )
 
 
 def open_agent(
     options: AgentOptions, output: Output, *, stderr: Literal["inherit", "discard"] = "inherit"
 ) -> WorldAgent:
-    """Make the agent that the options ask for, or take that of `--app`; it opens when it is entered.
+    """Make the agent that the options describe, or use the agent of `--app`. It opens when it is entered.
 
     Args:
         options: The command's options.
         output: Where notes go.
-        stderr: What becomes of what a role host that is a program writes to standard error.
+        stderr: Where a role host that is a program writes its standard error.
 
     Raises:
-        UsageError: An option or a setting does not fit.
+        UsageError: An option or a setting is not valid.
     """
     check_app(options)
     if options.app is not None:
@@ -60,16 +60,16 @@ def agent_maker(
     stderr: Literal["inherit", "discard"] = "inherit",
     host: Callable[[], RoleStore | None] | None = None,
 ) -> Callable[[str], WorldAgent]:
-    """Read what the options name, which is no `--app`; gives what makes the agent of a workspace out of it.
+    """Read what the options name, without `--app`, and return a function that makes the agent of a workspace.
 
     Args:
-        options: The command's options, of whatever workspace.
+        options: The command's options. Their workspace is not used.
         output: Where notes go.
         stderr: As for `open_agent`.
-        host: Asked for the stored roles whenever an agent is made, where the options name no role host.
+        host: Called for the stored roles whenever an agent is made, if the options name no role host.
 
     Raises:
-        UsageError: An option or a setting does not fit.
+        UsageError: An option or a setting is not valid.
     """
     staff, tuned = workers(options.worker), generation(options)
     check_hosts(options)
@@ -107,7 +107,7 @@ def agent_maker(
 
 
 def load_engine() -> None:
-    """Load what an agent loads as it starts, dspy and langgraph above all: here no event loop waits for that."""
+    """Load what an agent needs to start, mainly dspy and langgraph. No event loop has to wait for it here."""
     import_module("...graphs._engine", __package__)
 
 
@@ -117,23 +117,25 @@ def thread_of(agent: WorldAgent, options: SpeakerOptions, thread: str) -> Thread
 
 
 def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -> Profile:
-    """The profile that the options name, else the settings; a project's counts where its folder is trusted.
+    """The profile that the options name, else the settings. A project's profile can be used if its folder is trusted.
 
     Args:
         options: The command's options.
         settings: The settings.
-        output: Where the name goes, where somebody wants to know, and the hint.
+        output: Where the hint goes, and with --verbose the name of the profile.
 
     Raises:
-        ProfileInvalid: There is none of that name, or its file does not fit.
-        ProfileUntrusted: It is one of a project that is not trusted.
+        ProfileInvalid: No profile has that name, or its file is not valid.
+        ProfileUntrusted: It belongs to a project that is not trusted.
     """
     from ...profiles import GENERAL, Profiles, find_project
 
     profiles = Profiles.open(settings.profiles, find_project())
     role = options.role or ""
     if len(role) <= 64 and role.isidentifier() and role in profiles:
-        output.note(f"hint: {role!r} is a profile as well as a role of one word; --profile {role} starts up with it.")
+        output.note(
+            f"hint: {role!r} is used as a role and is also the name of a profile; --profile {role} selects that."
+        )
     profile = profiles.get(settings.profile if options.profile is None else options.profile)
     if options.verbose and profile.name != GENERAL:
         output.note(f"profile: {profile.name}")
@@ -141,7 +143,7 @@ def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -
 
 
 def _begin_loading(lm: str | None, identity: str | None) -> None:
-    """Load the embedded model's weights in a thread while the rest is imported, where it is going to be used."""
+    """Load the embedded model's weights in a thread while the rest is imported, if the model will be used."""
     kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _likely()).partition(":")
     if kind == EMBEDDED_MODEL:
         from ...signatures import preload
@@ -151,17 +153,17 @@ def _begin_loading(lm: str | None, identity: str | None) -> None:
 
 @contextmanager
 def _no_collecting() -> Generator[None, None, None]:
-    """Modules that load make no garbage, and looking for it takes a third of the time they need."""
+    """Switch off the garbage collector, which takes a third of the time of loading modules and finds nothing."""
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()  # what is loaded stays, so that no collection goes through it
+        gc.freeze()  # modules stay loaded, so no collection needs to visit them
         gc.enable()
 
 
 def _likely() -> str:
-    """A guess, since reading the settings imports what the loading should run beside; a wrong one costs time only."""
+    """Guess the model: reading the settings would import what loads meanwhile. A wrong guess only costs time."""
     import platformdirs
 
     named = os.environ.get("WORLDAGENT_SETTINGS")

@@ -1,7 +1,8 @@
-"""Which sidecars of a home run: one file each, which its process has locked for as long as it lives.
+"""The running sidecars of a home: one file each, which the process of the sidecar locks as long as it lives.
 
-The system frees the lock of a process that ends, kill -9 included, so what is left of one is known and tidied. Its id
-would not do: another process may have it by now, and a sidecar in a container has one that means nothing outside.
+The system frees the lock of a process that ends, even after kill -9, so the files of ended processes are found and
+removed. A process id would not work: another process can have it by now, and the id of a sidecar in a container means
+nothing outside the container.
 """
 
 from __future__ import annotations
@@ -21,24 +22,24 @@ from ...core.errors import StorageUnavailable
 
 State = Literal["ready", "draining"]
 
-_WAIT: Final = 5.0  # seconds that one who tidies may have a lock
+_WAIT: Final = 5.0  # seconds to wait for a process that is removing old files
 _LONGEST: Final = 1 << 20  # bytes that are read of a file
 
 
 class RunningSidecar(BaseModel):
-    """A sidecar as it tells others of itself. It holds no token.
+    """A running sidecar, as it describes itself to other processes. It holds no token.
 
     Attributes:
-        pid: Its process.
+        pid: The id of its process.
         transport: How it is reached.
         address: Its MCP endpoint; None over standard streams.
-        workspaces: Which it serves; `*` is any.
+        workspaces: The workspaces that it serves; `*` is any.
         since: When it began to serve.
-        state: Whether it takes turns, or comes to its end.
-        version: The package's.
+        state: Whether it accepts turns, or is stopping.
+        version: The version of the package.
     """
 
-    model_config = ConfigDict(frozen=True)  # a later version may have more to tell
+    model_config = ConfigDict(frozen=True)  # a later version can have more fields
 
     pid: int = Field(ge=0)
     transport: Literal["http", "stdio"]
@@ -53,7 +54,7 @@ class SidecarFile:
     """The file of this process's sidecar, in each home that it has agents in.
 
     Args:
-        told: What stands in it.
+        told: The contents of the file.
     """
 
     def __init__(self, told: RunningSidecar) -> None:
@@ -62,13 +63,13 @@ class SidecarFile:
         self._locks: dict[Path, FileLock] = {}
 
     def add(self, folder: Path) -> None:
-        """Tell of the sidecar in a folder, unless it does so already.
+        """Write the file into a folder, unless it is there already.
 
         Args:
-            folder: `Storage.sidecars` of a home; made where missing.
+            folder: `Storage.sidecars` of a home; created if it is missing.
 
         Raises:
-            StorageUnavailable: It cannot be written.
+            StorageUnavailable: The folder cannot be written.
         """
         if folder in self._locks:
             return
@@ -79,7 +80,7 @@ class SidecarFile:
             lock.acquire(timeout=_WAIT)
             self._locks[folder] = lock
             self._write(folder)
-        except (OSError, NotImplementedError) as error:  # filelock's, where the file system has no locks
+        except (OSError, NotImplementedError) as error:  # filelock raises the latter if the file system has no locks
             problem = getattr(error, "strerror", None) or type(error).__name__
         if problem:
             raise StorageUnavailable(
@@ -88,14 +89,14 @@ class SidecarFile:
             )
 
     def set(self, state: State) -> None:
-        """Tell of another state. Where that cannot be written, what was told stays."""
+        """Write another state. If it cannot be written, the file keeps the old one."""
         self._told = self._told.model_copy(update={"state": state})
         for folder in self._locks:
             with contextlib.suppress(OSError):
                 self._write(folder)
 
     def remove(self) -> None:
-        """Take the files away."""
+        """Remove the files."""
         for folder, lock in self._locks.items():
             _remove(folder / f"{self._name}.json", lock)
         self._locks.clear()
@@ -108,7 +109,7 @@ class SidecarFile:
 
 
 def running_sidecars(folder: Path) -> tuple[RunningSidecar, ...]:
-    """The sidecars that run, the newest first. What is left of those that were killed is taken away.
+    """The running sidecars, the newest first. The files of killed sidecars are removed.
 
     Args:
         folder: `Storage.sidecars` of a home.
@@ -118,19 +119,19 @@ def running_sidecars(folder: Path) -> tuple[RunningSidecar, ...]:
 
 
 def _names(folder: Path) -> Iterator[Path]:
-    """The paths of what there may be a sidecar of, without their suffixes."""
+    """The paths of all files that a sidecar can have, without their suffixes."""
     with contextlib.suppress(OSError):
         yield from sorted({file.with_suffix("") for file in folder.iterdir() if file.suffix in (".json", ".lock")})
 
 
 def _running(name: Path) -> RunningSidecar | None:
-    """The sidecar of this name; None where it does not run, and what it left is taken away then."""
+    """The sidecar of this name; None if it does not run, and its files are then removed."""
     file, lock = name.with_suffix(".json"), _lock(name.with_suffix(".lock"))
     try:
         lock.acquire(blocking=False)
     except Timeout:
         return _read(file)
-    except (OSError, NotImplementedError):  # another user's, or as above: it is left alone
+    except (OSError, NotImplementedError):  # another user's file, or no locks as above: ignore it
         return None
     _remove(file, lock)
     return None
@@ -140,18 +141,18 @@ def _read(file: Path) -> RunningSidecar | None:
     try:
         with file.open("rb") as opened:
             return RunningSidecar.model_validate_json(opened.read(_LONGEST))
-    except (OSError, ValidationError):  # it is on its way, or not ours
+    except (OSError, ValidationError):  # it is being written, or is not one of our files
         return None
 
 
 def _remove(file: Path, lock: FileLock) -> None:
-    """Take away what a lock that is held belongs to, and the lock."""
+    """Remove the files that a held lock protects, and the lock."""
     for each in (file.with_suffix(".new"), file, Path(lock.lock_file)):
-        with contextlib.suppress(OSError):  # where a file in use cannot be deleted, the next look takes it away
+        with contextlib.suppress(OSError):  # if a file in use cannot be deleted, the next look removes it
             each.unlink(missing_ok=True)
     lock.release()
 
 
 def _lock(file: Path) -> FileLock:
-    # Without the fallback, which is a mere file: it would outlive a killed process.
+    # No soft fallback: it is only a file, and would outlive a killed process.
     return FileLock(file, mode=0o600, thread_local=False, fallback_to_soft=False)

@@ -1,4 +1,4 @@
-"""Signals that a command answers in its event loop, for as long as it wants to."""
+"""Signals that a command handles in its event loop, inside a block."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 @contextmanager
 def signals_handled(handlers: Mapping[int, Callable[[], object]]) -> Generator[None]:
-    """Have the running loop call a handler at its signal.
+    """Let the running loop call a handler for each signal.
 
-    Event loops on Windows take no handlers, and only the main thread gets signals: elsewhere they keep what they do by
-    themselves.
+    Event loops on Windows take no handlers, and only the main thread receives signals. In other cases, signals keep
+    their default effect.
 
     Args:
-        handlers: What is called, by the signal's number.
+        handlers: The handlers by signal number.
     """
     if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
         yield
@@ -37,7 +37,7 @@ def signals_handled(handlers: Mapping[int, Callable[[], object]]) -> Generator[N
 
 
 async def until_sigterm(work: Coroutine[Any, Any, T]) -> T | None:
-    """Give what `work` gives, or None where SIGTERM cancelled it; what it cleans up at an interrupt, it has then."""
+    """Return the result of `work`, or None if SIGTERM cancelled it. It cleans up then, as after an interrupt."""
     task = asyncio.current_task()
     assert task is not None
     asked = False

@@ -1,4 +1,4 @@
-"""Where texts on the command line come from: the argument itself, a file, or standard input."""
+"""Reads the texts of the command line: from the argument itself, a file, or standard input."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .options import AgentOptions
 from .output import Output
 
 MAX_STDIN_BYTES: Final = 1_048_576
-"""The most that `ask` reads from standard input. What is larger belongs into an attachment."""
+"""The most that `ask` reads from standard input. Larger data belongs in an attachment."""
 
 STDIN_SECONDS: Final = 5.0
-"""How long `ask` waits for the first byte from a pipe where the command line has a message already."""
+"""How long `ask` waits for the first byte from a pipe if the command line has a message already."""
 
 _SAY_SOMETHING: Final = "write worldagent ask 'TEXT', or pipe the message to it: echo TEXT | worldagent ask"
 _NOT_TEXT: Final = "convert it to UTF-8, or write it to a file and give that with --attach FILE"
 _NOT_READ: Final = (
     f"note: standard input is open, but no data came within {STDIN_SECONDS:g} s, so the message is sent without it. "
-    "Close it with </dev/null where there is none; where it is slow, pipe the whole message to `worldagent ask -`, "
+    "If there is no data, close it with </dev/null. If it is slow, pipe the complete message to `worldagent ask -`, "
     "which waits"
 )
 
@@ -40,11 +40,11 @@ def one_reader(options: AgentOptions, name: str, given: str | None) -> None:
 
     Args:
         options: The command's options.
-        name: The command's own text, beside role and workers.
-        given: What was given for it.
+        name: The option or argument that can read standard input besides role and workers.
+        given: Its value.
 
     Raises:
-        InvalidArgument: Two of them are `-`; the text names both.
+        InvalidArgument: Two of them are `-`; the error names both.
     """
     readers = [*([name] if given == "-" else []), *_readers(options)]
     if len(readers) > 1:
@@ -60,12 +60,12 @@ def _readers(options: AgentOptions) -> list[str]:
 
 
 def message(options: AgentOptions, given: str | None, output: Output) -> str:
-    """The text of a message: TEXT as it is written, with the data on standard input below it.
+    """The text of a message: TEXT as it is written, with the data from standard input below it.
 
     Args:
-        options: The command's options. Where one of them reads standard input, the message does not.
-        given: TEXT; `-` or None is standard input alone.
-        output: Where it is noted that standard input was not read.
+        options: The command's options. If one of them reads standard input, the message does not.
+        given: TEXT; `-` or None reads only standard input.
+        output: Where a note goes if standard input was not read.
 
     Raises:
         InvalidArgument: There is no message, it is not UTF-8, or standard input holds more than 1 MiB.
@@ -83,7 +83,7 @@ def message(options: AgentOptions, given: str | None, output: Output) -> str:
 
 
 def _piped(output: Output) -> str:
-    """The data that another program or a file gives on standard input; empty where there is none."""
+    """The data that another program or a file gives on standard input; empty if there is none."""
     stdin = sys.stdin
     if stdin is None or stdin.isatty():
         return ""
@@ -98,12 +98,12 @@ def _piped(output: Output) -> str:
 
 
 def _has_data(stdin: TextIO) -> bool:
-    """Whether a read gives data or the end of it. A daemon may leave a pipe open to which no program ever writes."""
+    """Whether a read returns at once, with data or the end. A daemon can keep a pipe open that no program writes to."""
     try:
         handle = stdin.fileno()
     except io.UnsupportedOperation:  # it is in memory
         return True
-    if sys.platform == "win32":  # where select() takes sockets only
+    if sys.platform == "win32":  # select() takes only sockets there
         return True
     if not hasattr(select, "poll"):
         return bool(select.select([handle], [], [], STDIN_SECONDS)[0])
@@ -116,7 +116,7 @@ def _bounded(stdin: TextIO) -> bytes:
     data = stdin.buffer.read(MAX_STDIN_BYTES + 1)
     if len(data) > MAX_STDIN_BYTES:
         raise InvalidArgument(
-            f"standard input holds more than {MAX_STDIN_BYTES:,} bytes, the most that a message takes from it",
+            f"standard input must hold at most {MAX_STDIN_BYTES:,} bytes for a message",
             remedy="shorten it, or write it to a file and give that with --attach FILE",
         )
     return data
@@ -126,7 +126,7 @@ def text(option: str, given: str) -> str:
     """The text that an option gives: TEXT, `@FILE`, `-`, or `@@...` for a text that begins with `@`.
 
     Raises:
-        InvalidArgument: It cannot be read or is not UTF-8; the text names the option and the file.
+        InvalidArgument: It cannot be read or is not UTF-8; the error names the option and the file.
     """
     if given == "-":
         return _stdin(option)
@@ -140,7 +140,7 @@ def role(given: str | None) -> Role | None:
 
     Raises:
         InvalidArgument: As for `text`.
-        RoleInvalid: There is nothing in it.
+        RoleInvalid: The role is empty.
     """
     return None if given is None else Role("command line", text("--role", given))
 
@@ -150,17 +150,17 @@ def workers(given: Iterable[str] | None) -> tuple[Worker, ...]:
 
     Raises:
         InvalidArgument: One has no `=`, or its file cannot be read.
-        FunctionInvalid: A name or its instructions do not fit.
+        FunctionInvalid: A name or its instructions are not valid.
     """
     pairs = (_pair("--worker", item) for item in given or ())
     return tuple(Worker(name, text("--worker", instructions)) for name, instructions in pairs)
 
 
 def generation(options: AgentOptions) -> GenerationOptions:
-    """How the model generates its answers, as `--temperature`, `--max-tokens`, `--reasoning-effort` and `--header` say.
+    """How the model generates its answers: `--temperature`, `--max-tokens`, `--reasoning-effort` and `--header`.
 
     Raises:
-        InvalidArgument: A value does not fit, or a header has no `=`; the text names the option and shows no header.
+        InvalidArgument: A value is not valid, or a header has no `=`; the error names the option and shows no header.
     """
     given: dict[str, Any] = {name: getattr(options, name) for name in ("temperature", "max_tokens", "reasoning_effort")}
     for name, value in given.items():
@@ -168,7 +168,7 @@ def generation(options: AgentOptions) -> GenerationOptions:
     headers: dict[str, str] = {}
     for item in options.header or ():
         name, equals, value = item.partition("=")
-        if not equals:  # what there is instead may be the secret
+        if not equals:  # never show the value, which can be the secret
             raise InvalidArgument("--header has no '='", remedy="write --header NAME=VALUE or --header NAME=@FILE")
         headers[name.strip()] = text("--header", value)
         _check_generation("--header", "headers", headers)
@@ -183,14 +183,14 @@ def _check_generation(option: str, name: str, value: object) -> None:
         problem, _, remedy = describe_failure(failure).partition(": ")[2].partition("; ")
     else:
         return
-    raise InvalidArgument(f"{option}: {problem}", remedy=remedy or f"give a value that fits, or leave {option} out")
+    raise InvalidArgument(f"{option}: {problem}", remedy=remedy or f"give a valid value, or omit {option}")
 
 
 def policy(given: Path | None) -> Policy | None:
     """The policy in the file that `--policy` names.
 
     Raises:
-        PolicyInvalid: It cannot be read; the text names file and line.
+        PolicyInvalid: It cannot be read; the error names file and line.
         MissingExtra: The extra `yaml` is not installed.
     """
     if given is None:
@@ -201,21 +201,21 @@ def policy(given: Path | None) -> Policy | None:
 
 
 def expanded(option: str, path: Path) -> Path:
-    """A path with the folder of the user that it may begin with.
+    """A path with a leading `~` or `~USER` replaced by the user's home.
 
     Raises:
-        InvalidArgument: That user is not known; the text names the option.
+        InvalidArgument: That user is not known; the error names the option.
     """
     with suppress(RuntimeError):
         return path.expanduser()
-    raise InvalidArgument(f"{option} {str(path)!r} names a user who is not known here", remedy="give an absolute path")
+    raise InvalidArgument(f"{option} {str(path)!r} must not begin with an unknown user", remedy="give an absolute path")
 
 
 def task_params(document: str | None, pairs: Iterable[str] | None) -> dict[str, Any]:
-    """A task's params: the JSON object of `--params`, and over it each `--param KEY=VALUE`.
+    """A task's params: the JSON object of `--params`, overridden by each `--param KEY=VALUE`.
 
     Raises:
-        InvalidArgument: It is not a JSON object, or a pair has no `=`.
+        InvalidArgument: `--params` is not a JSON object, or a pair has no `=`.
     """
     given: dict[str, Any] = {} if document is None else json_object("--params", text("--params", document))
     return given | dict(_pair("--param", item) for item in pairs or ())
@@ -272,7 +272,7 @@ def json_object(option: str, document: str) -> dict[str, Any]:
     """Read the JSON object that an option gives.
 
     Raises:
-        InvalidArgument: It is none; the text names the option.
+        InvalidArgument: The text is not a JSON object; the error names the option.
     """
     problem = "it is not an object"
     try:

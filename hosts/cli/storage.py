@@ -1,4 +1,4 @@
-"""The commands `storage copy` and `storage drop`: moving what agents keep. What is done is in `agent.copying`."""
+"""The commands `storage copy` and `storage drop`, which move the data of agents. `agent.copying` does the work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _storage() -> None:
-    """Where conversations, turns and checkpoints are kept: the home's file, or a Postgres database.
+    """Move conversations, turns and checkpoints between the home's file and a Postgres database.
 
     [bold]Example[/bold]
 
@@ -50,15 +50,15 @@ def copy(
     ] = None,
     json: JsonResult = False,
 ) -> Work:
-    """Copy all that agents keep from one place to another, such as from a home to a Postgres database, or back.
+    """Copy all data of agents from one place to another, such as from a home to a Postgres database, or back.
 
-    Stop the agents on both before. Until the copy is complete, nothing else can open the target. A copy that was
-    interrupted starts afresh when the command is run again. Both are compared in the end. Roles, the role key and
-    attachments stay in the home.
+    Stop the agents of both places first. Until the copy is complete, nothing else can open the target. If a copy is
+    interrupted, run the command again, and it starts afresh. At the end, both places are compared. Roles, the role key
+    and attachments stay in the home.
 
-    PLACE is a home's folder, or postgresql://... Left out, --from is the home, and --to is the setting database_url.
-    Other users of the machine may see a password in PLACE among its processes; one in the setting, or in libpq's own
-    file, is not seen.
+    PLACE is a home's folder, or postgresql://... By default, --from is the home, and --to is the setting database_url.
+    Other users of the machine can see a password in PLACE in its list of processes. To hide it, put it into the setting
+    or into libpq's password file.
 
     [bold]Examples[/bold]
 
@@ -73,10 +73,10 @@ def copy(
 @command
 def drop(
     output: Output,
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="Where the copy was going to.")],
+    place: Annotated[str, typer.Argument(metavar="PLACE", help="The target of the copy.")],
     json: JsonResult = False,
 ) -> Work:
-    """Remove what a copy has written that was interrupted. A copy that is complete is refused.
+    """Remove the data of an interrupted copy. A complete copy is refused.
 
     [bold]Example[/bold]
 
@@ -111,7 +111,7 @@ async def _drop(place: Storage, output: Output) -> None:
 
 @contextmanager
 def _shown(output: Output) -> Generator[Progress]:
-    """Show how far a copy is: on a terminal as bars, elsewhere a line for each part once it is whole."""
+    """Show the progress of a copy: bars on a terminal, else one line for each complete part."""
     if not sys.stderr.isatty():
         yield lambda part, done, total: output.note(f"{part}: {done:,} of {total:,}") if done >= total else None
         return
@@ -159,17 +159,17 @@ def _target(place: str | None) -> Storage:
     storage = Settings().storage()
     if storage.url is None:
         raise bad_usage(
-            "--to is left out, and the setting database_url is not set",
+            "--to is not given, and the setting database_url is not set",
             remedy="give --to, a folder or postgresql://...",
         )
     return storage
 
 
 def _named(place: str) -> Storage:
-    """The storage that an argument names; on a server it needs no home, so it gets the settings' one.
+    """The storage that an argument names. A storage on a server gets the home of the settings, which it does not use.
 
     Raises:
-        InvalidArgument: It is empty, or an address that cannot be used.
+        InvalidArgument: The argument is empty, or an address that cannot be used.
     """
     from ...agent import Settings
     from ...storage import Storage
@@ -178,7 +178,7 @@ def _named(place: str) -> Storage:
         return Storage(home=Settings().storage().home, url=place)
     if not place or "://" in place:
         raise bad_usage(
-            f"{place.partition('://')[0][:40]!r} is neither a folder nor the address of a Postgres database",
+            f"{place.partition('://')[0][:40]!r} must be a folder or the address of a Postgres database",
             remedy="give a home's folder, or postgresql://USER@HOST:PORT/DATABASE",
         )
     return Storage(home=Path(place))

@@ -1,4 +1,4 @@
-"""The command `task`: one dispatch to a shape, one typed result."""
+"""The command `task`: dispatches one task to a shape and prints its typed result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def task(
     shape: Annotated[str, typer.Argument(metavar="SHAPE", help="The kind of work, such as subagent.")],
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", "-p", metavar="KEY=VALUE", help="One param, as text. Repeatable; goes over --params."),
+        typer.Option("--param", "-p", metavar="KEY=VALUE", help="One param, as text. Overrides --params. Repeatable."),
     ] = None,
     params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None,
     turn_model: TurnModels = None,
@@ -32,7 +32,7 @@ def task(
 ) -> Work:
     """Dispatch one task to a shape and print its result.
 
-    The shape that ships is [bold]subagent[/bold]: it runs a worker by its name, with the params worker and request.
+    The built-in shape is [bold]subagent[/bold]: it runs a worker by its name, with the params worker and request.
 
     [bold]Example[/bold]
 
@@ -49,14 +49,14 @@ def task(
     given, call_role = task_params(params, param), role(options.role)
     agent = open_agent(options, output)
     thread = thread_of(agent, options, options.thread)
-    mode: Any = unattended  # an unknown one is refused there
+    mode: Any = unattended  # `stream_task` refuses an unknown value
 
     async def begin() -> Turn:
         async with thread.stream_task(
             shape, given, role=call_role, model=turn_model or None, unattended=mode
         ) as stream:
             async for event in stream:
-                if isinstance(event, ModelWaiting):  # the rest of a task is its result
+                if isinstance(event, ModelWaiting):  # a task prints only its result and waits
                     output.event(event)
         return stream.turn
 

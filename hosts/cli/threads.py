@@ -1,4 +1,4 @@
-"""The commands `threads list`, `show`, `rename`, `cancel` and `fork`: out of the database alone, with no model."""
+"""The commands `threads list`, `show`, `rename`, `cancel` and `fork`. They read the database and need no model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NARROWEST: Final = 12  # of a title
 _LETTERS: Final = 1000  # of one message
 _WITHOUT_APP: Final = (
     "note: add the --app, --worker or --workers that the turn began with, if it began with one; with --app this "
-    "command shows the `resume` command in full"
+    "command shows the complete `resume` command"
 )
 
 app = typer.Typer(no_args_is_help=True)
@@ -40,9 +40,9 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _threads() -> None:
-    """The threads of a workspace: where they stand, what they wait for.
+    """Manage the threads of a workspace: their status, what they wait for, and their messages.
 
-    No model is asked, and none is needed.
+    No model is needed.
 
     [bold]Example[/bold]
 
@@ -52,25 +52,25 @@ def _threads() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ThreadsListOptions(ThreadsOptions):
-    """What `threads list` takes."""
+    """The options of `threads list`."""
 
     status: Annotated[
         str | None,
-        typer.Option(metavar="STATUS", help="Only those that stand so, such as paused.", rich_help_panel=WHICH),
+        typer.Option(metavar="STATUS", help="Only threads with this status, such as paused.", rich_help_panel=WHICH),
     ] = None
     account: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only those on which a turn has run for this account.", rich_help_panel=WHICH),
+        typer.Option(metavar="ID", help="Only threads with a turn of this account.", rich_help_panel=WHICH),
     ] = None
     channel: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Only those whose newest turn is of this channel.", rich_help_panel=WHICH),
+        typer.Option(metavar="ID", help="Only threads whose newest turn is of this channel.", rich_help_panel=WHICH),
     ] = None
     query: Annotated[
         str | None,
         typer.Option(
             metavar="TEXT",
-            help="Only those whose title or messages say TEXT, in capitals or not.",
+            help="Only threads whose title or messages contain TEXT, in any case.",
             rich_help_panel=WHICH,
         ),
     ] = None
@@ -83,7 +83,7 @@ class ThreadsListOptions(ThreadsOptions):
             rich_help_panel=WHICH,
         ),
     ] = None
-    limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=WHICH)] = 100
+    limit: Annotated[int, typer.Option(metavar="N", help="How many to list, 1 to 1000.", rich_help_panel=WHICH)] = 100
 
 
 @app.command("list")
@@ -91,9 +91,9 @@ class ThreadsListOptions(ThreadsOptions):
 def list_threads(options: ThreadsListOptions, output: Output) -> Work:
     """List the threads of a workspace by their newest turns, the newest first.
 
-    A thread is paused, stopped, running, done, failed, cancelled, cut_off (its process ended), abandoned (cut off, and
-    new input let go of it) or forked (branched off, with no turn of its own yet). [bold]worldagent resume[/bold] goes
-    on with what is paused, stopped, failed or cut_off.
+    The status of a thread is paused, stopped, running, done, failed, cancelled, cut_off (interrupted: its process
+    ended), abandoned (interrupted, and then replaced by new input) or forked (branched off, without a turn yet).
+    [bold]worldagent resume[/bold] resumes a thread that is paused, stopped, failed or cut_off.
 
     [bold]Example[/bold]
 
@@ -122,18 +122,18 @@ def show_thread(
         str | None,
         typer.Option(
             metavar="MODULE:NAME",
-            help="The agent of your own that the thread belongs to. Its workspace and home are used, and it is part of "
-            "the `resume` command that is shown.",
+            help="Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
+            "that is shown names it.",
             rich_help_panel=WHERE,
         ),
     ] = None,
     messages: Annotated[
-        int, typer.Option(metavar="N", help="How many of the last messages, 1 to 1000.", rich_help_panel=WHICH)
+        int, typer.Option(metavar="N", help="How many of the last messages to show, 1 to 1000.", rich_help_panel=WHICH)
     ] = 6,
 ) -> Work:
-    """Show where a thread stands, what it waits for, and its last messages.
+    """Show the status of a thread, what it waits for, and its last messages.
 
-    What waits is shown with the command that answers it; add the --app or the other options that the turn began with.
+    Pauses are shown with the command that answers them. Add the --app or other options that the turn began with.
 
     [bold]Example[/bold]
 
@@ -145,10 +145,10 @@ def show_thread(
     storage = None
     named = AgentOptions(app=app, workspace=options.workspace, home=options.home)
     if app is not None:
-        # The agent is made and not started: its storage is read, and no model is needed for that.
+        # The agent is made but not started: reading its storage needs no model.
         agent = open_agent(named, output)
         options, storage = replace(options, workspace=agent.workspace), agent.storage
-        named = replace(named, workspace=WORKSPACE)  # an app has one of its own
+        named = replace(named, workspace=WORKSPACE)  # the app decides the workspace
 
     async def work(threads: OpenThreads) -> int | None:
         scope = _scope(options)
@@ -180,13 +180,13 @@ def rename_thread(
     title: Annotated[
         str,
         typer.Argument(
-            metavar="TITLE", help="1 to 120 characters. An empty one gives the first words of the thread back."
+            metavar="TITLE", help="1 to 120 characters. An empty title restores the first words of the thread."
         ),
     ],
 ) -> Work:
     """Set the title that lists show for a thread.
 
-    A thread without one is listed with the first words of its first message. An empty TITLE gives them back.
+    A thread without a title is listed with the first words of its first message. An empty TITLE restores them.
 
     [bold]Example[/bold]
 
@@ -208,9 +208,9 @@ def rename_thread(
 @app.command("cancel")
 @command
 def cancel_thread(options: ThreadOptions, output: Output) -> Work:
-    """Cancel a thread's turn, in whatever process it runs or wherever it waits.
+    """Cancel a thread's turn, also if it waits or runs in another process.
 
-    Where there is none to cancel, the exit code is 1.
+    If there is no turn to cancel, the exit code is 1.
 
     [bold]Example[/bold]
 
@@ -252,21 +252,21 @@ def fork_thread(
         str | None,
         typer.Option(
             metavar="ID",
-            help="The message that the new thread goes on from; without it the newest.",
+            help="The message that the new thread continues from. Default: the newest.",
             rich_help_panel=_NEW,
         ),
     ] = None,
     to: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The new thread; without it one of THREAD and a number.", rich_help_panel=_NEW
+            metavar="NAME", help="The new thread. Default: a name from THREAD and a number.", rich_help_panel=_NEW
         ),
     ] = None,
 ) -> Work:
-    """Make a thread that goes on from a message of another one, and print its name.
+    """Make a thread that continues from a message of another one, and print its name.
 
-    It costs one row, however long the past is: both share it. [bold]threads show --messages 100 --json[/bold] tells the
-    ids of messages.
+    Both threads share the earlier messages, so a fork costs only one row. [bold]threads show --messages 100
+    --json[/bold] shows the ids of messages.
 
     [bold]Example[/bold]
 
@@ -290,7 +290,7 @@ def _on_threads(
     work: Callable[[OpenThreads], Awaitable[int | None]],
     storage: Storage | None = None,
 ) -> Work:
-    """Check the ids that are given; the rest of the command runs `work` on the threads of the home, if it has any."""
+    """Check the given ids. The returned work runs `work` on the threads of the home, if it has any."""
     from ...core import check_id
 
     check_id("--workspace", options.workspace)
@@ -326,17 +326,17 @@ def _scope(options: ThreadOptions) -> Scope:
 
 
 def _wanted(options: ThreadsListOptions) -> Wanted:
-    """What is listed.
+    """The threads to list.
 
     Raises:
-        InvalidArgument: An option does not fit.
+        InvalidArgument: An option is not valid.
     """
     from ...agent.threads import Wanted
 
     before: datetime | str | None = options.before
     if options.before is not None and "/" not in options.before:
         with contextlib.suppress(ValueError, OverflowError):
-            before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is this machine's
+            before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is local time
     return Wanted.of(
         limit=options.limit,
         status=options.status,
@@ -348,7 +348,7 @@ def _wanted(options: ThreadsListOptions) -> Wanted:
 
 
 def _table(found: Sequence[ThreadState], output: Output) -> str:
-    # What is left of the terminal goes to the titles.
+    # Titles get the remaining width of the terminal.
     left = shutil.get_terminal_size().columns - sum(_WIDTHS) - 2 * len(_COLUMNS) + 2 - len(_COLUMNS[-1])
     rows = [
         (
@@ -379,7 +379,7 @@ def _none(options: ThreadsOptions) -> str:
     if isinstance(options, ThreadsListOptions):
         which = f" that is {options.status}" if options.status else ""
         if any((options.account, options.channel, options.query, options.before)):
-            which += " that fits"
+            which += " that matches the options"
     return f"the workspace {options.workspace!r} has no thread{which}"
 
 
@@ -402,11 +402,11 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     waiting = unanswered(pauses)
     answered = [f"{pause_text(pause, answer=False)}\nid: {pause.id}" for pause in pauses if pause.answered]
     if answered:
-        parts.append("\n\n".join(["answered, and not resumed since:", *answered]))
+        parts.append("\n\n".join(["answered, but not resumed since:", *answered]))
     if waiting:
         parts.append(pauses_text(waiting, command))
     elif state.resumable:
-        parts.append(f"go on with: {command}")
+        parts.append(f"resume with: {command}")
     if said:
         lines = (f"  {author_text(message)}: {_text(message)}" for message in said)
         parts.append("\n".join(["last messages:", *lines]))
@@ -423,7 +423,7 @@ def _text(message: Message) -> str:
 
 def _state_object(state: ThreadState) -> dict[str, Any]:
     found = state.to_json()
-    # `threads show` lists the pauses themselves under this key, so their number has a key of its own.
+    # `threads show` lists the pauses themselves under `pauses`, so their number gets another key.
     return found | {"turn": found["turn_id"], "waits_for": found.pop("pauses"), "unattended": state.unattended}
 
 

@@ -1,4 +1,4 @@
-"""The commands `trace list`, `show` and `export`: out of the home's traces alone, or a file of them; no model."""
+"""The commands `trace list`, `show` and `export`. They read the home's traces or a file, and need no model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...harness.trace import Traces, TurnTrace
 
 _COLUMNS: Final = ("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS")
-_MOST: Final = 1000  # traces that are looked at for the newest turn
+_MOST: Final = 1000  # traces that are searched for the newest turn
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 
 app = typer.Typer(no_args_is_help=True)
@@ -27,9 +27,9 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _trace() -> None:
-    """What turns and calls did: when, what let them through, how many tokens, what it cost.
+    """Show what turns and calls did: when they ran, what allowed them, how many tokens they used, and what they cost.
 
-    Traces hold no text of a person or a model, unless the agent captures it, and never a role.
+    Traces never hold a role. They hold texts of a person or a model only if the agent captures them.
 
     [bold]Example[/bold]
 
@@ -43,13 +43,13 @@ def list_traces(
     options: ThreadsOptions,
     output: Output,
     thread: Annotated[
-        str | None, typer.Option(metavar="ID", help="Only those of this thread.", rich_help_panel=WHICH)
+        str | None, typer.Option(metavar="ID", help="List only traces of this thread.", rich_help_panel=WHICH)
     ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="How many, 1 to 1000.", rich_help_panel=WHICH)] = 50,
+    limit: Annotated[int, typer.Option(metavar="N", help="How many to list, 1 to 1000.", rich_help_panel=WHICH)] = 50,
 ) -> Work:
     """List the newest turns and calls of a workspace, the newest first.
 
-    TOKENS are those that models were sent and gave, together.
+    TOKENS is the sum of the tokens that were sent to models and received from them.
 
     [bold]Example[/bold]
 
@@ -86,12 +86,12 @@ def show_trace(
     output: Output,
     turn: Annotated[
         str | None,
-        typer.Argument(metavar="[TURN]", help="The turn, or the call outside any. Default: the newest turn."),
+        typer.Argument(metavar="[TURN]", help="The turn, or a call without a turn. Default: the newest turn."),
     ] = None,
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", metavar="FILE", help="Traces as JSON Lines, instead of the home's.", rich_help_panel=WHERE
+            "--file", metavar="FILE", help="Read traces from JSON Lines, not from the home.", rich_help_panel=WHERE
         ),
     ] = None,
     html: Annotated[
@@ -99,15 +99,15 @@ def show_trace(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="Write it as one page that needs nothing else; of what is there, only such a page is replaced.",
+            help="Write it as one self-contained page. An existing file is replaced only if it is such a page.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
 ) -> Work:
     """Draw what a turn did as a tree, with times, decisions, tokens and costs.
 
-    TURN is a turn's id, or that of a call outside any turn, as [bold]trace list[/bold] tells it. Without it, the newest
-    turn of the workspace is drawn, or of a file with one turn that one.
+    TURN is the id of a turn, or of a call without a turn, as [bold]trace list[/bold] shows it. By default, it draws the
+    newest turn of the workspace, or the only turn of a file.
 
     [bold]Examples[/bold]
 
@@ -146,14 +146,14 @@ def show_trace(
 def export_trace(
     options: ThreadsOptions,
     output: Output,
-    turn: Annotated[str, typer.Argument(metavar="TURN", help="The turn, or the call outside any.")],
+    turn: Annotated[str, typer.Argument(metavar="TURN", help="The turn, or a call without a turn.")],
     file: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file to write; of what is there, only a trace is replaced.",
+            help="The file to write. An existing file is replaced only if it is a trace.",
             rich_help_panel=OUTPUT,
         ),
     ] = None,
@@ -185,34 +185,34 @@ def _in_file(file: Path, turn: str | None, output: Output) -> TurnTrace:
     """The trace of a turn in a file, or of the only turn in it.
 
     Raises:
-        TraceInvalid: The file cannot be read, or has no such turn as a whole.
+        TraceInvalid: The file cannot be read, or does not hold the complete turn.
     """
     from ...core.errors import TraceInvalid
     from ...harness.trace import TurnTrace, read_trace
 
     read = read_trace(file)
     if read.skipped:
-        output.note(f"skipped what is no record: line {', '.join(map(str, read.skipped))} of {str(file)!r}")
+        output.note(f"skipped lines that are not records: {', '.join(map(str, read.skipped))} of {str(file)!r}")
     turns = {record.turn: None for record in read.records if record.kind == "turn"}
     turn = turn or (next(iter(turns)) if len(turns) == 1 else None)
     cut = sorted({record.turn for record in read.records} - turns.keys())
     if turn in cut or (not turns and cut):
         named = ", ".join(repr(each) for each in ([turn] if turn in cut else cut[:20]))
         raise TraceInvalid(
-            f"{str(file)!r} tells what happened in the turn {named}, and neither its begin nor its end",
-            remedy="give the file in which it begins or ends, or leave out --file where the home has it",
+            f"{str(file)!r} has records of the turn {named}, but neither its start nor its end",
+            remedy="give the file in which it starts or ends, or omit --file if the home has it",
         )
     if turn is None or turn not in turns:
         problem = f"has no turn {turn!r}" if turn else f"has {len(turns)} turns"
         raise TraceInvalid(
             f"{str(file)!r} {problem}",
-            remedy=f"name one of them: {', '.join(list(turns)[:20]) or 'there is none'}",
+            remedy=f"name one of them: {', '.join(list(turns)[:20]) or 'the file has none'}",
         )
     return TurnTrace.of(record for record in read.records if record.turn == turn)
 
 
 async def _newest(traces: Traces, workspace: str) -> str:
-    """The id of a workspace's newest turn. Calls outside turns, which have no thread, are passed over."""
+    """The id of a workspace's newest turn. Calls without a turn, which have no thread, are skipped."""
     from ...core.errors import TraceInvalid
 
     for trace in await traces.list(limit=_MOST):
@@ -220,7 +220,7 @@ async def _newest(traces: Traces, workspace: str) -> str:
             return trace.id
     raise TraceInvalid(
         f"the workspace {workspace!r} has no trace of a turn",
-        remedy="give the --workspace and --home of the turn, or name TURN; `worldagent trace list` lists what there is",
+        remedy="give the --workspace and --home of the turn, or name TURN; see `worldagent trace list`",
     )
 
 
@@ -240,14 +240,14 @@ async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable
 
 
 def _replace(file: Path, text: str, begin: str) -> None:
-    """Write a file for its owner alone; what is there is replaced only if it begins as such files do."""
+    """Write a file that only its owner can read. An existing file is replaced only if it begins with `begin`."""
     from ...core.errors import InvalidArgument, StorageUnavailable
 
     problem = ""
     try:
         with contextlib.suppress(FileNotFoundError), file.open("rb") as there:
             if there.read(len(begin.encode())) != begin.encode():
-                raise InvalidArgument(f"{str(file)!r} is something else", remedy="name a file that is not there")
+                raise InvalidArgument(f"{str(file)!r} exists and is something else", remedy="name a new file")
         handle, name = tempfile.mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as new:
@@ -259,7 +259,7 @@ def _replace(file: Path, text: str, begin: str) -> None:
         problem = error.strerror or type(error).__name__
     if problem:
         raise StorageUnavailable(
-            f"{str(file)!r} cannot be written ({problem})", remedy="name a file in a folder of yours"
+            f"{str(file)!r} cannot be written ({problem})", remedy="name a file in a folder that you can write to"
         )
 
 

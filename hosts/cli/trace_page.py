@@ -1,4 +1,4 @@
-"""A trace as one page of HTML that needs nothing else: no script, no font, no image. Everything in it is escaped."""
+"""A trace as one self-contained page of HTML, without scripts, fonts or images. All texts in it are escaped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _lines(root: TraceNode, trace: TurnTrace) -> Iterator[str]:
 
 
 def _own_lines(node: TraceNode, trace: TurnTrace, *, bare: bool, top: bool) -> Iterator[str]:
-    """What is told of one record; left open where others are part of it."""
+    """The lines of one record. Its element stays open if other records are part of it."""
     record = node.record
     name = escape(record.kind)
     told = f'<span class="kind">{name}</span> {escape(", ".join(words(node)))}{_bar(node, trace)}'
@@ -85,7 +85,7 @@ def _own_lines(node: TraceNode, trace: TurnTrace, *, bare: bool, top: bool) -> I
 
 
 def _bar(node: TraceNode, trace: TurnTrace) -> str:
-    """When it was under way within the turn."""
+    """The bar that shows when a record ran within the turn."""
     last = max((record.end or record.start for record in trace.records), default=trace.start)
     whole = (last - trace.start).total_seconds()
     if whole <= 0:

@@ -1,4 +1,4 @@
-"""A trace as lines for people: the words of one record, and the tree that they make in a terminal."""
+"""A trace as lines for people: the words of each record, and the tree of records in a terminal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.tree import TraceNode
 from ..pauses import one_line, printable
 
-_LETTERS = 200  # of what was captured
+_LETTERS = 200  # of a captured text
 
 DEEPEST: Final = 100
-"""Levels that are drawn; what is nested deeper stands on the last one."""
+"""Levels that are drawn. Deeper records are drawn on the last level."""
 
 
 def trace_text(trace: TurnTrace) -> str:
-    """A trace as a tree of lines, with a head that sums it up."""
+    """A trace as a tree of lines, below a summary."""
     root = trace.tree()
     tree = Tree(_label(root), guide_style="")
     _grow(tree, root)
@@ -33,7 +33,7 @@ def trace_text(trace: TurnTrace) -> str:
 
 
 def head(trace: TurnTrace) -> Iterator[str]:
-    """What the whole is about, and its totals."""
+    """The summary of a trace: its turn and its totals."""
     about = [f"{name} {value}" for name, value in (("thread", trace.thread), ("account", trace.account)) if value]
     tiers = next((record.role_tiers for record in trace.records if record.kind == "turn"), ())
     about += [f"role {', '.join(tiers)}"] if tiers else []
@@ -46,11 +46,11 @@ def head(trace: TurnTrace) -> Iterator[str]:
     )
     dropped = sum(record.count for record in trace.records if record.kind == "dropped")
     if dropped:
-        yield f"{_counted(dropped, 'event')} of it were dropped, since what writes traces was too slow"
+        yield f"{_counted(dropped, 'event')} of it were dropped, because writing traces was too slow"
 
 
 def words(node: TraceNode) -> Iterator[str]:
-    """What is told of one record, after its kind."""
+    """The words about one record, after its kind."""
     record = node.record
     match record.kind:
         case "approval":
@@ -83,7 +83,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
     if record.risk:
         yield "+".join(record.risk)
     if record.gate:
-        yield f"let through by {record.gate}"
+        yield f"allowed by {record.gate}"
     if node.tokens != (0, 0):
         yield _tokens_text(node.tokens)
     if node.cost is not None:
@@ -91,7 +91,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
 
 
 def shown(node: TraceNode) -> Iterator[TraceNode]:
-    """What is drawn below a record: errors that it tells itself are left out."""
+    """The records to draw below a record, without errors that the record itself shows."""
     codes = {run.code for run in node.runs}
     for child in node.children:
         if child.record.kind != "error" or child.record.code not in codes:
@@ -99,7 +99,7 @@ def shown(node: TraceNode) -> Iterator[TraceNode]:
 
 
 def captured(record: TraceRecord) -> Iterator[tuple[str, Any]]:
-    """What was captured of a record."""
+    """The captured values of a record."""
     for name, value in (("inputs", record.inputs), ("outputs", record.outputs), ("prompt", record.prompt)):
         if value is not None:
             yield name, value
@@ -120,12 +120,12 @@ def _tokens_text(tokens: tuple[int | None, int | None]) -> str:
 
 
 def count_text(count: int | None) -> str:
-    """A number of tokens as people read it; a question mark where it is not known."""
+    """A number of tokens as people read it; a question mark if it is not known."""
     return "?" if count is None else f"{count:,}"
 
 
 def _cost_text(cost: float) -> str:
-    """A cost as people read it; of little money more digits."""
+    """A cost as people read it. Small amounts get more digits."""
     return f"${cost:.2f}" if cost >= 1 else f"${cost:.6f}"
 
 

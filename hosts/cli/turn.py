@@ -1,6 +1,6 @@
-"""One turn on the command line: its agent, SIGTERM while it runs, how its end is told, and the exit code.
+"""One turn on the command line: its agent, SIGTERM while it runs, how its end is printed, and the exit code.
 
-What the turn is about, the commands know; what is printed of it, `output`.
+The commands decide what the turn does, and `output` prints it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent
 
 DRAIN: Final = 5.0
-"""Seconds that a turn has to its next step at a SIGTERM; those who send one send SIGKILL after ten."""
+"""Seconds that a turn has to reach its next step after SIGTERM. Supervisors usually send SIGKILL after ten."""
 
 _SAME: Final = (
     *("lm", "temperature", "max_tokens", "reasoning_effort", "header", "identity", "profile", "worker"),
@@ -48,20 +48,20 @@ _SAME: Final = (
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",
-    NotAnApprover: "give --account, with one of those who may answer; `worldagent approvals list` tells them",
+    NotAnApprover: "give --account with an approver; `worldagent approvals list` shows the approvers",
     GraphChanged: "give the --app, --worker and --workers that the turn began with, and run the version of the code "
-    "that began it; no answer was taken. `worldagent threads cancel` ends the turn",
-    AttachmentNotTaken: "name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to let it know "
-    "the name alone; where it does take them, set WORLDAGENT_MODEL_TAKES",
-    RoleChanged: "bring the role back as it was, or add --on-role-change refresh to go on with what is active now",
-    RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, see "
+    "that began it; no answer was accepted. `worldagent threads cancel` ends the turn",
+    AttachmentNotTaken: "use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to send only "
+    "the name; if the model does take it, set WORLDAGENT_MODEL_TAKES",
+    RoleChanged: "restore the role, or add --on-role-change refresh to resume with the roles that are active now",
+    RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, see "
     "`worldagent doctor --rekey`, and add --on-role-change refresh",
-    RoleRequired: "give --role again, or set the role again where it is stored; add --no-role to go on without that of "
-    "the call, or --on-role-change refresh to go on with what is active now",
-    ThreadPaused: "run `{command}`, which says how to go on, or cancel the turn",
-    TurnTimeout: "run `{command}` to go on, or raise turn_timeout",
+    RoleRequired: "give --role again, or set the role again where it is stored; add --no-role to resume without the "
+    "call role, or --on-role-change refresh to resume with the roles that are active now",
+    ThreadPaused: "run `{command}`, which says how to resume, or cancel the turn",
+    TurnTimeout: "run `{command}` to resume, or raise turn_timeout",
 }
-"""What the package says to those who call `resume()` of it, to those who run the command."""
+"""Remedies for people who run the command, which replace those for code that calls `resume()`."""
 
 Begin = Callable[[], Awaitable["Turn"]]
 
@@ -73,23 +73,23 @@ def one_form(json: bool, events: bool) -> None:
         InvalidArgument: Both are asked for.
     """
     if json and events:
-        raise InvalidArgument("--json and --events exclude each other", remedy="give one of them")
+        raise InvalidArgument("--json and --events exclude each other", remedy="give only one of them")
 
 
 async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thread: str, begin: Begin) -> int:
-    """Open the agent, run one turn, tell how it ended, and give the exit code.
+    """Open the agent, run one turn, print how it ended, and return the exit code.
 
     SIGTERM drains the agent: the turn stops at its next step and can be resumed. A second one ends the process.
 
     Args:
-        agent: Not started.
-        options: The command's options, for the command that goes on with the turn.
-        output: Where the turn goes.
+        agent: The agent, not started.
+        options: The command's options, for the command that resumes the turn.
+        output: Where to print the turn.
         thread: The thread's id.
-        begin: Runs the turn; gives it once it has ended.
+        begin: Runs the turn, and returns it once it has ended.
 
     Raises:
-        WorldAgentError: As the turn does; the remedy is one for the command line.
+        WorldAgentError: The turn failed; the remedy is one for the command line.
     """
     stopping, command = _Stopping(agent), resume_command(options, thread)
     failure: WorldAgentError | None = None
@@ -107,9 +107,9 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
     if failure is not None:
         raise as_said_here(failure, _REMEDIES, command=command)
     if isinstance(options, GoOnOptions):
-        problem, remedy = "stopped before the turn went on; answers that were taken are kept", f"run `{command}`"
+        problem, remedy = "stopped before the turn resumed; accepted answers are kept", f"run `{command}`"
     else:
-        problem, remedy = "stopped before the turn began; nothing of it is written", "run the command again"
+        problem, remedy = "stopped before the turn began; nothing of it was written", "run the command again"
     output.failed("terminated", problem, remedy)
     return TERMINATED
 
@@ -117,12 +117,12 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
 def as_said_here(
     error: WorldAgentError, remedies: Mapping[type[WorldAgentError], str], **words: str
 ) -> WorldAgentError:
-    """An error of a turn with the remedy that there is for a person here, where it has one of its own.
+    """An error of a turn with the remedy for a person here, if there is one, else the error itself.
 
     Args:
-        error: As the package raised it.
-        remedies: What a person does, by the kind of error.
-        words: What stands in remedies for names in braces.
+        error: The error that the package raised.
+        remedies: The remedies for a person, by the type of error.
+        words: The values of the names in braces in the remedies.
     """
     remedy = remedies.get(type(error))
     if remedy is None:
@@ -133,13 +133,13 @@ def as_said_here(
 
 
 def tell(turn: Turn, output: Output, command: str, options: AgentOptions) -> int:
-    """Print how a turn ended, with what a person does next where it can go on, and give the exit code.
+    """Print how a turn ended and, if it can be resumed, how to resume it. Return the exit code.
 
     Args:
         turn: The turn.
-        output: Where it goes.
-        command: The command that goes on with it.
-        options: What it was begun with.
+        output: Where to print it.
+        command: The command that resumes it.
+        options: The options that it began with.
     """
     if turn.status == "cancelled" and output.form == "text":
         output.failed("cancelled", "the turn was cancelled", "begin a new turn")
@@ -149,13 +149,13 @@ def tell(turn: Turn, output: Output, command: str, options: AgentOptions) -> int
     if not waits:
         return DONE if turn.status == "done" else FAILED
     if output.form != "json":
-        told = pauses_text(turn.pauses, command) if turn.pauses else f"the turn was stopped; go on with: {command}"
+        told = pauses_text(turn.pauses, command) if turn.pauses else f"the turn was stopped; resume it with: {command}"
         output.note(f"{told}{_same(options)}")
     return PAUSED if turn.status == "paused" else TERMINATED
 
 
 def resume_command(options: AgentOptions, thread: str) -> str:
-    """The command that goes on with a thread's turn, to be copied. No role is in it."""
+    """The command that resumes a thread's turn, to be copied. It holds no role."""
     words = ["worldagent", "resume", thread]
     if options.app is not None:
         words += ["--app", options.app]
@@ -168,20 +168,20 @@ def resume_command(options: AgentOptions, thread: str) -> str:
 
 
 def where(options: AgentOptions | ThreadsOptions) -> list[str]:
-    """The options that name workspace and home, where they are not the usual ones."""
+    """The options that name workspace and home, if they are not the default ones."""
     words = [] if options.workspace == WORKSPACE else ["--workspace", options.workspace]
     return words if options.home is None else [*words, "--home", str(options.home)]
 
 
 def pauses_text(pauses: Sequence[Pause], command: str) -> str:
-    """What waits for a person, and the command that answers, for a person at a terminal."""
+    """The pauses of a turn and the command that answers them, for a person at a terminal."""
     count = len(pauses)
     told = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
     for pause in pauses:
         told += ["", pause_text(pause), f"id: {pause.id}"]
     left = [pause for pause in pauses if not is_late(pause)]
     if not left:
-        return "\n".join([*told, "", "go on without an answer with:", f"  {command}"])
+        return "\n".join([*told, "", "resume without an answer with:", f"  {command}"])
     which, before = ("", "") if count == 1 else ("ID", "ID=")
     ways = [f"{command} --answer {before}ANSWER"]
     if any(pause.kind == "approval" for pause in left):
@@ -190,7 +190,7 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
 
 
 def _same(options: AgentOptions) -> str:
-    """Say which options the other command needs again; what they hold may be long, or a role."""
+    """Name the options that the other command needs again. Their values can be long, or a role."""
     given = [f"--{name.replace('_', '-')}" for name in _SAME if getattr(options, name) not in (None, "", [])]
     return f"\nwith the same {', '.join(given)}" if given else ""
 
@@ -203,7 +203,7 @@ class _Stopping:
 
     Attributes:
         opened: Whether the agent is open, so that it can be drained.
-        over: Whether the turn has ended, so that there is nothing to stop.
+        over: Whether the turn has ended, so that nothing has to be stopped.
         asked: Whether a SIGTERM came.
     """
 
@@ -218,7 +218,7 @@ class _Stopping:
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
-        """Heed SIGTERM inside the block, and have drained the agent at its end if one came."""
+        """Handle SIGTERM inside the block. If one came, the agent is drained at the end of the block."""
         main = asyncio.current_task()
         assert main is not None
         try:
@@ -226,7 +226,7 @@ class _Stopping:
                 yield
         finally:
             if self._task is not None:
-                await asyncio.gather(self._task, return_exceptions=True)  # the turn has told what went wrong
+                await asyncio.gather(self._task, return_exceptions=True)  # the turn reports what went wrong
 
     def _stop(self, main: asyncio.Task[Any]) -> None:
         if self.over:

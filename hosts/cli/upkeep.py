@@ -1,4 +1,4 @@
-"""The commands `backup`, and `threads rm`, `export`, `import` and `prune`: a home is kept in shape with no model."""
+"""The commands `backup`, and `threads rm`, `export`, `import` and `prune`. They maintain a home and need no model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...agent import Settings
     from ...agent.upkeep import Upkeep
 
-_STREAM: Final = "-"  # names standard output or input in place of a file
+_STREAM: Final = "-"  # standard output or input instead of a file
 
 app = typer.Typer()
 
@@ -31,17 +31,17 @@ app = typer.Typer()
 def remove_thread(
     options: ThreadOptions,
     output: Output,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it unasked.", rich_help_panel=WHICH)] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it without asking.", rich_help_panel=WHICH)] = False,
     cancel: Annotated[
         bool,
-        typer.Option("--cancel", help="Cancel its turn, if one runs or can go on.", rich_help_panel=WHICH),
+        typer.Option("--cancel", help="Cancel its turn, if one runs or can be resumed.", rich_help_panel=WHICH),
     ] = False,
 ) -> Work:
-    """Remove a thread with all that was said and done on it, so that no file holds any of it.
+    """Remove a thread with all its messages and turns, so that no file holds any of them.
 
-    Messages that a fork shares stay with the fork. A thread whose turn runs or can go on is removed only with --cancel.
-    The database file is written anew for it, which takes time with its size; where there is no such thread, the exit
-    code is 1.
+    Messages that a fork shares stay with the fork. A thread whose turn runs or can be resumed is removed only with
+    --cancel. The database file is rewritten, which takes longer the larger it is. If the thread does not exist, the
+    exit code is 1.
 
     [bold]Example[/bold]
 
@@ -49,7 +49,7 @@ def remove_thread(
     """
     _check(options)
     asked = f"Remove the thread {options.thread!r} for good?"
-    if not (yes or agreed(output, asked, problem=f"the thread {options.thread!r} is not removed unasked")):
+    if not (yes or agreed(output, asked, problem=f"removing the thread {options.thread!r} must be confirmed")):
         output.note("nothing was removed")
         raise typer.Exit(FAILED)
 
@@ -83,14 +83,14 @@ def export_thread(
             "--output",
             "-o",
             metavar="FILE",
-            help="The file to write, - for standard output; of what is there, only an export is replaced.",
+            help="The file to write, or - for standard output. An existing file is replaced only if it is an export.",
             rich_help_panel=WHERE,
         ),
     ],
 ) -> Work:
-    """Write a thread's conversation to a file of JSON Lines: messages and attachments, and no role.
+    """Write a thread's conversation to a file of JSON Lines: its messages and attachments, but no role.
 
-    What a turn called, and a turn that waits, are not in it.
+    The file holds neither the calls of turns nor a turn that waits.
 
     [bold]Example[/bold]
 
@@ -102,7 +102,7 @@ def export_thread(
     stream = sys.stdout.buffer if str(file) == _STREAM else None
     if stream is not None and (options.json or sys.stdout.isatty()):
         what = "--json writes to standard output too" if options.json else "standard output is a terminal"
-        raise bad_usage(what, remedy="give --output a file, or redirect standard output, without --json")
+        raise bad_usage(what, remedy="give --output a file, or redirect standard output and omit --json")
 
     async def work(upkeep: Upkeep, _: Settings) -> None:
         found = await upkeep.export(options.thread, stream or file)
@@ -130,20 +130,22 @@ def export_thread(
 def import_thread(
     options: ThreadsOptions,
     output: Output,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What `threads export` wrote, - for standard input.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A file that `threads export` wrote, or - for standard input.")
+    ],
     to: Annotated[
         str | None,
         typer.Option(
             "--as",
             metavar="THREAD",
-            help="The thread that gets the conversation. Default: the name it had.",
+            help="The name of the new thread. Default: the name it had.",
             rich_help_panel=WHERE,
         ),
     ] = None,
 ) -> Work:
-    """Read an exported conversation into a thread: all of it, or nothing where the file was changed.
+    """Read an exported conversation into a thread: all of it, or nothing if the file was changed.
 
-    A thread that has the conversation already is left as it is.
+    A thread that already has the conversation is not changed.
 
     [bold]Example[/bold]
 
@@ -156,7 +158,7 @@ def import_thread(
     _check(options)
     given: Path | IO[bytes] = sys.stdin.buffer if str(file) == _STREAM else file
     opened = ExitStack()
-    # Read here, where an interrupt ends it at once: the writer of a pipe may take any time.
+    # Read here, where an interrupt ends it at once: the writer of a pipe can take any time.
     source = opened.enter_context(readable(given))
 
     async def work(upkeep: Upkeep, _: Settings) -> None:
@@ -179,7 +181,7 @@ def prune_threads(
         int | None,
         typer.Option(
             metavar="N",
-            help="How many checkpoints of each thread stay, 1 to 1000000000. Default: the setting checkpoint_keep.",
+            help="How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
             rich_help_panel=WHICH,
         ),
     ] = None,
@@ -187,15 +189,15 @@ def prune_threads(
         float | None,
         typer.Option(
             metavar="SECONDS",
-            help="How old they may be, up to 315360000. Default: the setting checkpoint_age.",
+            help="The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.",
             rich_help_panel=WHICH,
         ),
     ] = None,
 ) -> Work:
-    """Remove old checkpoints that no turn goes on from, and give the space back.
+    """Remove old checkpoints that no turn resumes from, and free their space.
 
-    Each thread keeps its newest one, and a thread whose turn runs or can go on keeps all. Attachments that no message
-    refers to are removed too.
+    Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. Attachments
+    that no message refers to are removed too.
 
     [bold]Example[/bold]
 
@@ -211,7 +213,7 @@ def prune_threads(
         told = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
         if found.attachments:
             told += f", and {counted(found.attachments, 'attachment')} of no message"
-        output.note(f"{told}; left {found.left} alone whose turn runs or can go on" if found.left else told)
+        output.note(f"{told}; skipped {found.left} whose turn runs or can be resumed" if found.left else told)
         value = {
             "checkpoints": found.checkpoints,
             "threads": found.threads,
@@ -227,27 +229,27 @@ def prune_threads(
 @command
 def backup(
     output: Output,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to make.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to create.")],
     home: Home = None,
     without_roles: Annotated[
         bool,
         typer.Option(
-            "--without-roles", help="Leave out the stored roles and the key of role digests.", rich_help_panel=WHICH
+            "--without-roles", help="Omit the stored roles and the key of role digests.", rich_help_panel=WHICH
         ),
     ] = False,
     home_only: Annotated[
         bool,
         typer.Option(
             "--home-only",
-            help="Copy the home alone, where its database is on a Postgres server; pg_dump copies that.",
+            help="Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
             rich_help_panel=WHICH,
         ),
     ] = False,
     json: JsonResult = False,
 ) -> Work:
-    """Copy a home while agents use it. The copy is a home: --home FOLDER uses it.
+    """Copy a home while agents use it. The copy is a home too: use it with --home FOLDER.
 
-    It holds the stored roles and the key of role digests, unless --without-roles leaves them out.
+    It holds the stored roles and the key of role digests, unless you give --without-roles.
 
     [bold]Example[/bold]
 
@@ -262,7 +264,7 @@ def backup(
         storage = Settings().storage(Storage(home=home))
         found = await until_sigterm(back_up(storage, folder, roles=not without_roles, home_only=home_only))
         if found is None:
-            output.failed("terminated", "stopped by SIGTERM; no part of a copy is left", "run the command again")
+            output.failed("terminated", "stopped by SIGTERM; no part of the copy remains", "run the command again")
             return TERMINATED
         output.note(f"copied {counted(len(found.files), 'file')}, {found.size} bytes, to {str(found.folder)!r}")
         if found.missing:
@@ -294,7 +296,7 @@ async def _with_upkeep(
     *,
     make: ExitStack | None = None,
 ) -> int | None:
-    """Run `work` on the database of a home. One that is not there is made for what `make` holds open, and closes."""
+    """Run `work` on the database of a home. With `make`, a missing database is created, and `make` is closed."""
     from ...agent import Settings
     from ...agent.threads import SCHEMAS
     from ...agent.upkeep import Upkeep, UpkeepParts

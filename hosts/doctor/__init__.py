@@ -1,6 +1,6 @@
-"""The check of an installation, point by point: whether agents can run here. A leaf.
+"""The check of an installation, point by point: whether agents can run here. A leaf package.
 
-The check of a role host is `testing.role_host_conformance`. Printing is the command line's matter.
+`testing.role_host_conformance` checks a role host. The command line prints the results.
 """
 
 from ...testing.role_host_conformance import Result

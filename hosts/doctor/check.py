@@ -11,17 +11,17 @@ from . import files, keys, package, services
 from .options import InstallationOptions, Site
 
 INSTALLATION_POINTS: Final = (*package.POINTS, *files.POINTS, *keys.POINTS, *services.POINTS)
-"""The points of an installation, in the order in which they are looked at."""
+"""The points of an installation, in the order in which they are checked."""
 
 
 async def check_installation(options: InstallationOptions | None = None, *, tell: Tell | None = None) -> list[Result]:
     """Check whether agents can run here: versions, settings, home, model, role host.
 
-    Nothing is made or changed; a home that is not there yet stays so.
+    Nothing is created or changed. A home that does not exist yet is not created.
 
     Args:
-        options: What is checked.
-        tell: Told of each result as it is known.
+        options: What to check.
+        tell: Called with each result as soon as it is known.
 
     Returns:
         The results, in the order of the points.
@@ -38,10 +38,10 @@ async def check_installation(options: InstallationOptions | None = None, *, tell
 
 async def _look(site: Site, point: Point, results: Mapping[str, Result]) -> str | None:
     if point.when == "--model" and not site.options.call_model:
-        raise Skipped("it was not asked anything", "let the check ask it: --model")
+        raise Skipped("the model was not called", "add --model to send it one question")
     for needed in point.needs:
         if results[needed].status in ("fail", "skip"):
-            raise Skipped(f"it needs {needed}", "see that point", reason="needs")
+            raise Skipped(f"it needs {needed}, which did not pass", f"fix {needed} first", reason="needs")
     return await point.check(site)
 
 

@@ -1,4 +1,4 @@
-"""The home: its folder, disk, databases and locks. Nothing is made or changed, not even beside a database."""
+"""The home: its folder, disk, databases and locks. Nothing is created or changed, not even next to a database."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ point: Final = POINTS.add
 
 _MIB: Final = 1 << 20
 _TIGHT, _FULL = 200 * _MIB, 16 * _MIB
-_LONGEST: Final = 20.0  # seconds that looking through one database may take
-_STEPS: Final = 100_000  # of SQLite between two looks at the clock
+_LONGEST: Final = 20.0  # seconds that the check of one database can take
+_STEPS: Final = 100_000  # SQLite instructions between two looks at the clock
 _ANOTHER: Final = "use another home: --home, or the setting home"
-NOT_YET: Final = "not there yet; the first use makes it"
+NOT_YET: Final = "does not exist yet; the first use creates it"
 _MANY: Final = 100_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")  # what SQLite opens with a database
 _KINDS: Final = {
@@ -45,59 +45,59 @@ _KINDS: Final = {
 
 @point("home.folder", "the home can be used")
 async def folder(site: Site) -> str | None:
-    """It is a folder that this user may write to, or could be made."""
+    """The home is a folder that this user can write to, or it can be created."""
     home, standing = site.home, site.standing
     below = [place for place in (home, *home.parents) if place not in (standing, *standing.parents)]
     if below and below[-1].is_symlink():
-        raise Failed(f"{str(below[-1])!r} is a link that leads nowhere", f"mend or delete it, or {_ANOTHER}")
+        raise Failed(f"{str(below[-1])!r} is a broken link", f"repair or delete it, or {_ANOTHER}")
     if not standing.is_dir():
-        raise Failed(f"{str(standing)!r} is no folder", _ANOTHER)
+        raise Failed(f"{str(standing)!r} is not a folder", _ANOTHER)
     if not os.access(standing, os.R_OK | os.W_OK | os.X_OK):
         raise Failed(f"{str(standing)!r} cannot be written by this user", f"change its owner or mode, or {_ANOTHER}")
     return str(home) if standing == home else f"{home}: {NOT_YET}"
 
 
-@point("home.space", "its disk has space")
+@point("home.space", "the disk of the home has space")
 async def space(site: Site) -> str | None:
-    """There is room for what is said."""
+    """The disk has room for new messages."""
     standing = site.standing
     free = shutil.disk_usage(standing).free
     told = f"{free / _MIB:,.0f} MiB are free at {str(standing)!r}"
     if free < _FULL:
-        raise Failed(told, f"free some, or {_ANOTHER}")
+        raise Failed(told, f"free some space, or {_ANOTHER}")
     if free < _TIGHT:
-        raise Warned(told, f"free some, or {_ANOTHER}")
+        raise Warned(told, f"free some space, or {_ANOTHER}")
     return f"{free / _MIB:,.0f} MiB free"
 
 
-@point("home.private", "nobody else can read the roles")
+@point("home.private", "no other user can read the roles")
 async def private(site: Site) -> str | None:
-    """The role store is for its owner only, or stands in a folder that is."""
+    """Only the owner can read the role store, or the folder that it is in."""
     file = site.storage.roles
     if os.name != "posix":
-        raise Skipped("this system has no file modes", "see who may read the home")
+        raise Skipped("this system has no file modes", "check who can read the home")
     try:
         there = is_there(file)
     except Failed:
         there = None
     if there is None:
-        raise Skipped(f"{str(file)!r} is no file", "see database.roles", reason="needs")
+        raise Skipped(f"{str(file)!r} is not a regular file", "see database.roles", reason="needs")
     if not there:
         return NOT_YET
     mode = f"{stat.S_IMODE(file.stat().st_mode):o}"
     if others_may(file) and others_may(file.parent):
-        raise Warned(f"others may read or change {str(file)!r} (mode {mode})", f"run `chmod 600 {str(file)!r}`")
+        raise Warned(f"other users can read or change {str(file)!r} (mode {mode})", f"run `chmod 600 {str(file)!r}`")
     return f"mode {mode}"
 
 
-@point("database.agent", "the conversations are sound")
+@point("database.agent", "the conversation database is intact")
 async def conversations(site: Site) -> str | None:
     known = {schema.name: len(schema.migrations) for schema in SCHEMAS}
     place = site.storage.place
     return await (_reached(place, known) if isinstance(place, PostgresAddress) else _looked(place, known))
 
 
-@point("database.roles", "the embedded role store is sound")
+@point("database.roles", "the embedded role store is intact")
 async def roles(site: Site) -> str | None:
     file = site.storage.roles
     return await _looked(file, await _role_versions()) if is_there(file) else NOT_YET
@@ -105,16 +105,16 @@ async def roles(site: Site) -> str | None:
 
 @point("lock.files", "the locks of threads can be used")
 async def locks(site: Site) -> str | None:
-    """Lock files can be written. The system frees the lock of a process that ends, so none of them is ever stale."""
+    """Lock files can be written. The system frees the lock of a process that ends, so no lock is ever stale."""
     place = site.storage.locks
     if not place.exists() and not place.is_symlink():
         return NOT_YET
     if not place.is_dir() or not os.access(place, os.R_OK | os.W_OK | os.X_OK):
-        raise Failed(f"{str(place)!r} is no folder that this user may write to", "change its owner or mode")
+        raise Failed(f"{str(place)!r} is not a folder that this user can write to", "change its owner or mode")
     files = list(place.glob("*.lock"))
     foreign = next((file for file in files if not file.is_file()), None)
     if foreign is not None:
-        raise Failed(f"{str(foreign)!r} is no file", "delete it")
+        raise Failed(f"{str(foreign)!r} is not a regular file", "delete it")
     refused = next((file for file in files if not os.access(file, os.W_OK)), None)
     if refused is not None:
         raise Failed(f"{str(refused)!r} cannot be written by this user", "change its owner or mode")
@@ -125,11 +125,11 @@ async def locks(site: Site) -> str | None:
 
 
 async def _looked(file: Path, known: dict[str, int]) -> str:
-    """Look through one database, in a thread that ends soon after whoever waits for it.
+    """Check one database in a thread, which ends soon after its caller stops waiting for it.
 
     Raises:
         Failed: It cannot be opened, is damaged, or was written by a newer version.
-        Warned: It is too large to be looked through.
+        Warned: It is too large to check in the time allowed.
     """
     if not is_there(file):
         return NOT_YET
@@ -141,11 +141,11 @@ async def _looked(file: Path, known: dict[str, int]) -> str:
 
 
 async def _reached(address: PostgresAddress, known: dict[str, int]) -> str:
-    """Look into a database on a server.
+    """Check a database on a server.
 
     Raises:
         Failed: It was written by a newer version.
-        StorageUnavailable: It is out of reach.
+        StorageUnavailable: It cannot be reached.
     """
 
     def work(transaction: Transaction) -> tuple[dict[str, int], str]:
@@ -163,10 +163,10 @@ async def _reached(address: PostgresAddress, known: dict[str, int]) -> str:
 
 
 def is_there(file: Path) -> bool:
-    """Whether a database is there. What is no file is never opened: opening a named pipe waits for its other end.
+    """Whether a database exists. Only regular files are opened: opening a named pipe waits for its other end.
 
     Raises:
-        Failed: Something else is there, or beside it where SQLite keeps files of its own.
+        Failed: Something else is there, or where SQLite keeps its own files next to the database.
     """
     for suffix in _BESIDE:
         _is_file(file.with_name(file.name + suffix))
@@ -178,11 +178,11 @@ def _is_file(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
-        if not path.is_symlink() or path.resolve().parent.is_dir():  # SQLite makes the file that a link names
+        if not path.is_symlink() or path.resolve().parent.is_dir():  # SQLite creates the file that a link names
             return False
-        why = "is a link that leads nowhere"
+        why = "is a broken link"
     except OSError as error:
-        why = f"cannot be looked at ({error.strerror})"
+        why = f"cannot be examined ({error.strerror})"
     else:
         if stat.S_ISREG(mode):
             return True
@@ -199,7 +199,7 @@ def _look(file: Path, known: dict[str, int], left: threading.Event) -> str:
         return _judged(file, versions, damage, known)
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            problem = Warned(f"looking through it took more than {_LONGEST:g} s", "nothing: it is merely large")
+            problem = Warned(f"the check took more than {_LONGEST:g} s", "nothing to do: the database is only large")
         else:
             problem = from_sqlite(error, file) or Failed(f"{str(file)!r} cannot be read", _ANOTHER)
     raise problem
@@ -215,22 +215,22 @@ def _judged(file: Path, versions: dict[str, int], damage: list[str], known: dict
 def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> str:
     if COPYING.name in versions:
         raise Failed(
-            f"a copy into {database!r} was begun and is not finished",
-            "run the same `worldagent storage copy` again, or give it up with `worldagent storage drop`",
+            f"a copy into {database!r} is not finished",
+            "run the same `worldagent storage copy` again, or discard it with `worldagent storage drop`",
         )
     for name, version in versions.items():
         if version > known.get(name, version):
             raise Failed(
-                f"{database!r} has version {version} of {name!r}, and this package knows {known[name]}",
-                "install the newer version of this package, or use another home",
+                f"{database!r} has version {version} of {name!r}, and this package supports up to {known[name]}",
+                "install a newer version of this package, or use another home",
             )
     return "schema " + ", ".join(f"{name} {version}" for name, version in versions.items()) if versions else ""
 
 
 @contextlib.contextmanager
 def opened(file: Path, left: threading.Event) -> Generator[sqlite3.Connection]:
-    """Open a database to be read, until `left` is set or it has taken too long."""
-    # Reading a database in WAL mode makes two files beside it, unless they are there or nobody is said to change it.
+    """Open a database for reading, until `left` is set or the time is up."""
+    # Reading a database in WAL mode creates two files next to it, unless they exist or it is opened as immutable.
     in_use = file.with_name(f"{file.name}-wal").exists()
     connection = sqlite3.connect(f"{file.as_uri()}?{'mode=ro' if in_use else 'immutable=1'}", uri=True, timeout=5)
     deadline = time.monotonic() + _LONGEST
@@ -248,7 +248,7 @@ def _versions(connection: sqlite3.Connection) -> dict[str, int]:
 
 
 async def _role_versions() -> dict[str, int]:
-    """What a new store has: its schema is nobody else's business."""
+    """The schema versions of the role store. They are read from a new store, since only the store knows its schema."""
     with tempfile.TemporaryDirectory(prefix="worldagent-doctor-") as place:
         fresh = Path(place) / "roles.db"
         store = await SqliteRoleStore.open(fresh)
@@ -258,7 +258,7 @@ async def _role_versions() -> dict[str, int]:
 
 
 def holders(files: list[Path]) -> set[str]:
-    """The processes that hold one of these locks, where the system tells."""
+    """The processes that hold one of these locks, if the system reports them."""
     numbers: set[str] = set()
     for file in files:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""The key of role digests: whether it is the one that turns were noted with, and a new one after it was lost (R13).
+"""The key of role digests: whether turns were recorded with it, and how to make a new one after a loss (R13).
 
-Only `make_key` writes, and only the file of the key. Notes of turns are never written again: one without a role needs
-no key, and what another key stands over nobody can vouch for any more.
+Only `make_key` writes, and it writes only the file of the key. The records of turns are never rewritten. A turn without
+a role needs no key, and a digest that was made with a lost key can no longer be verified.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ point: Final = POINTS.add
 _KEPT: Final = ("settings.values", "home.folder", "database.agent")
 
 _SHOWN: Final = 5  # turns that are named in one line
-_LEAST: Final = 16  # characters of a key in the settings
+_LEAST: Final = 16  # characters that a key in the settings must have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotedTurn:
-    """A turn that is under way or can go on, and that was noted with a key.
+    """A turn that is running or can be resumed, and that was recorded with a key.
 
     Attributes:
         workspace: Its workspace.
         thread: Its thread.
         turn_id: Its id.
-        status: What became of it.
-        keys: The ids of the keys that its roles, those of its tasks and its skill were noted with.
+        status: Its status.
+        keys: The ids of the keys with which its roles, the roles of its tasks and its skill were recorded.
     """
 
     workspace: str
@@ -62,14 +62,14 @@ class NotedTurn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyState:
-    """What there is in a home before a key is made.
+    """The state of a home before a key is made.
 
     Attributes:
         file: Where the key is kept.
-        there: Whether something is there.
-        key: Its id; None where there is none, or what is there is none.
-        turns: The turns that were noted with some key.
-        processes: The processes that have the home open, where the system tells.
+        there: Whether the file exists.
+        key: The id of the key; None if the file does not exist or does not hold a key.
+        turns: The turns that were recorded with a key.
+        processes: The processes that have the home open, if the system reports them.
     """
 
     file: Path
@@ -79,34 +79,40 @@ class KeyState:
     processes: tuple[str, ...]
 
     def noted_otherwise(self, key: str | None) -> tuple[NotedTurn, ...]:
-        """The turns that were noted with another key than the one with this id."""
+        """The turns that were recorded with a key other than the one with this id."""
         return _noted_otherwise(self.turns, key)
 
 
 def look_at_key(options: InstallationOptions) -> KeyState:
-    """See what a new key would mean for a home. Nothing is changed.
+    """Find out what a new key would mean for a home. Nothing is changed.
 
     Raises:
-        InvalidArgument: There is no such home, it is another user's, or the setting `role_key` is used.
+        InvalidArgument: The home does not exist or belongs to another user, or the setting `role_key` is used.
         SettingsInvalid, HostError: The settings or the home cannot be read.
     """
     if Settings().role_key is not None:
         raise InvalidArgument(
-            "the setting role_key gives the key, so no role.key is read",
-            remedy=f"put a new one of {_LEAST} characters or more there, on all machines, and restart their agents",
+            "the setting role_key provides the key, so role.key is not read",
+            remedy=f"set role_key to {_LEAST} new characters or more on all machines, and restart their agents",
         )
     storage = Site(options).storage
     home, file = storage.resolve(), storage.role_key
     if not home.is_dir():
-        raise InvalidArgument(f"there is no home {str(home)!r}", remedy="name it with --home; a new one needs no key")
+        raise InvalidArgument(
+            f"the home {str(home)!r} does not exist", remedy="name a home with --home; a new one needs no key"
+        )
     if file.is_symlink():
-        raise InvalidArgument(f"{str(file)!r} is a link", remedy="replace what it names, or delete it")
+        raise InvalidArgument(
+            f"{str(file)!r} must not be a link", remedy="replace the file that it names, or delete the link"
+        )
     if os.name == "posix" and _owner(storage) != os.geteuid():
-        raise InvalidArgument(f"the home {str(home)!r} is another user's", remedy="run this as the user of the agents")
+        raise InvalidArgument(
+            f"the home {str(home)!r} belongs to another user", remedy="run this as the user that runs the agents"
+        )
     key: RoleKey | None = None
-    with contextlib.suppress(HostError):  # what is there is no key: then it is lost
+    with contextlib.suppress(HostError):  # the file does not hold a key, so the key is lost
         key = RoleKey.read(file) if file.is_file() else None
-    # A process of another namespace has no number here, nor has a lock that several may hold.
+    # A process in another namespace has no number here, nor does a lock that several processes can hold.
     place, left = storage.place, threading.Event()
     files = [place] if isinstance(place, Path) else []
     processes = {number for number in holders(files) if number.isdigit()} - {"0", str(os.getpid())}
@@ -120,26 +126,26 @@ def look_at_key(options: InstallationOptions) -> KeyState:
 
 
 def make_key(state: KeyState, *, replace: bool) -> str:
-    """Put a new key into a home, whole or not at all; gives its id.
+    """Write a new key to a home atomically, and return its id.
 
     Args:
-        state: What was seen there.
-        replace: Whether a key that is there may go.
+        state: What `look_at_key` found there.
+        replace: Whether an existing key can be replaced.
 
     Raises:
-        InvalidArgument: One is there that may not go.
-        StorageUnavailable: It cannot be made.
+        InvalidArgument: A key exists and must not be replaced.
+        StorageUnavailable: The key cannot be written.
     """
     return RoleKey.renew(state.file, replace=replace).id
 
 
-@point("role.key", "turns that wait were noted with the role key", needs=_KEPT)
+@point("role.key", "unfinished turns were recorded with the role key", needs=_KEPT)
 async def key(site: Site) -> str | None:
-    """It can be read, and no turn that can go on was noted with another one."""
+    """The key can be read, and no turn that can be resumed was recorded with another one."""
     assert site.settings is not None, "the settings fit"
     file, given = site.storage.role_key, site.settings.role_key
     if given is None and file.exists() and not file.is_file():
-        raise Failed(f"{str(file)!r} is no file", "move it away, and see `worldagent doctor --rekey`")
+        raise Failed(f"{str(file)!r} is not a regular file", "move it away, and see `worldagent doctor --rekey`")
     found = await asyncio.to_thread(_key, file, given)
     left = threading.Event()
     try:
@@ -151,15 +157,15 @@ async def key(site: Site) -> str | None:
     otherwise = _noted_otherwise(turns, None if found is None else found.id)
     if otherwise:
         raise Warned(
-            f"{_counted(otherwise)} noted with another key: {_named(otherwise)}",
-            "set role_key to that key, or put its role.key back; where it is lost, see `worldagent doctor --rekey`",
+            f"{_counted(otherwise)} recorded with another key: {_named(otherwise)}",
+            "set role_key to that key, or restore its role.key; if it is lost, see `worldagent doctor --rekey`",
         )
     if found is None:
         return NOT_YET
     if given is None and others_may(file):
-        raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
+        raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     chosen = "" if found.earlier is None else "; it is not 64 hexadecimal digits, so it is stretched"
-    return f"key {found.id}, of {'role.key' if given is None else 'the setting role_key'}{chosen}"
+    return f"key {found.id}, from {'role.key' if given is None else 'the setting role_key'}{chosen}"
 
 
 def _key(file: Path, given: SecretStr | None) -> RoleKey | None:
@@ -167,7 +173,7 @@ def _key(file: Path, given: SecretStr | None) -> RoleKey | None:
 
 
 async def _turns_of(address: PostgresAddress) -> tuple[NotedTurn, ...]:
-    """As `_read`, from a database on a server."""
+    """Like `_read`, for a database on a server."""
 
     def work(transaction: Transaction) -> tuple[NotedTurn, ...]:
         [(any_made,)] = transaction.execute("SELECT to_regclass('wa_turn')")
@@ -217,7 +223,7 @@ def _noted(turn: TurnRecord, reading: Transaction) -> NotedTurn:
 
 
 class _Reading:
-    """A `Transaction` over a database that is read and not opened for turns."""
+    """A `Transaction` on a database that is opened for reading only."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -227,7 +233,7 @@ class _Reading:
         return self._connection.execute(sql, given).fetchall()
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
-        return self.execute(sql, params)  # it sees the database as it was when it began to read
+        return self.execute(sql, params)  # no lock: the connection sees the database as it was at its first read
 
 
 def _owner(storage: Storage) -> int:
@@ -236,7 +242,7 @@ def _owner(storage: Storage) -> int:
 
 
 def _by_present_ids(turns: Sequence[NotedTurn], key: RoleKey | None) -> tuple[NotedTurn, ...]:
-    """Turns with the id that the key has now, where version 0.1.0 gave it another one."""
+    """The turns with the current id of the key. Version 0.1.0 gave some keys another id."""
     if key is None or key.earlier is None:
         return tuple(turns)
     ids = {key.earlier.id: key.id}
@@ -248,7 +254,7 @@ def _noted_otherwise(turns: Sequence[NotedTurn], key: str | None) -> tuple[Noted
 
 
 def _counted(turns: Sequence[NotedTurn]) -> str:
-    return "1 turn that can go on was" if len(turns) == 1 else f"{len(turns)} turns that can go on were"
+    return "1 unfinished turn was" if len(turns) == 1 else f"{len(turns)} unfinished turns were"
 
 
 def _named(turns: Sequence[NotedTurn]) -> str:

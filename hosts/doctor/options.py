@@ -1,4 +1,4 @@
-"""What the check of an installation is about, and what its points share. Nothing is looked at here but settings."""
+"""The options of the check of an installation, and the state that its points share. Only settings are read here."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ...storage import Storage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstallationOptions:
-    """What is checked.
+    """What to check.
 
     Attributes:
-        home: The folder of the databases; None is where the settings say.
-        lm: The model; None is what the settings say, else the embedded one.
-        call_model: Whether the model is asked one tiny question; a hosted one may charge for it.
-        timeout: Seconds that the model may take, and the role host at most.
+        home: The folder of the databases; None uses the settings.
+        lm: The model; None uses the settings, else the embedded model.
+        call_model: Whether to send the model one tiny question. A hosted model can charge for it.
+        timeout: The most seconds that the model or the role host can take.
     """
 
     home: Path | None = None
@@ -33,17 +33,17 @@ class Site:
     """One installation.
 
     Args:
-        options: What is checked.
+        options: What to check.
 
     Attributes:
-        settings: The settings; None where they do not fit.
-        storage: What stands below the home.
+        settings: The settings; None if they are not valid.
+        storage: The places below the home.
     """
 
     def __init__(self, options: InstallationOptions) -> None:
         self.options = options
         self.settings: Settings | None = None
-        with contextlib.suppress(WorldAgentError):  # settings.values tells
+        with contextlib.suppress(WorldAgentError):  # the point settings.values reports it
             self.settings = Settings()
         named = os.environ.get("WORLDAGENT_HOME")
         fallback = Path(named) if named else None
@@ -57,12 +57,12 @@ class Site:
 
     @property
     def lm(self) -> str:
-        """The model string that an agent would take."""
+        """The model string that an agent would use."""
         return self.options.lm or (self.settings.lm if self.settings else None) or "local"
 
     @property
     def standing(self) -> Path:
-        """The home, or where it is not there yet the nearest folder above it that is."""
+        """The home, or the nearest existing folder above it."""
         return next((folder for folder in (self.home, *self.home.parents) if folder.exists()), self.home)
 
 

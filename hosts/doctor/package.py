@@ -23,28 +23,28 @@ _TOLD: Final = ("dspy", "langgraph", "mcp", "pydantic")
 _EXTRAS: Final = ("cli", "local", "otel", "postgres", "sandbox", "tools", "web", "yaml")
 _PREFIX: Final = "WORLDAGENT_"
 _BESIDE: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
-"""Variables that are read and are no settings."""
+"""Variables that are read but are not settings."""
 
 
 @point("python.version", "Python is new enough")
 async def python(site: Site) -> str | None:
     if sys.version_info < _LEAST:
-        raise Failed(f"this is Python {platform.python_version()}", "use 3.11 or newer")
+        raise Failed(f"Python must be 3.11 or newer, and this is {platform.python_version()}", "use 3.11 or newer")
     return f"{platform.python_version()}, {platform.system()}"
 
 
-@point("package.versions", "the libraries are there and fit")
+@point("package.versions", "the libraries are installed in versions that fit")
 async def libraries(site: Site) -> str | None:
-    """What the package asks for is installed in a version that fits."""
+    """The required libraries are installed in versions that fit."""
     wrong = [told for need in _needs("") if (told := _misfit(need))]
     if wrong:
         raise Failed("; ".join(wrong), f"run `pip install --upgrade {_PACKAGE}`")
     return ", ".join(f"{name} {_version(name)}" for name in (_PACKAGE, *_TOLD))
 
 
-@point("package.extras", "what the extras bring is there")
+@point("package.extras", "the extras are installed in full")
 async def extras(site: Site) -> str | None:
-    """An extra that is there in part does not work; one that is not there at all is not wanted."""
+    """An extra that is installed in part does not work. One that is not installed at all is not needed."""
     whole: list[str] = []
     for extra in _EXTRAS:
         needs = _needs(extra)
@@ -56,14 +56,15 @@ async def extras(site: Site) -> str | None:
     return ", ".join(whole) or "none"
 
 
-@point("settings.values", "the settings fit")
+@point("settings.values", "the settings are valid")
 async def settings(site: Site) -> str | None:
-    """Every value fits, and no variable is misspelt."""
+    """All values are valid, and no variable is misspelt."""
     Settings()
     known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _BESIDE
     unknown = sorted(name for name in os.environ if name.startswith(_PREFIX) and name.upper() not in known)
     if unknown:
-        raise Warned(f"{', '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} no setting", "see docs/settings.md")
+        verb = "is not a setting" if len(unknown) == 1 else "are not settings"
+        raise Warned(f"{', '.join(unknown)} {verb}", "see docs/settings.md")
     given = [name for name in known - _BESIDE if os.environ.get(name)]
     return f"{len(given)} from the environment"
 

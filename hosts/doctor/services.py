@@ -1,4 +1,4 @@
-"""The model, the role host and the MCP servers that the settings name, as an agent would use them."""
+"""The model, the role host and the MCP servers that the settings name, used as an agent would use them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _QUESTION: Final = "Say hello."
 
 @point("model.configured", "the model can be used", needs=("settings.values",))
 async def configured(site: Site) -> str | None:
-    """An agent could open it: it has a vendor and a key, or weights. A hosted one is not contacted."""
+    """An agent could open it: it has a vendor and a key, or weights. A hosted model is not contacted."""
     # Here, because it imports dspy.
     from ...signatures import open_model
 
     caller = await open_model(site.lm, api_base=site.settings.api_base if site.settings else None)
     await caller.aclose()
     if site.options.lm is None and (site.settings is None or site.settings.lm is None):
-        return "local, the embedded one, since no other is set (WORLDAGENT_LM)"
+        return "local, the embedded model, since no other is set (WORLDAGENT_LM)"
     return site.lm
 
 
 @point("model.call", "the model answers", needs=("model.configured",), when="--model")
 async def answers(site: Site) -> str | None:
-    """One turn, as the command line makes it, in a home of its own."""
+    """Run one turn, as the command line does, in a temporary home."""
     from ...agent import WorldAgent
     from ...storage import Storage
 
@@ -55,12 +55,12 @@ async def answers(site: Site) -> str | None:
                     return f"{usage.input_tokens} tokens sent, {usage.output_tokens} received"
         except TimeoutError:
             pass
-    raise Failed(f"it did not answer within {site.options.timeout:g} s", "see its service, or give --timeout")
+    raise Failed(f"the model did not answer within {site.options.timeout:g} s", "check its service, or raise --timeout")
 
 
 @point("role_host.reach", "the role host of the settings answers", needs=("settings.values",))
 async def role_host(site: Site) -> str | None:
-    """It can be reached with the token, and has the tools."""
+    """The role host can be reached with the token, and offers the tools."""
     from ...mcp_client import HostRoleStore
 
     host = site.settings.host() if site.settings else None
@@ -71,12 +71,12 @@ async def role_host(site: Site) -> str | None:
     async with contextlib.aclosing(store):
         await store.connect()
         tiers = ", ".join(sorted(store.tiers))
-    return f"keeps {tiers}; `worldagent doctor --role-host URL` checks it"
+    return f"keeps {tiers}; check it with `worldagent doctor --role-host URL`"
 
 
 @point("mcp.servers", "the MCP servers of the settings answer", needs=("settings.values",))
 async def mcp_servers(site: Site) -> str | None:
-    """Each can be reached, and all of its tools can be used."""
+    """Each server can be reached, and all of its tools can be used."""
     assert site.settings is not None, "the settings fit"
     servers = {name: entry.server() for name, entry in site.settings.mcp_servers.items()}
     if not servers:
@@ -88,15 +88,15 @@ async def mcp_servers(site: Site) -> str | None:
         found = {name: look.result() for name, look in looks.items()}
     failed = [f"{name}: {told}" for name, (status, told) in found.items() if status == "fail"]
     if failed:
-        raise Failed("; ".join(failed), "start or mend these servers, or take them out of mcp_servers")
+        raise Failed("; ".join(failed), "start or repair these servers, or remove them from mcp_servers")
     odd = [f"{name}: {told}" for name, (status, told) in found.items() if status == "warn"]
     if odd:
-        raise Warned("; ".join(odd), "mend these tools, or leave them out of allow")
+        raise Warned("; ".join(odd), "repair these tools, or remove them from allow")
     return "; ".join(f"{name}: {told}" for name, (_, told) in found.items())
 
 
 async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
-    """What came of one server: a status, and what to say."""
+    """The outcome for one server: a status, and a text."""
     try:
         async with asyncio.timeout(seconds):
             await source.connect()
@@ -111,32 +111,32 @@ async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:
 
 @point("tools.shell", "commands cannot read the keys of the process")
 async def shell(site: Site) -> str | None:
-    """The system keeps commands of the tool `shell` from the environment of the process."""
+    """The system hides the environment of the process from commands of the tool `shell`."""
     if os.name != "posix":
         return "this system has no /bin/sh, so the tool `shell` runs nothing"
     if await hides_host():
-        return "the kernel keeps commands of the tool `shell` from the environment of the process"
+        return "the kernel hides the environment of the process from commands of the tool `shell`"
     raise Warned(
         "a command of the tool `shell` can read the environment of the process, with its keys",
         "allow user namespaces (Linux), or run agents with this tool where no key is in the environment",
     )
 
 
-@point("sidecar.tokens", "only their owner reads tokens of a sidecar", needs=("settings.values",))
+@point("sidecar.tokens", "only the owner can read the tokens of a sidecar", needs=("settings.values",))
 async def sidecar_tokens(site: Site) -> str | None:
-    """Those of the settings can be tokens, and nobody else may read their file."""
+    """The tokens in the settings are valid, and no other user can read their file."""
     assert site.settings is not None, "the settings fit"
     from ..sidecar import read_token_file, tokens_of_setting
 
     if site.settings.sidecar_token is not None:
         tokens_of_setting(site.settings.sidecar_token.get_secret_value())
-        return "one, of the setting sidecar_token"
+        return "one, from the setting sidecar_token"
     if site.settings.sidecar_token_file is None:
         return "none in the settings"
     file = Path(os.path.expanduser(site.settings.sidecar_token_file))  # noqa: ASYNC240 -- nothing is read
     count = len(read_token_file(file).grants)
     if others_may(file):
-        raise Warned(f"others may read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
+        raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     return f"{count}, in {str(file)!r}"
 
 

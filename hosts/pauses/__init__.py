@@ -1,7 +1,7 @@
-"""What a paused turn waits for, as every host shows it: to programs as JSON, to people as lines. A leaf of its own.
+"""What a paused turn waits for, as every host shows it: JSON for programs, lines of text for people. A leaf package.
 
-`forms` has the forms that a person fills in. Which answers are taken is decided where a turn goes on; what a person
-types into a terminal is the matter of `cli`, and forms of MCP are that of `sidecar`.
+`forms` has the forms that a person fills in. The code that resumes a turn decides which answers it accepts. `cli`
+handles what a person types into a terminal, and `sidecar` handles the forms of MCP.
 """
 
 from .texts import is_late, numbered, one_line, pause_lines, printable, unanswered

@@ -1,6 +1,6 @@
-"""Forms that a paused turn asks for, out of their JSON Schema: how their fields are told, and how answers are read.
+"""The forms that a paused turn asks for, from their JSON Schema: how to describe their fields and read the answers.
 
-Nothing here knows of pauses.
+This module knows nothing about pauses.
 """
 
 from __future__ import annotations
@@ -31,40 +31,40 @@ _BOUNDS: Final = {
     "minLength": "length at least {}",
     "maxLength": "length at most {}",
 }
-_DEEPEST, _TOLD = 10, 3  # schemas in each other that are looked at, that are told
-_LONGEST: Final = 160  # characters of what a failure says
-_ENUM: Final = 12  # choices that are told
+_DEEPEST, _TOLD = 10, 3  # levels of nested schemas that are examined, that are described
+_LONGEST: Final = 160  # characters of a value or of a validation error that are shown
+_ENUM: Final = 12  # choices that are listed
 _TRUE, _FALSE = ("true", "yes"), ("false", "no")
 
 
 def is_text(schema: Schema | None) -> bool:
-    """Whether any text may be an answer."""
+    """Whether any text is a valid answer."""
     return schema is None or types_of(schema, schema) == {"string"}
 
 
 def fields(schema: Schema) -> dict[str, Schema]:
-    """The fields of a form, references resolved; empty where it is no form but some other JSON value."""
+    """The fields of a form, with references resolved; empty if the schema is not a form but another JSON value."""
     whole = resolved(schema, schema)
     found = whole.get("properties")
     if not isinstance(found, Mapping):
         return {}
-    # A schema that was kept as JSON has its fields in the order of the alphabet; those that are required, in their own.
+    # A schema that was stored as JSON has its fields in alphabetical order, but `required` keeps the original order.
     names = dict.fromkeys([*(name for name in whole.get("required", ()) if name in found), *found])
     return {name: resolved(found[name], schema) for name in names if isinstance(found[name], Mapping)}
 
 
 def plain(schema: Schema) -> bool:
-    """Whether the form can be answered as `field=value`: it has fields, and each is one value."""
+    """Whether the form can be answered as `field=value`: it has fields, and each takes a single value."""
     return named(schema) and all(types_of(field, schema) for field in fields(schema).values())
 
 
 def named(schema: Schema) -> bool:
-    """Whether each field can be named in `field=value`; those that are not one value are then written as JSON."""
+    """Whether each field can be named in `field=value`. Fields that take more than one value are written as JSON."""
     return bool(fields(schema)) and all(re.fullmatch(r"[^\s=]+", name) for name in fields(schema))
 
 
 def field_lines(schema: Schema) -> list[tuple[str, str]]:
-    """Each field's name, and what may stand in it."""
+    """Each field's name, and a description of the values that it takes."""
     required = resolved(schema, schema).get("required", ())
     return [
         (name, _told(field, schema) + ("" if name in required else _left_out(field)))
@@ -73,10 +73,10 @@ def field_lines(schema: Schema) -> list[tuple[str, str]]:
 
 
 def read_json(text: str) -> Any:
-    """Read a JSON value that another system reads again as JSON.
+    """Read a JSON value that other systems can read as JSON too.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: The text is not such a value.
     """
     problem = "it is nested too deeply"
     try:
@@ -84,24 +84,24 @@ def read_json(text: str) -> Any:
         canonical_json(found).encode()
     except json.JSONDecodeError as error:
         problem = f"{error.msg} at line {error.lineno}, column {error.colno}"
-    except ValueError:  # NaN, a number beyond all bounds, half of a surrogate pair
-        problem = "it holds what JSON cannot"
+    except ValueError:  # NaN, a number that is too large, half of a surrogate pair
+        problem = "it holds a value that JSON cannot represent"
     except RecursionError:
         pass
     else:
         return found
-    raise InvalidArgument(f"this is no JSON: {problem}", remedy='write texts in double quotes, such as "done"')
+    raise InvalidArgument(f"this is not valid JSON: {problem}", remedy='write text in double quotes, such as "done"')
 
 
 def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
-    """Read `field=value field=value`. A value ends before the next field, or stands in double quotes.
+    """Read `field=value field=value`. A value ends where the next field begins, or is written in double quotes.
 
     Args:
         schema: A form whose fields are `named`.
         text: What was typed.
 
     Raises:
-        InvalidArgument: It does not fit; the text names the field.
+        InvalidArgument: The text does not fit the form; the error names the field.
     """
     known = fields(schema)
     names = "|".join(re.escape(name) for name in sorted(known, key=len, reverse=True))
@@ -111,7 +111,7 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
     while at < len(text):
         match = head.match(text, at)
         if match is None:
-            _refuse(f"there is no such field here: {text[at:].split('=')[0].strip()[:40]!r}", known)
+            _refuse(f"{text[at:].split('=')[0].strip()[:40]!r} is not a field of this form", known)
         name, start = match[1], match.end()
         if name in found:
             _refuse(f"the field {name!r} is given twice", known)
@@ -127,19 +127,19 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
 
 
 def misfits(schema: Schema, value: Any) -> list[str]:
-    """Why `value` does not fit; empty where it does. What cannot be checked here, whoever asks checks."""
+    """The validation errors of `value`; empty if it fits. The code that asked checks what cannot be checked here."""
     from ...harness.schema import Checker  # its folder loads what a command without a form does not need
 
     try:
-        found = Checker("what is asked for", schema).quoting(value)
+        found = Checker("the form", schema).quoting(value)
     except FunctionInvalid:
         return []
     return sorted(_failure(".".join(map(str, each.where)), each.text) for each in found)[:5]
 
 
 def resolved(schema: Schema, root: Schema) -> Schema:
-    """A schema, or what it refers to in `root`."""
-    for _ in range(10):  # a reference to itself leads nowhere
+    """A schema, or the schema in `root` that it refers to."""
+    for _ in range(10):  # bounded, since a reference can refer to itself
         name = str(schema.get("$ref", ""))
         if not name.startswith("#/$defs/"):
             break
@@ -151,7 +151,7 @@ def resolved(schema: Schema, root: Schema) -> Schema:
 
 
 def types_of(schema: Schema, root: Schema, *, deep: int = 0) -> set[str] | None:
-    """The types of a single value; None where it may be more than that, or is declared by itself."""
+    """The types of a single value; None if the schema allows other values too, or declares no type."""
     schema = resolved(schema, root)
     if "anyOf" in schema:
         found: set[str] = set()
@@ -202,7 +202,7 @@ def _told(schema: object, root: Schema, deep: int = 0) -> str:
 
 def _left_out(field: Schema) -> str:
     default = field.get("default")
-    return " [may be left out]" if default is None else f" [may be left out: {_shown(default)}]"
+    return " [optional]" if default is None else f" [optional, default: {_shown(default)}]"
 
 
 def _shown(value: object) -> str:
@@ -219,19 +219,21 @@ def _quoted(name: str, text: str, start: int) -> tuple[str, int]:
         if end == len(text) or text[end].isspace():
             return value, end
     raise InvalidArgument(
-        f"the value of the field {name!r} begins with a quote and does not end with one",
+        f"the value of the field {name!r} begins with a double quote and must end with one",
         remedy=r"write a quote inside a value as \", or answer with a JSON object",
     )
 
 
 def _any(name: str, value: str) -> Any:
-    """The value of a field that takes more than one plain value."""
+    """The value of a field that is written as JSON."""
     problem = ""
     try:
         return read_json(value)
     except InvalidArgument as error:
         problem = error.problem
-    raise InvalidArgument(f"the field {name!r} is JSON: {problem}", remedy='write it as JSON, such as ["a", "b"]')
+    raise InvalidArgument(
+        f"the field {name!r} must be valid JSON: {problem}", remedy='write it as JSON, such as ["a", "b"]'
+    )
 
 
 def _typed(name: str, value: str, types: set[str]) -> Any:
@@ -249,12 +251,12 @@ def _typed(name: str, value: str, types: set[str]) -> Any:
     if "string" in types:
         return value
     wanted = " or ".join(_SCALARS[kind] for kind in _SCALARS if kind in types)
-    raise InvalidArgument(f"the field {name!r} is a {wanted}", remedy=f"write {name}= and a {wanted} after it")
+    raise InvalidArgument(f"the field {name!r} must be of type {wanted}", remedy=f"write {name}= and then the {wanted}")
 
 
 def _refuse(problem: str, known: Mapping[str, Schema]) -> NoReturn:
     raise InvalidArgument(
-        problem, remedy=f"give each of the fields once as field=value: {', '.join(known)}; or a JSON object"
+        problem, remedy=f"give each field once as field=value ({', '.join(known)}), or give a JSON object"
     )
 
 

@@ -1,6 +1,6 @@
-"""What a paused turn waits for, as a person reads it: texts that can steer no terminal, with long values shortened.
+"""What a paused turn waits for, as text for a person. It cannot control a terminal, and long values are shortened.
 
-How it is answered is each host's own matter: what is typed, a form, JSON.
+Each host decides how a person answers: with typed text, a form or JSON.
 """
 
 from __future__ import annotations
@@ -20,52 +20,52 @@ _NAMES: Final = 20  # columns in which the names of a form's fields line up
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
-# What a model says must not steer the terminal: no control characters but tab and line feed, none that turn the order
-# of others around, and line feeds for the separators that some terminals take for more.
+# A model's text must not control the terminal. This drops control characters except tab and line feed, and characters
+# that reverse the order of others. Separators that some terminals treat specially become line feeds.
 _CONTROLS: dict[int, str | None] = dict.fromkeys(
     [*range(9), *range(11, 32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 ) | {0x2028: "\n", 0x2029: "\n"}
 
 
 def pause_lines(pause: Pause) -> list[str]:
-    """Tell a person what a turn waits for, in some lines."""
+    """Describe what a turn waits for, in lines for a person."""
     return [*_asked(pause), *_about(pause)]
 
 
 def is_late(pause: Pause) -> bool:
-    """Whether it takes no answer any more, and fails once the turn goes on."""
+    """Whether the pause has expired: it accepts no answer any more, and fails when the turn resumes."""
     return pause.expires is not None and pause.expires <= datetime.now(UTC)
 
 
 def unanswered(pauses: Iterable[Pause]) -> tuple[Pause, ...]:
-    """The pauses that have no answer yet, out of those of a thread."""
+    """The pauses of a thread that have no answer yet."""
     return tuple(pause for pause in pauses if not pause.answered)
 
 
 def printable(text: str) -> str:
-    """Return `text` without what could steer a terminal."""
+    """Return `text` without characters that could control a terminal."""
     return text.translate(_CONTROLS)
 
 
 def one_line(text: str) -> str:
-    """A text in one line, without what could steer a terminal."""
+    """Return `text` on one line, without characters that could control a terminal."""
     return " ".join(printable(text).split())
 
 
 def numbered(options: tuple[str, ...]) -> bool:
-    """Whether options go by number: not where one of them could be taken for the number of another."""
+    """Whether options can be chosen by number. They cannot if one of them looks like the number of another."""
     return not any(_NUMBER.fullmatch(option.strip()) for option in options)
 
 
 def _asked(pause: Pause) -> Iterator[str]:
-    """What is asked: the call or the question, and what belongs to it."""
+    """The call or the question, with everything that belongs to it."""
     function = one_line(pause.function)
     match pause.kind:
         case "approval":
             yield f"approval of a call: {function}"
         case "uncertain":
             yield f"uncertain call: {function}"
-            yield "It was cut off while it ran, and may have done what it does or not."
+            yield "It was interrupted while it ran. It is not known whether its effect happened."
         case "question":
             yield "question:"
             yield from _indented(_short(pause.question or "", _QUESTION))
@@ -80,9 +80,9 @@ def _asked(pause: Pause) -> Iterator[str]:
 
 
 def _about(pause: Pause) -> Iterator[str]:
-    """How the pause stands: what was wrong with the last answer, and until when there may be one."""
+    """The state of the pause: what was wrong with the last answer, and until when an answer is accepted."""
     if pause.problem is not None:
-        yield f"the last answer was not taken: {one_line(_short(pause.problem, _QUESTION))}"
+        yield f"the last answer was not accepted: {one_line(_short(pause.problem, _QUESTION))}"
     if pause.expires is not None:
         word = "expired at" if is_late(pause) else "open until"
         yield f"{word} {pause.expires.astimezone():%Y-%m-%d %H:%M:%S %Z}"
@@ -96,7 +96,7 @@ def _arguments(pause: Pause) -> Iterator[str]:
 
 
 def _facts(pause: Pause) -> Iterator[tuple[str, str]]:
-    """What a person should know of a call beside its arguments: a word each, and what there is to it."""
+    """What a person should know about a call besides its arguments, as pairs of a label and a text."""
     if pause.risk:
         yield "risk", ", ".join(word.replace("_", " ") for word in pause.risk)
     if pause.description:
@@ -104,9 +104,9 @@ def _facts(pause: Pause) -> Iterator[tuple[str, str]]:
     if pause.caller:
         yield "called by", pause.caller
     if pause.reason:
-        yield "asked since", pause.reason
+        yield "reason", pause.reason
     if pause.approvers:
-        yield "may answer", ", ".join(pause.approvers)
+        yield "approvers", ", ".join(pause.approvers)
 
 
 def _choices(options: tuple[str, ...]) -> Iterator[str]:
@@ -126,7 +126,7 @@ def _form(schema: forms.Schema) -> Iterator[str]:
 
 
 def _json(value: Any) -> str:
-    """A value as JSON in one line; what cannot be seen is written as an escape, so that what is approved is seen."""
+    """A value as JSON on one line. Invisible characters are escaped, so that a person sees all that they approve."""
     said = json.dumps(value, ensure_ascii=False)
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in said)
 

@@ -128,7 +128,7 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
     rules = policy(home, {"decision": "ask", "function": "send", "approvers": ["ana", "lead-*"]})
     waits = await run("task", "series", *APP, *rules)
     assert waits.exit_code == 3
-    assert "may answer: ana, lead-*" in waits.stderr
+    assert "approvers: ana, lead-*" in waits.stderr
     assert f"worldagent resume main {' '.join((*APP, *rules))} --approve" in waits.stderr
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert found["approvers"] == ["ana", "lead-*"]
@@ -163,18 +163,22 @@ async def test_the_role_of_the_turn_is_given_again(home: Path, run: Run) -> None
 
 
 REFUSED = [
-    (("approve", "{send}", "--hash", "0" * 12), "answer_invalid", "--hash '000000000000' is not that of"),
+    (("approve", "{send}", "--hash", "0" * 12), "answer_invalid", "--hash '000000000000' is not the hash of"),
     (("approve", "{send}", "--arguments", '{{"to": 3}}'), "invalid_argument", "to: 3 is not of type 'string'"),
-    (("approve", "{send}", "--arguments", '{{"too": "x"}}'), "invalid_argument", "do not fit 'send'"),
+    (("approve", "{send}", "--arguments", '{{"too": "x"}}'), "invalid_argument", "are not valid for 'send'"),
     (("approve", "{send}", "--arguments", "[1]"), "invalid_argument", "--arguments is not a JSON object"),
-    (("approve", "{send}", "{keep}", "--arguments", "{{}}"), "invalid_argument", "--arguments is for one call"),
-    (("approve", "{send}", "{keep}", "--hash", "1f"), "invalid_argument", "--hash is for one call"),
+    (
+        ("approve", "{send}", "{keep}", "--arguments", "{{}}"),
+        "invalid_argument",
+        "--arguments must be given with exactly one ID",
+    ),
+    (("approve", "{send}", "{keep}", "--hash", "1f"), "invalid_argument", "--hash must be given with exactly one ID"),
     (("approve", "{send}", "{send}"), "invalid_argument", "is answered twice"),
-    (("approve", "{send}", "{other}"), "invalid_argument", "the ids are of 2 threads: 'main', 't2'"),
+    (("approve", "{send}", "{other}"), "invalid_argument", "the ids belong to 2 threads: 'main', 't2'"),
     (("approve", "{other}", "--always"), "invalid_argument", "'erase' is destructive"),
-    (("approve", "{send}x"), "unknown_pause", "does not wait now"),
-    (("reject", "turn_1/x"), "unknown_pause", "does not wait now"),
-    (("approve", "{send}", "--thread", "t2"), "unknown_pause", "does not wait now"),
+    (("approve", "{send}x"), "unknown_pause", "is not waiting"),
+    (("reject", "turn_1/x"), "unknown_pause", "is not waiting"),
+    (("approve", "{send}", "--thread", "t2"), "unknown_pause", "is not waiting"),
     (("approve", "{send}", "--thread", "t9"), "nothing_to_resume", "has no thread 't9'"),
     (("approve", "{question}"), "answer_invalid", "of kind 'question'"),
     (("approve", "{send}", "--account", " "), "invalid_argument", "--account ' ' is not an id"),
@@ -228,13 +232,13 @@ async def test_what_waits_is_listed_over_all_threads_with_all_that_is_known_of_i
 async def test_where_nothing_waits_the_list_is_empty_and_no_home_is_made(home: Path, run: Run) -> None:
     empty = await run("approvals", "list", "--home", str(home / "none"), "--json")
     assert (empty.exit_code, json.loads(empty.stdout)) == (0, {"approvals": []})
-    assert "no call waits for leave in the workspace 'default'" in empty.stderr
+    assert "no call waits for approval in the workspace 'default'" in empty.stderr
     assert not (home / "none").exists()
     await one()
     for words in (("--workspace", "other"), (*DESK, "--thread", "t9")):
         other = await run("approvals", "list", *words)
         assert (other.exit_code, other.stdout) == (0, "")
-        assert "no call waits for leave" in other.stderr
+        assert "no call waits for approval" in other.stderr
     refused = await run("approvals", "list", "--thread", " ")
     assert (refused.exit_code, refused.stdout) == (2, "")
 
@@ -276,7 +280,7 @@ async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_a
     chat = await command(home, "chat", *APP, "--json", stdin=lines)
     told = [json.loads(line) for line in chat.out.splitlines()]
     assert (chat.code, [value.get("status") for value in told]) == (3, ["paused", None, "paused"]), chat
-    assert "the field 'copies' is a whole number" in told[1]["error"]["message"]
+    assert "the field 'copies' must be of type whole number" in told[1]["error"]["message"]
     assert told[0]["pauses"][0]["risk"] == ["network"]
     assert done(home) == ["sent eve 2"]
     chat = await command(home, "chat", *APP, stdin=b"always any\n")
@@ -315,7 +319,7 @@ async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: P
     pause_id, rules = await expired(home, run)
     listed = await run("approvals", "list", *DESK)
     assert "\nexpired at " in listed.stdout, listed.output
-    assert "takes no answer any more: `worldagent resume main` goes on without it" in listed.stdout
+    assert "accepts no answer any more: `worldagent resume main` resumes the turn without it" in listed.stdout
     assert "open until" not in listed.stdout
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert (found["id"], found["expired"]) == (pause_id, True)
@@ -324,7 +328,7 @@ async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: P
         error = json.loads(late.stdout)["error"]
         assert (late.exit_code, error["code"]) == (2, "answer_invalid"), late.output
         assert "has expired" in error["message"]
-        assert "`worldagent resume main`; it fails with PauseExpired" in error["remedy"]
+        assert "`worldagent resume main`; the call fails with PauseExpired" in error["remedy"]
     gone_on = await run("resume", "main", *APP, *rules, "--json")
     assert (gone_on.exit_code, json.loads(gone_on.stdout)["error"]["code"]) == (1, "pause_expired"), gone_on.output
     assert done(home) == []
@@ -344,7 +348,7 @@ async def test_what_waits_with_time_left_is_not_listed_as_expired(home: Path, ru
 async def test_a_chat_takes_no_answer_to_what_has_expired_and_goes_on_without(home: Path, run: Run) -> None:
     await expired(home, run)
     chat = await command(home, "chat", *APP, "--policy", "policy.json", stdin=b"y\n/resume\n")
-    assert ("answer: yes" in chat.told, "go on without an answer with:" in chat.told) == (False, True), chat
-    assert "takes no answer any more\nremedy: /resume goes on without it" in chat.told, chat
+    assert ("answer: yes" in chat.told, "resume without an answer with:" in chat.told) == (False, True), chat
+    assert "accepts no answer\nremedy: use /resume to resume without an answer" in chat.told, chat
     assert "the pause of 'send' expired without an answer" in chat.told, chat
     assert done(home) == []

@@ -82,7 +82,7 @@ async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> Non
         result = await run(*words, "--app", f"{DESK}strict", "--policy", sends, "--json")
         error = json.loads(result.stdout)["error"]
         assert (result.exit_code, error["code"]) == (2, "invalid_argument")
-        assert "has a policy of its own" in error["message"]
+        assert "sets its own policy" in error["message"]
         assert "--policy" in error["remedy"]
     written(home, "same.json", {"decision": "refuse", "function": "send"})
     same = await run("task", "series", "--app", f"{DESK}strict", "--policy", "same.json")
@@ -117,7 +117,7 @@ async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
     result = await run("policy", "check", file)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines() == [
-        "policy.json: 2 rules; where none matches: ask",
+        "policy.json: 2 rules; if none matches: ask",
         "  sends: approve send",
         "    also approves send(...); name the arguments that it can have",
         "  2: ask *",
@@ -169,7 +169,7 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
     ]
     file = written(home, "policy.json", *rules)
     result = await run("policy", "check", file, *APP, "--json")
-    assert (result.exit_code, result.stderr) == (0, 'the rule "nobody\'s" matches nothing that there is\n')
+    assert (result.exit_code, result.stderr) == (0, 'the rule "nobody\'s" matches nothing that can be called\n')
     found = {rule["name"]: rule["matches"] for rule in json.loads(result.stdout)["policy"]["rules"]}
     assert found == {"sends": ["send"], "erasing": ["erase"], "nobody's": [], "maybe": []}
     shown = await run("policy", "check", file, *APP)

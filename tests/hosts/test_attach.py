@@ -42,7 +42,7 @@ async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, t
         ("~nobody-of-this-name/x.png", "--attach names no file"),
         ("https://ana:secret@pictures.example/x.png", "an attachment that is text contains a user or password"),
         ("paper.pdf", "the model 'openai/answer' accepts no files, and 'paper.pdf' is of type 'application/pdf'"),
-        ("paper.pdf", "remedy: name a model that does with --lm, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
+        ("paper.pdf", "remedy: use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
         ("https://pictures.example/lake", "remedy: give an address that ends like a file name, such as .png"),
     ],
 )
@@ -76,8 +76,8 @@ async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
     assert [images(body) for body in service.stub.requests] == [
         [data_uri(PNG)], [data_uri(PNG)], [data_uri(PNG), ADDRESS]
     ]  # fmt: skip
-    assert "with the next message goes: lake.jpg; /attach off takes it away" in out
-    assert "nothing goes with the next message" in out
+    assert "attached to the next message: lake.jpg; /attach off removes it" in out
+    assert "nothing is attached to the next message" in out
     assert "And this? [attached: lake.jpg (image/jpeg)]" in out
 
 
@@ -85,7 +85,7 @@ async def test_a_piped_line_may_not_name_a_file(environment: dict[str, str], ser
     photo = written(tmp_path, "lake.png", PNG)
     code, out, told = await piped(environment, f"/attach {photo}\nLook.\n".encode())
     assert (code, out) == (0, "Paris.\n")
-    assert "/attach takes a file at a terminal only" in told
+    assert "/attach takes a file only at a terminal" in told
     assert images(service.stub.requests[0]) == []
 
 

@@ -26,7 +26,7 @@ async def test_it_says_where_the_person_is_answers_and_leaves_the_terminal_as_it
         assert terminal.modes() == terminal.before
     assert terminal.lines[:7] == [
         "worldagent chat: workspace default, thread main",
-        "/help lists the commands, Ctrl-D leaves.",
+        "/help lists the commands, Ctrl-D ends the chat.",
         "model openai/answer, profile general",
         "main> What is the capital of France?",
         "Paris.",
@@ -167,17 +167,17 @@ async def test_an_interrupt_cancels_the_answer_then_clears_a_line_then_says_how_
         await terminal.prompt()
         assert "half a thought" not in terminal.text
         terminal.write(CTRL_C)
-        await terminal.shows("Ctrl-C again leaves, so do Ctrl-D and /quit.")
+        await terminal.shows("Ctrl-C again ends the chat, as do Ctrl-D and /quit.")
         assert await terminal.say("Still here?") == "Paris."
         terminal.write(CTRL_C)
-        await terminal.until(lambda: terminal.text.count("Ctrl-C again leaves") == 2)
+        await terminal.until(lambda: terminal.text.count("Ctrl-C again ends") == 2)
         await terminal.prompt()
         terminal.write("x")  # something was typed, so the next one is the first again
         await terminal.shows("main> x")
         terminal.write("\x7f")
         await terminal.prompt()
         terminal.write(CTRL_C)
-        await terminal.until(lambda: terminal.text.count("Ctrl-C again leaves") == 3)
+        await terminal.until(lambda: terminal.text.count("Ctrl-C again ends") == 3)
         await terminal.prompt()
         terminal.write(CTRL_C)
         assert await terminal.ended() == 130
@@ -233,8 +233,8 @@ async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service,
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("[[ ## summary ## ]]\nThey spoke of capitals.", "is summed up now; nothing of it is lost"),
-        ("[[ ## summary ## ]]\n\n", "could not be summed up: output_invalid"),
+        ("[[ ## summary ## ]]\nThey spoke of capitals.", "was summarised; all messages are kept"),
+        ("[[ ## summary ## ]]\n\n", "could not be summarised: output_invalid"),
     ],
 )
 async def test_it_tells_what_became_of_a_summary(start: Start, service: Service, said: str, told: str) -> None:
@@ -244,7 +244,7 @@ async def test_it_tells_what_became_of_a_summary(start: Start, service: Service,
         shown = await terminal.say("And of Italy?")
         assert shown == f"the beginning of this conversation {told}\nParis."
         shown = await terminal.say("/history")
-        assert ("agent: [summary] They spoke of capitals." in shown) == ("summed up now" in told)
+        assert ("agent: [summary] They spoke of capitals." in shown) == ("was summarised" in told)
 
 
 async def test_it_tells_that_an_answer_was_found_wanting_also_the_last_time(
@@ -254,5 +254,5 @@ async def test_it_tells_that_an_answer_was_found_wanting_also_the_last_time(
     service.stub.text = "[[ ## findings ## ]]\nNo.\n\n[[ ## satisfied ## ]]\nFalse"  # of calls that are not streamed
     async with start(WORLDAGENT_PROFILES=str(tmp_path), WORLDAGENT_PROFILE="checked") as terminal:
         shown = await terminal.say("What is the capital of France?")
-    assert shown.count("a check found the answer wanting; another one follows") == 2
+    assert shown.count("a check rejected this answer; a new one follows") == 2
     assert shown.endswith("Paris.")

@@ -116,7 +116,7 @@ async def test_an_answer_or_its_code_is_copied_and_cannot_steer_where_it_is_past
         await terminal.say("And the capital?")
         await terminal.say("/copy")
         await terminal.say("/copy code")
-        assert "error: /copy takes nothing or 'code'" in await terminal.say("/copy all")
+        assert "error: /copy takes no argument or 'code'" in await terminal.say("/copy all")
     assert copied(terminal.raw) == [f"{BLOCK}[2J", "Paris.", "print('lit')\n"]
 
 
@@ -132,7 +132,7 @@ async def test_a_thread_is_exported_for_people_and_for_import(
         assert "error: /export takes a file" in await terminal.say("/export")
     assert (tmp_path / "lamp.md").read_text() == f"# main\n\n## user\n\nLight it.\n\n## agent\n\n{BLOCK}\n"
     assert (tmp_path / "lamp.jsonl").read_bytes().startswith(b"{")
-    assert b"at a terminal only" in json.dumps(await chatted(environment, f"/export {tmp_path / 'x.md'}")).encode()
+    assert b"only at a terminal" in json.dumps(await chatted(environment, f"/export {tmp_path / 'x.md'}")).encode()
     assert not (tmp_path / "x.md").exists()
 
 

@@ -35,13 +35,13 @@ __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 AWAITED = "main answer>"
 APPROVAL = """\
-The turn waits for an answer: /later leaves, /cancel ends it.
+The turn waits for an answer: /later ends the chat, /cancel ends the turn.
 approval of a call: pay
   what: "hat"
 risk: write, network
 description: Pay for something.
 called by: buy
-asked since: nothing in the policy allows it
+reason: nothing in the policy allows it
 answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
 KEYS = "\nkeys: Alt-Y yes, Alt-N no, Alt-A always"
@@ -81,7 +81,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_t
         terminal.write(CTRL_D)
         assert await terminal.ended() == 0
         assert terminal.modes() == terminal.before
-    assert "Go on with" not in terminal.text
+    assert "Resume it with" not in terminal.text
     assert all(len(line) <= 80 for line in terminal.lines)
 
 
@@ -146,7 +146,7 @@ async def test_what_is_typed_is_an_answer_while_one_is_awaited_and_commands_work
     async with shop() as terminal:
         assert "What about the hat?" in await buying(terminal, service, "ask")
         assert "on the thread 'main' of the workspace 'shop'" in await terminal.say("/thread", prompt=AWAITED)
-        assert "there is no command '/rolle'" in await terminal.say("/rolle", prompt=AWAITED)
+        assert "the command '/rolle' does not exist" in await terminal.say("/rolle", prompt=AWAITED)
         assert (await terminal.say("//etc is fine", prompt=AWAITED, then="main>")).endswith("Paris.")
         assert "/etc is fine" in service.asked()
         assert "//etc" not in service.asked()
@@ -173,7 +173,7 @@ async def test_each_thread_has_its_own_questions_and_keeps_the_answers_that_are_
         await terminal.say("/thread novel", prompt="main answer 2/2>", then="novel>")
         assert await terminal.say("Hello", prompt="novel>") == "Paris."
         shown = await terminal.say("/thread main", prompt="novel>", then="main answer 2/2>")
-        assert "The last turn of this thread is not over." in shown
+        assert "The last turn of this thread has not ended." in shown
         assert "approval of a call: pay" in shown
         assert "Where to?" in await terminal.say("yes", prompt="main answer 2/2>", then=AWAITED)
 
@@ -213,12 +213,12 @@ async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, se
         terminal.write("/later" + ENTER)
         assert await terminal.ended() == 0
         command = "worldagent chat --thread main --app support.shop:agent"
-        assert terminal.text.endswith(f"The turn of the thread 'main' waits. Go on with:\n{command}")
+        assert terminal.text.endswith(f"The turn of the thread 'main' waits. Resume it with:\n{command}")
     async with shop("--thread", "novel", prompt="novel>") as terminal:
         shown = await terminal.say("/thread main", prompt="novel>", then=AWAITED)
-        assert shown.endswith(f"The last turn of this thread is not over.\n{APPROVAL}{KEYS}")
+        assert shown.endswith(f"The last turn of this thread has not ended.\n{APPROVAL}{KEYS}")
     async with shop(prompt=AWAITED) as terminal:
-        assert f"The last turn of this thread is not over.\n{APPROVAL}" in terminal.text
+        assert f"The last turn of this thread has not ended.\n{APPROVAL}" in terminal.text
         shown = await terminal.say("no, too dear", prompt=AWAITED, then="main>")
         assert shown == "working on it: buy\nbuy failed: call_refused\nParis."
     assert bought(home) == []
@@ -256,7 +256,7 @@ async def test_a_turn_that_was_killed_in_an_effect_goes_on_once_a_person_says_wh
     (home / "hang").unlink()
     async with shop() as terminal:
         shown = " ".join((await terminal.shows("cut off.")).split())
-        assert "The last turn of this thread was cut off. /resume goes on with it" in shown
+        assert "The last turn of this thread was interrupted. /resume resumes it" in shown
         shown = await terminal.say("/resume", then=AWAITED)
         assert "uncertain call: pay" in shown
         assert "error:" in await terminal.say("yes", prompt=AWAITED)
@@ -279,10 +279,10 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_goes_on_w
         service.go_on.set()
         assert await terminal.ended() == 143
         assert terminal.modes() == terminal.before
-    assert "The turn of the thread 'main' was stopped. Go on with:\nworldagent chat --thread main" in terminal.text
+    assert "The turn of the thread 'main' was stopped. Resume it with:\nworldagent chat --thread main" in terminal.text
     asked = len(service.stub.requests)
     async with shop() as terminal:
-        await terminal.shows("The last turn of this thread was stopped. /resume goes on with it")
+        await terminal.shows("The last turn of this thread was stopped. /resume resumes it")
         assert "nothing was sent" in await terminal.say("Hello")
         assert "approval of a call: pay" in await terminal.say("/resume", then=AWAITED)
         assert len(service.stub.requests) == asked  # the model's plan was recorded
@@ -292,9 +292,9 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_goes_on_w
 
 async def test_a_turn_whose_model_was_down_is_gone_on_with(start: Start, service: Service) -> None:
     async with start(argv=(*COMMAND, "--lm", "openai/down-500")) as terminal:
-        assert (await terminal.say("Hello there")).endswith("/resume goes on with the same turn.")
+        assert (await terminal.say("Hello there")).endswith("/resume resumes the same turn.")
     async with start() as terminal:
-        await terminal.shows("The last turn of this thread failed. /resume goes on with it")
+        await terminal.shows("The last turn of this thread failed. /resume resumes it")
         assert await terminal.say("/resume") == "Paris."
         assert service.said().count("Hello there") == 1
 
@@ -315,7 +315,7 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
     async with shop(prompt=AWAITED) as terminal:
         shown = " ".join((await terminal.say("yes", prompt=AWAITED, then="main>")).split())
         assert "had a thread role, which is now missing; remedy: set it again" in shown.replace(" remedy", "; remedy")
-        assert "what is active now by /resume refresh" in shown
+        assert "use /resume refresh to resume with the roles that are active now" in shown
         assert "on_role_change" not in shown
         assert "/role TEXT sets the role of the thread" in shown
         assert bought(home) == []

@@ -19,7 +19,7 @@ async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
 ) -> None:
     code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
     assert (code, out) == (0, "Paris.\nParis.\n")
-    assert told.startswith("error: there is no command '/nothing'")
+    assert told.startswith("error: the command '/nothing' does not exist")
     assert told.count("\n") == 2
     assert "Hello" in service.said(0)
     assert "\ufeff" not in service.said(0)
@@ -48,14 +48,14 @@ async def test_a_message_is_edited_and_the_conversation_forked(environment: dict
     assert out.splitlines() == [
         "Paris.",
         "Paris.",
-        "on the thread 'plan b', which goes on from where 'main' stands",
+        "on the thread 'plan b', a fork of 'main'",
         "Paris.",
         *("user: Good morning", "", "agent: Paris.", "", "user: And now?", "", "agent: Paris."),
     ]
     assert [line for line in told.splitlines() if not line.startswith("remedy:")] == [
         "error: thread 'main' has no message",
-        "error: /edit takes what to say instead",
-        "what was is kept on the thread 'main.2'",
+        "error: /edit takes the new text of the message",
+        "the original is kept on the thread 'main.2'",
     ]
     assert "Hello" not in service.said(1)
 

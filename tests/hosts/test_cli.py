@@ -64,7 +64,7 @@ async def test_piped_data_that_an_option_reads_is_no_part_of_the_message(run: Ru
     ("data", "named"),
     [
         (b"\x89PNG\r\n", "standard input is not UTF-8 at byte 0"),
-        (b"x" * (MAX_STDIN_BYTES + 1), "standard input holds more than 1,048,576 bytes"),
+        (b"x" * (MAX_STDIN_BYTES + 1), "standard input must hold at most 1,048,576 bytes"),
     ],
 )
 @pytest.mark.parametrize("text", [("Look at this:",), (), ("-",)])

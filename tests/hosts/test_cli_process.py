@@ -260,7 +260,7 @@ def test_ask_answers_on_the_embedded_model_and_says_that_it_is_tiny(tmp_path: Pa
     )
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
-    assert "shows wiring, not wit" in done.stderr
+    assert "It is tiny and only shows that everything works" in done.stderr
     assert "WORLDAGENT_LM" in done.stderr
 
 

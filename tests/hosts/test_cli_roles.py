@@ -213,8 +213,8 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ((), "takes one of --stdio and --http"),
-        (("--stdio", "--http", "127.0.0.1:0"), "takes one of --stdio and --http"),
+        ((), "takes exactly one of --stdio and --http"),
+        (("--stdio", "--http", "127.0.0.1:0"), "takes exactly one of --stdio and --http"),
         (("--stdio", "--token-file", "x"), "are for --http"),
         (("--stdio", "--allow-remote"), "are for --http"),
         (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
@@ -278,7 +278,7 @@ def test_scopes_are_named_in_one_place(run: Run, tmp_path: Path) -> None:
     words = ("--http", "127.0.0.1:0", "--token-file", str(tmp_path / "tokens.toml"), "--workspace", "novel")
     result = run("role-host", *words)
     assert result.exit_code == 2
-    assert "named both by options and by the token file" in result.stderr
+    assert "options and the token file must not both name scopes" in result.stderr
 
 
 @pytest.mark.parametrize("words", [("list",), ("get",), ("put",), ("delete",), ()])

@@ -114,7 +114,7 @@ def test_a_database_in_use_is_read_beside_its_writer(home: Path, check: Check) -
 def test_a_home_that_is_not_there_yet_is_not_made(tmp_path: Path, check: Check) -> None:
     results = check(tmp_path / "deep" / "home")
     assert bad(results) == []
-    assert "not there yet" in results["home.folder"].detail
+    assert "does not exist yet" in results["home.folder"].detail
     assert list(tmp_path.iterdir()) == []
 
 
@@ -219,7 +219,7 @@ def test_a_variable_that_is_no_setting_is_warned_of(home: Path, check: Check, mo
     monkeypatch.setenv("WORLDAGENT_ROLE_LIMT", "4096")
     results = check(home)
     assert bad(results) == ["settings.values"]
-    assert results["settings.values"].problem == "WORLDAGENT_ROLE_LIMT is no setting"
+    assert results["settings.values"].problem == "WORLDAGENT_ROLE_LIMT is not a setting"
 
 
 def test_a_model_that_cannot_be_used_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -367,7 +367,7 @@ def test_a_point_that_lacks_a_second_scope_is_told_with_its_remedy(run: Run) -> 
     lines = result.stdout.splitlines()
     at = lines.index("[skip] scope.apart        two scopes are needed, and one is named")
     assert lines[at + 1] == "       remedy: give a token that reaches more than --scope names"
-    assert "a point that does not hold" not in result.stdout
+    assert "a point that they need did not pass" not in result.stdout
     assert "need --write" not in result.stdout
     reasons = {point["id"]: point["reason"] for point in found["points"] if point["status"] == "skip"}
     assert set(reasons.values()) == {"other"}
@@ -395,9 +395,9 @@ def test_points_that_were_left_out_are_told_in_one_line(run: Run) -> None:
         (("--stdio", "x", "--scope", "workspace"), "has no '='"),
         (("--stdio", "x", "--scope", "planet=x"), "planet"),
         (("--stdio", "x", "--scope", "call=x"), "never kept"),
-        (("--stdio", "x", "--scope", "account=x", "--scope", "account=y"), "two scopes"),
+        (("--stdio", "x", "--scope", "account=x", "--scope", "account=y"), "must name one scope of the account tier"),
         (("--stdio", "x", "--timeout", "0"), "no time limit"),
-        (("--timeout", "-1"), "no time limit"),
+        (("--timeout", "-1"), "must be a finite number above 0"),
     ],
 )
 def test_options_that_do_not_fit_exit_with_2(words: tuple[str, ...], told: str, run: Run) -> None:

@@ -38,8 +38,8 @@ def listening(place: Path) -> None:
 STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "pipe": (os.mkfifo, "is a named pipe, not a database"),
     "device": (device, "is a device, not a database"),
-    "loop": (loop, "cannot be looked at"),
-    "dangling": (dangling, "is a link that leads nowhere"),
+    "loop": (loop, "cannot be examined"),
+    "dangling": (dangling, "is a broken link"),
     "socket": (listening, "is a socket, not a database"),
     "folder": (Path.mkdir, "is a folder, not a database"),
 }
@@ -88,7 +88,7 @@ async def test_a_link_to_a_database_that_can_be_made_is_as_good_as_none(home: Pa
     (home / "roles.db").symlink_to(tmp_path / "elsewhere.db")
     results = await check(home)
     assert bad(results) == []
-    assert "not there yet" in results["database.roles"].detail
+    assert "does not exist yet" in results["database.roles"].detail
 
 
 @pytest.mark.parametrize("make", [loop, dangling])
@@ -96,7 +96,7 @@ async def test_a_home_that_is_a_link_to_nowhere_is_named(make: Callable[[Path], 
     make(tmp_path / "link")
     results = await check(tmp_path / "link" / "home")
     assert "home.folder" in bad(results)
-    assert results["home.folder"].problem == f"{str(tmp_path / 'link')!r} is a link that leads nowhere"
+    assert results["home.folder"].problem == f"{str(tmp_path / 'link')!r} is a broken link"
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, loop])
@@ -104,7 +104,7 @@ async def test_a_lock_that_is_no_file_is_named(make: Callable[[Path], None], hom
     make(home / "locks" / "0123.lock")
     results = await check(home)
     assert bad(results) == ["lock.files"]
-    assert "0123.lock' is no file" in results["lock.files"].problem
+    assert "0123.lock' is not a regular file" in results["lock.files"].problem
 
 
 async def test_a_folder_of_locks_that_is_a_loop_is_named(home: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.requirement("T5"), pytest.mark.timeout(200)]
 
 
 PIPES: Any = {"stdin": PIPE, "stdout": PIPE, "stderr": PIPE}
-INTERRUPTED = "error: interrupted; what was under way is cancelled\nremedy: run the command again\n"
+INTERRUPTED = "error: interrupted; the running work is cancelled\nremedy: run the command again\n"
 SIGNALS = [(signal.SIGTERM, 143), (signal.SIGINT, 130)]
 HOOK = """
 def hook(event, given):

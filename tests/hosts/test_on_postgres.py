@@ -47,7 +47,7 @@ async def test_the_check_tells_what_is_in_the_database_and_makes_nothing_there(
     url = new_database()
     monkeypatch.setenv("WORLDAGENT_DATABASE_URL", url)
     result = await checked(tmp_path, "database.agent")
-    assert (result.status, "not there yet" in result.detail) == ("pass", True)
+    assert (result.status, "does not exist yet" in result.detail) == ("pass", True)
     with psycopg.connect(url) as connection:
         assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname='public'").fetchall() == [(0,)]
     await command(tmp_path, "task", "pick", "-p", "what=hat", *APP, WORLDAGENT_DATABASE_URL=url)

@@ -134,8 +134,8 @@ def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_ma
         "  number: 1",
         "risk: read only, destructive",
         "called by: critic",
-        "asked since: the rule 'x' asks",
-        "may answer: ana, lead-*",
+        "reason: the rule 'x' asks",
+        "approvers: ana, lead-*",
         "answer: yes; no REASON; or edit FIELD=VALUE ...",
     ]
     assert (
@@ -151,9 +151,9 @@ def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_ma
 def test_an_uncertain_call_shows_what_was_cut_off() -> None:
     assert pause_text(pause("uncertain", arguments={"what": "a hat"})).splitlines() == [
         "uncertain call: pay",
-        "It was cut off while it ran, and may have done what it does or not.",
+        "It was interrupted while it ran. It is not known whether its effect happened.",
         '  what: "a hat"',
-        "answer: happened RESULT, where it has one as JSON; not happened; or again, to call it again",
+        "answer: happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again",
     ]
 
 
@@ -173,7 +173,7 @@ def test_a_question_shows_its_options_by_number_its_problem_and_its_end() -> Non
         "  Take your time.",
         "  1  red",
         "  2  light blue",
-        "the last answer was not taken: it was green",
+        "the last answer was not accepted: it was green",
         "answer: the number or the text of an option",
     ]
 
@@ -185,11 +185,11 @@ def test_a_form_shows_its_fields() -> None:
         "  street  text, length at least 1: where to",
         "  number  whole number, at least 1",
         "  size    small | large",
-        "  colour  red | blue [may be left out: red]",
-        "  floor   whole number [may be left out]",
-        "  price   number [may be left out: 0.5]",
-        "  gift    true or false [may be left out: false]",
-        "  note    text [may be left out]",
+        "  colour  red | blue [optional, default: red]",
+        "  floor   whole number [optional]",
+        "  price   number [optional, default: 0.5]",
+        "  gift    true or false [optional, default: false]",
+        "  note    text [optional]",
         "answer: FIELD=VALUE FIELD=VALUE ..., or a JSON object",
     ]
     assert how_to_answer(pause(question="Where to?", form=Sizes)) == "a JSON object"
@@ -205,12 +205,12 @@ def test_long_texts_are_shortened_with_their_length() -> None:
 
 
 # What a line that is not indented begins with: at the first line, once each, and never in a pause of another kind.
-_AFTER = ("the last answer was not taken: ", ("open until ", "expired at "), "answer: ")
-_LEAVE = ("risk: ", "called by: ", "asked since: ", "may answer: ")
+_AFTER = ("the last answer was not accepted: ", ("open until ", "expired at "), "answer: ")
+_LEAVE = ("risk: ", "called by: ", "reason: ", "approvers: ")
 BEGINS: dict[str, tuple[str | tuple[str, ...], ...]] = {
     "approval": ("approval of a call: ", *_LEAVE, *_AFTER),
     "question": ("question:", *_AFTER),
-    "uncertain": ("uncertain call: ", "It was cut off while it ran, ", *_AFTER),
+    "uncertain": ("uncertain call: ", "It was interrupted while it ran. ", *_AFTER),
 }
 
 
@@ -280,13 +280,13 @@ def test_an_edit_changes_the_fields_that_it_names_and_json_stands_for_all_argume
     [
         ("edit", "neither a clear yes nor a clear no"),
         ("edit number=0", "number: 0 is less than the minimum of 1"),
-        ("edit number=one", "the field 'number' is a whole number"),
+        ("edit number=one", "the field 'number' must be of type whole number"),
         ("edit colour=green", "colour: 'green' is not one of"),
-        ("edit nothing=1", "no such field here: 'nothing'"),
-        ("edit the street", "no such field here: 'the street'"),
+        ("edit nothing=1", "'nothing' is not a field of this form"),
+        ("edit the street", "'the street' is not a field of this form"),
         ('edit {"street": "x"}', "required property"),
-        ("edit [1]", "no such field"),
-        ('edit {"street"', "no JSON"),
+        ("edit [1]", "is not a field of this form"),
+        ('edit {"street"', "is not valid JSON"),
         ("edited number=1", "neither a clear yes nor a clear no"),
     ],
 )
@@ -377,7 +377,7 @@ def test_an_option_is_chosen_by_its_number_or_its_text() -> None:
     assert read_answer(asked, "Blue") == Answer("Blue")
     assert read_answer(asked, "blue ") == read_answer(asked, "3") == Answer("blue ")
     for wrong in ("0", "4", "BLUE", "gre", "1 2"):
-        with pytest.raises(InvalidArgument, match="none of the options"):
+        with pytest.raises(InvalidArgument, match="must be one of the options"):
             read_answer(asked, wrong)
 
 
@@ -403,17 +403,17 @@ def test_a_form_is_answered_as_json_or_by_its_fields() -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ("street=x number=one size=small", "the field 'number' is a whole number"),
+        ("street=x number=one size=small", "the field 'number' must be of type whole number"),
         ("street=x number=0 size=small", "number: 0 is less than the minimum of 1"),
         ("street=x number=1 size=huge", "size: 'huge' is not one of"),
         ("street=x number=1", "'size' is a required property"),
         ("street=x number=1 number=2 size=small", "'number' is given twice"),
-        ("steet=x number=1 size=small", "no such field here: 'steet'"),
-        ("Elm road", "no such field here: 'Elm road'"),
-        ('street="x number=1', "begins with a quote and does not end with one"),
+        ("steet=x number=1 size=small", "'steet' is not a field of this form"),
+        ("Elm road", "'Elm road' is not a field of this form"),
+        ('street="x number=1', "begins with a double quote and must end with one"),
         ('{"street": 1, "number": 1, "size": "small"}', "street: 1 is not of type 'string'"),
-        ('{"street": "x"', "no JSON"),
-        ("[1]", "no such field"),
+        ('{"street": "x"', "is not valid JSON"),
+        ("[1]", "is not a field of this form"),
         ("{}", "required property"),
     ],
 )
@@ -426,7 +426,7 @@ def test_a_form_says_which_field_does_not_fit(said: str, told: str) -> None:
 def test_a_form_whose_fields_are_not_plain_takes_json_alone() -> None:
     asked = pause(question="Where to?", form=Sizes)
     assert read_answer(asked, '{"street": "x", "sizes": ["small"]}') == Answer({"street": "x", "sizes": ["small"]})
-    with pytest.raises(InvalidArgument, match="no JSON"):
+    with pytest.raises(InvalidArgument, match="is not valid JSON"):
         read_answer(asked, "street=x sizes=small")
     with pytest.raises(InvalidArgument, match="'huge' is not one of"):
         read_answer(asked, '{"street": "x", "sizes": ["huge"]}')

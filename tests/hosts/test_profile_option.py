@@ -77,7 +77,7 @@ async def test_chat_names_it_at_the_start_and_profiles_lists_all(start: Start) -
         await terminal.shows("model openai/answer, profile debugger")
         await terminal.prompt()
         terminal.write("/profiles" + ENTER)
-        shown = await terminal.shows("The one with * was chosen at the start")
+        shown = await terminal.shows("The profile with * was chosen at the start")
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert any(line.startswith("* debugger built-in finds out why") for line in lines)
     assert any(line.startswith("general built-in") for line in lines)
@@ -98,7 +98,7 @@ async def test_a_role_that_is_called_as_a_profile_gets_a_hint_and_is_a_role(
 ) -> None:
     done = await run("ask", "Hello", "--role", "reader")
     assert done.exit_code == 0, done.output
-    assert "hint: 'reader' is a profile as well as a role of one word; --profile reader" in done.output
+    assert "hint: 'reader' is used as a role and is also the name of a profile; --profile reader" in done.output
     assert "You read." not in system(stub.requests[0])
     done = await run("ask", "Hello", "--role", "riddler")
     assert "hint" not in done.output

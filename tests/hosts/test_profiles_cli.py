@@ -317,8 +317,8 @@ mcp_servers:
         "      in the folder: evil",
         "      with variables: LD_PRELOAD",
         "      says that the risk of * is: read_only",
-        "      its tools' own word on their risk is believed (trust_annotations)",
-        "      it may ask you questions (elicitation)",
+        "      its tools' own statements of their risk are trusted (trust_annotations)",
+        "      it can ask you questions (elicitation)",
         "trusted as they are now: mine",
     ]
 

@@ -121,7 +121,7 @@ async def test_after_a_lost_key_turns_go_on_in_other_processes_as_the_errors_say
     # The agent that resumed has made a key meanwhile.
     code, out, told = await doctor_process("--rekey", "--home", tmp_path)
     assert (code, out) == (2, "")
-    assert "3 turns that can go on were noted with another: novel/nested (paused), novel/roled (paused)" in told
+    assert "3 unfinished turns were recorded with another: novel/nested (paused), novel/roled (paused)" in told
     code, out, _ = await doctor_process("--rekey", "--home", tmp_path, "--yes", "--json")
     found = json.loads(out)
     assert code == 0
@@ -144,7 +144,7 @@ async def test_a_process_that_runs_keeps_its_key_is_named_and_goes_on(tmp_path: 
         code, out, told = await doctor_process("--rekey", "--home", tmp_path, "--yes")
         assert (code, told) == (0, "")
         shown = " ".join(out.split())
-        assert "Agents that run keep the key that they have read: restart them" in shown
+        assert "Running agents keep the old key in memory: restart them" in shown
         if sys.platform == "linux":
             assert f"with a copy: process {process.pid}." in shown
         assert process.stdin is not None
@@ -242,7 +242,7 @@ def test_where_nobody_waits_there_is_nothing_to_tell(tmp_path: Path) -> None:
     asyncio.run(use())
     (tmp_path / "home" / "role.key").unlink()
     result = doctor("--rekey", "--home", tmp_path / "home")
-    assert "No turn that can go on was noted with another key." in result.stdout
+    assert "No unfinished turn was recorded with another key." in result.stdout
 
 
 def test_a_key_that_is_there_is_not_replaced_unasked(home: Path) -> None:
@@ -250,7 +250,7 @@ def test_a_key_that_is_there_is_not_replaced_unasked(home: Path) -> None:
     for words in ((), ("--json",)):
         result = doctor("--rekey", "--home", home, *words)
         assert result.exit_code == 2
-        assert "3 turns that can go on were noted with it" in " ".join(result.output.split())
+        assert "3 unfinished turns were recorded with it" in " ".join(result.output.split())
         assert contents(home) == before
     state = look_at_key(InstallationOptions(home=home))
     with pytest.raises(InvalidArgument, match="there already"):
@@ -266,7 +266,7 @@ async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
     for typed, code, replaced in (("n", 1, False), ("", 1, False), ("y", 0, True)):
         async with Terminal(argv, env=environment(), columns=100) as terminal:
             await terminal.until(lambda: "Replace it?" in terminal.text, 120)
-            assert "3 turns that can go on were noted with it" in terminal.text
+            assert "3 unfinished turns were recorded with it" in terminal.text
             terminal.write(typed + ENTER)
             assert await asyncio.wait_for(terminal.process.wait(), 60) == code
         assert ((tmp_path / "role.key").read_bytes() != key) is replaced
@@ -287,9 +287,9 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
     before = contents(home)
     cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
         (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart their agents"),
-        (("--home", tmp_path / "none"), {}, "there is no home"),
-        (("--home", home, "--model"), {}, "--model is of no use with --rekey"),
-        (("--home", home, "--role-host", "http://127.0.0.1:9/mcp"), {}, "--role-host is of no use with --rekey"),
+        (("--home", tmp_path / "none"), {}, "does not exist"),
+        (("--home", home, "--model"), {}, "--model is not used with --rekey"),
+        (("--home", home, "--role-host", "http://127.0.0.1:9/mcp"), {}, "--role-host is not used with --rekey"),
     ]
     for words, env, told in cases:
         result = doctor("--rekey", "--yes", *words, **env)
@@ -298,13 +298,13 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
     assert KEY not in doctor("--rekey", "--yes", "--home", home, WORLDAGENT_ROLE_KEY=KEY).output
     assert "--yes is for --rekey" in doctor("--yes", "--home", home).output
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert "is another user's" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+    assert "belongs to another user" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
     monkeypatch.undo()
     assert contents(home) == before
     assert not (tmp_path / "none").exists()
     (home / "role.key").rename(tmp_path / "shared.key")
     (home / "role.key").symlink_to(tmp_path / "shared.key")
-    assert "is a link" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+    assert "must not be a link" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
 
 
 def test_a_key_is_made_whole_or_not_at_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,7 +338,7 @@ def test_doctor_tells_of_turns_that_were_noted_with_a_key_that_is_not_there_and_
     for found in (point(home), point(home, call_model=False)):
         assert found.status == "warn"
         assert found.problem == (
-            "3 turns that can go on were noted with another key: "
+            "3 unfinished turns were recorded with another key: "
             "novel/nested (paused), novel/roled (paused), novel/skill (paused)"
         )
         assert "doctor --rekey" in found.remedy
@@ -369,4 +369,4 @@ def test_doctor_tells_of_a_key_that_others_may_read_or_that_is_none(home: Path) 
     assert (point(home).status, "does not contain a role key" in point(home).problem) == ("fail", True)
     file.unlink()
     os.mkfifo(file)  # reading it would wait for ever
-    assert (point(home).status, "is no file" in point(home).problem) == ("fail", True)
+    assert (point(home).status, "is not a regular file" in point(home).problem) == ("fail", True)

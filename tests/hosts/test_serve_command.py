@@ -31,7 +31,7 @@ from worldagent.hosts.cli.app import app
 from worldagent.hosts.cli.sidecar_files import running_sidecars
 
 TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
-NOTE = "note: no token is asked for, so every program of this machine may use the agents"
+NOTE = "note: no token is required, so every program of this machine can use the agents"
 
 # What an app of somebody's may be like: it prints, while it is loaded and later.
 _APPS = """
@@ -290,7 +290,7 @@ async def test_over_stdio_agents_of_options_have_the_roles_that_the_client_keeps
 async def test_over_stdio_what_is_wrong_is_told_beside_the_protocol(home: Path) -> None:
     done = await command(home, "serve", "--stdio", "--app", "nowhere:agent")
     assert (done.code, done.out) == (2, "")
-    assert done.told.startswith("error: --app: there is no module 'nowhere'\nremedy: ")
+    assert done.told.startswith("error: --app: the module 'nowhere' does not exist\nremedy: ")
 
 
 @pytest.mark.requirement("T10")
@@ -351,7 +351,7 @@ class TestWorkspaces:
         done = await command(home, *HTTP, *MAKE, "--token-file", str(file), "--workspace", "shop", "--json")
         error = json.loads(done.out)["error"]
         assert done.code == 2
-        assert error["message"] == "no token reaches a workspace that is served, which is 'shop'"
+        assert error["message"] == "a token must reach one of the served workspaces: 'shop'"
         assert error["remedy"] == "name one of them in the token file, or serve one that a token names: --workspace"
 
     @pytest.mark.parametrize("name", ["alone", "only"])
@@ -374,7 +374,7 @@ class TestWorkspaces:
     async def test_home_option_beside_an_app_with_a_home_of_its_own_is_refused(self, home: Path) -> None:
         done = await command(apps(home), *HTTP, "--app", "apps:elsewhere", "--home", str(home / "other"))
         assert done.code == 2
-        assert "the agent of --app has another one" in done.told
+        assert "the agent of --app uses another home" in done.told
 
     async def test_any_can_be_served_and_an_app_makes_their_agents_as_they_are_asked_for(self, home: Path) -> None:
         async with serving(home, *MAKE, "--workspace", "*") as sidecar, caller_of(sidecar.url, "auto") as client:
@@ -386,7 +386,7 @@ class TestWorkspaces:
     async def test_an_app_that_gives_another_workspaces_agent_is_refused(self, home: Path) -> None:
         done = await command(apps(home), *HTTP, "--app", "apps:same", "--workspace", "novel")
         assert done.code == 2
-        assert "gives an agent of the workspace 'another' where 'novel' is wanted" in done.told
+        assert "made an agent of the workspace 'another', and 'novel' was requested" in done.told
 
 
 @pytest.mark.requirement("T10")
@@ -444,30 +444,33 @@ async def test_a_token_file_that_others_may_read_is_told_of(home: Path) -> None:
         async with caller_of(sidecar.url, "auto", TOKEN) as client:
             assert (await client("threads"))["threads"] == []
         told = (await sidecar.ended()).told
-    assert f"others may read the token file {str(file)!r}" in told
+    assert f"other users can read the token file {str(file)!r}" in told
     assert TOKEN not in told
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ([], "serve takes one of --stdio and --http"),
-        (["--stdio", "--http", "127.0.0.1:0"], "serve takes one of --stdio and --http"),
+        ([], "serve takes exactly one of --stdio and --http"),
+        (["--stdio", "--http", "127.0.0.1:0"], "serve takes exactly one of --stdio and --http"),
         (["--stdio", "--token-file", "t"], "--token-file is for --http"),
         (["--stdio", "--allow-remote"], "--allow-remote is for --http"),
         (["--stdio", "--json"], "--json is for --http"),
-        (["--stdio", "--worker", "critic=-"], "--worker reads standard input"),
+        (["--stdio", "--worker", "critic=-"], "--worker must not read standard input"),
         (["--http", "8200"], "--http must be HOST:PORT, got '8200'"),
-        (["--http", "127.0.0.1:0", "--tls-cert", "c"], "--tls-cert and --tls-key go together"),
+        (["--http", "127.0.0.1:0", "--tls-cert", "c"], "--tls-cert and --tls-key must be given together"),
         (["--http", "127.0.0.1:0", "--tls-cert", "c", "--tls-key", "k"], "cannot be used: No such file or directory"),
-        (["--http", "127.0.0.1:0", "--tls-cert", "~no-/c", "--tls-key", "k"], "--tls-cert '~no-/c' names a user"),
+        (
+            ["--http", "127.0.0.1:0", "--tls-cert", "~no-/c", "--tls-key", "k"],
+            "--tls-cert '~no-/c' must not begin with an unknown user",
+        ),
         (["--http", "0.0.0.0:0"], "'0.0.0.0' can be reached from other machines"),
         (["--http", "0.0.0.0:0", "--allow-remote"], "no token is required"),
         (["--http", "127.0.0.1:0", "--token-file", "nowhere"], "the token file 'nowhere' cannot be read"),
         (["--http", "127.0.0.1:0", "--token-file", "bad.toml"], "the token file 'bad.toml' is invalid"),
-        (["--http", "127.0.0.1:0", "--turns", "0"], "--turns is 0"),
-        (["--http", "127.0.0.1:0", "--workspaces", "-1"], "--workspaces is -1"),
-        (["--http", "127.0.0.1:0", "--drain", "nan"], "--drain is nan"),
+        (["--http", "127.0.0.1:0", "--turns", "0"], "--turns must be 1 or more, got 0"),
+        (["--http", "127.0.0.1:0", "--workspaces", "-1"], "--workspaces must be 1 or more, got -1"),
+        (["--http", "127.0.0.1:0", "--drain", "nan"], "--drain must be 0 or more and finite, got nan"),
         (["--http", "127.0.0.1:0", "--log-level", "loud"], "--log-level 'loud' is unknown"),
         (["--http", "127.0.0.1:0", "--log-format", "xml"], "--log-format 'xml' is unknown"),
         (["--http", "127.0.0.1:0", "--workspace", ""], "--workspace"),
@@ -490,7 +493,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_served(
     [
         (["--http", "127.0.0.1:0", "--app", "apps:make", "--lm", "openai/x"], "--app and --lm exclude each other"),
         (["--http", "127.0.0.1:0", "--app", "apps:broken"], "fails with RuntimeError in 'apps.py', line "),
-        (["--http", "127.0.0.1:0", "--app", "apps:only", "--workspace", "b"], "the agent of --app is of 'alone'"),
+        (["--http", "127.0.0.1:0", "--app", "apps:only", "--workspace", "b"], "--workspace must be 'alone'"),
         (["--http", "127.0.0.1:0", "--app", "apps:nothing"], "the module 'apps' has no 'nothing'"),
     ],
 )
@@ -564,7 +567,7 @@ def test_a_token_file_that_is_gone_by_the_time_it_is_looked_at_is_read_by_nobody
 
 def test_the_help_says_which_names_are_taken_where_none_is_given() -> None:
     told = CliRunner().invoke(app, ["serve", "--help"], terminal_width=200).output.replace("│", "")
-    assert "Default: any; where it listens on loopback, no other." in " ".join(told.split())
+    assert "Default: any name, or no other name if it listens on loopback." in " ".join(told.split())
 
 
 async def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ async def test_a_killed_copy_is_refused_everywhere_until_it_was_made_afresh(
 async def test_what_cannot_be_copied_is_refused_with_a_remedy(tmp_path: Path) -> None:
     home, url = tmp_path / "home", new_database()
     for words, problem in (
-        (("copy",), "--to is left out, and the setting database_url is not set"),
+        (("copy",), "--to is not given, and the setting database_url is not set"),
         (("copy", "--to", url), "there is no storage"),
-        (("copy", "--to", "mysql://ana:secret-word@b/c"), "'mysql' is neither a folder nor the address"),
+        (("copy", "--to", "mysql://ana:secret-word@b/c"), "'mysql' must be a folder or the address"),
         (("copy", "--to", "postgresql://ana:secret-word@b:x/c"), "the database's url is not a URL"),
         (("drop", url), "does not hold an incomplete copy"),
         (("drop", str(tmp_path / "nowhere")), "does not hold an incomplete copy"),

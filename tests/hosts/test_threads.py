@@ -305,7 +305,7 @@ async def test_a_pause_that_is_answered_and_not_resumed_is_shown_as_such(home: P
     assert {pause["id"]: pause["answered"] for pause in found["pauses"]} == {pay.id: True, question.id: False}
     assert (found["waits_for"], found["answers"]) == (1, 1)
     shown = (await run("threads", "show", "t1", *SHOP)).stdout
-    answered, waits = shown.index("answered, and not resumed since:"), shown.index("the turn waits for an answer:")
+    answered, waits = shown.index("answered, but not resumed since:"), shown.index("the turn waits for an answer:")
     assert answered < shown.index(pay.id) < waits < shown.index(question.id)
 
 

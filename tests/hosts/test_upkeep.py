@@ -99,7 +99,7 @@ async def test_nothing_is_removed_unasked_or_in_the_middle_of_a_turn(home: Path,
     done = await run("threads", "rm", "t1", *SHOP)
     assert (done.exit_code, done.stderr) == (
         2,
-        "error: the thread 't1' is not removed unasked\nremedy: give --yes\n",
+        "error: removing the thread 't1' must be confirmed\nremedy: give --yes\n",
     )
     done = await run("threads", "rm", "t1", "--yes", *SHOP)
     assert done.exit_code == 1

@@ -190,7 +190,7 @@ async def test_doctor_warns_where_the_system_makes_no_namespaces(tmp_path: Path)
         async with asyncio.timeout(60):
             return (await process.communicate())[0].decode()
 
-    assert (await looked()).startswith("pass the kernel keeps commands")
+    assert (await looked()).startswith("pass the kernel hides the environment")
     warned = await looked(*NO_NAMESPACES)
     assert warned.startswith("warn a command of the tool `shell` can read the environment of the process")
 

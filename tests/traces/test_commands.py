@@ -61,7 +61,7 @@ async def test_a_trace_is_drawn_as_a_tree(home: Path, run: Run) -> None:
     starts += ["    │   ├── call look, done, ", "    │   └── call look, done, "]
     starts += ["    ├── approval pay, ask, by function", "    └── pause approval, opened"]
     assert [line[: len(start)] for line, start in zip(tree, starts, strict=True)] == starts
-    assert "read_only, let through by code" in tree[2]
+    assert "read_only, allowed by code" in tree[2]
     found = json.loads((await run("trace", "show", turn.id, *NOVEL, "--json")).stdout)["trace"]
     assert (found["turn"], found["calls"]) == (turn.id, 4)
     assert {record["kind"] for record in found["records"]} == {"turn", "task", "call", "approval", "pause"}
@@ -152,7 +152,7 @@ async def test_an_export_can_be_shown_again_and_a_torn_line_is_told(home: Path, 
         there.write('{"kind":"call","turn":"tu')
     shown = await run("trace", "show", "--file", str(file))
     assert shown.stdout == from_home
-    assert shown.stderr.startswith(f"skipped what is no record: line {len(printed.splitlines()) + 1} of ")
+    assert shown.stderr.startswith(f"skipped lines that are not records: {len(printed.splitlines()) + 1} of ")
     assert (await run("trace", "show", "nobody", "--file", str(file))).exit_code == 2
 
 
@@ -211,8 +211,8 @@ async def test_a_turn_of_which_a_file_has_neither_begin_nor_end_is_told_so(home:
     written(file, called("a", "t"))
     for words in ([], ["t"]):
         told = (await run("trace", "show", *words, "--file", str(file))).stderr
-        assert "tells what happened in the turn 't', and neither its begin nor its end" in told
-        assert "remedy: give the file in which it begins or ends" in told
+        assert "has records of the turn 't', but neither its start nor its end" in told
+        assert "remedy: give the file in which it starts or ends" in told
     written(file, {**called("a", "t"), "turn": "other"}, TURN)
     assert (await run("trace", "show", "--file", str(file))).exit_code == 0
     assert "has no turn 'x'" in (await run("trace", "show", "x", "--file", str(file))).stderr

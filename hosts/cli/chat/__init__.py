@@ -1,4 +1,4 @@
-"""The command `chat`: a conversation at a terminal, or line by line where there is none.
+"""The command `chat`: a conversation at a terminal, or line by line without one.
 
 `loop` reads, dispatches and handles signals. `session` holds the agent and runs the turns, `commands` is the table of
 slash commands. `drawing` and `lines` are the two views: a terminal, and pipes.

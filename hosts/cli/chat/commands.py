@@ -1,4 +1,4 @@
-"""The slash commands: what each does to the session, and what it tells. None of it goes to a model."""
+"""The slash commands: what each does to the session, and what it shows. None of it goes to a model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HELP_WIDTH: Final = 21
 _STATES: Final = {
     "active": "active",
     "blocked": "overruled",
-    "not_applicable": "not for this",
+    "not_applicable": "does not apply",
     "absent": "-",
     "unavailable": "source is down",
 }
@@ -41,26 +41,26 @@ _STATES: Final = {
 # --- roles ------------------------------------------------------------------------------------------------------------
 
 
-@command("/role", "TEXT|@FILE|off", help="how to go about this thread; alone, show it")
+@command("/role", "TEXT|@FILE|off", help="set the role of this thread; alone, show it")
 async def _role(session: Session, given: str) -> str:
     thread = await session.thread()
     if not given:
         return _roles_text(session.thread_id, thread.role.get(), session.role)
     if given == "-":
-        raise InvalidArgument("/role reads no standard input", remedy="write /role TEXT or /role @FILE")
+        raise InvalidArgument("/role cannot read standard input", remedy="write /role TEXT or /role @FILE")
     if given == "off":
         told = f"the role of the thread {session.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
     else:
         role = Role("chat", text_of("/role", given))
         thread.role.set(role, ttl=_ROLE_SECONDS)
         told = f"role of the thread {session.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
-    call, session.role = session.role, None  # what is said last counts
+    call, session.role = session.role, None  # the role that was set last counts
     return told if call is None else f"{told}; the call role of --role is off"
 
 
 def _roles_text(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
     if of_thread is None and of_calls is None:
-        return f"the thread {thread_id!r} has no role of its own; /role TEXT or /role @FILE sets one"
+        return f"the thread {thread_id!r} has no role; /role TEXT or /role @FILE sets one"
     return "\n\n".join(
         f"{which}, {len(role.content)} characters, until /role off or the end of the chat:\n\n{role.content}"
         for which, role in ((f"role of the thread {thread_id!r}", of_thread), ("call role of --role", of_calls))
@@ -92,18 +92,18 @@ async def _why(session: Session, _: str) -> str:
         for tier in explanation.tiers
     ]
     if not any(tier.state == "active" for tier in explanation.tiers):
-        told = "No role is active: the next message goes without any."
+        told = "No role is active. The next message is sent without one."
     elif explanation.policy == "block":
-        told = "The last of those that are set is active alone."
+        told = "Only the last role that is set is active."
     else:
         told = "Where active roles conflict, the later in this list wins."
     return f"{table(('TIER', 'STATE', 'NAME', 'CHARACTERS'), rows, widths=(9, 14, 40))}\n\n{told}"
 
 
-@command("/profiles", help="what an agent can start up with, and which this one did")
+@command("/profiles", help="the profiles that an agent can use, and the one in use")
 async def _profiles(session: Session, _: str) -> str:
     chosen = (await session.agent()).profile.name
-    from ..profiles import open_profiles  # few ask for it
+    from ..profiles import open_profiles  # rarely needed
 
     rows = [
         ("*" if entry.name == chosen else "", entry.name, entry.level, _profile_text(entry))
@@ -111,7 +111,7 @@ async def _profiles(session: Session, _: str) -> str:
         if entry.used
     ]
     shown = table(("", "PROFILE", "FROM", "DESCRIPTION"), rows, widths=(1, 24, 8))
-    return f"{shown}\n\nThe one with * was chosen at the start, with --profile, and stays."
+    return f"{shown}\n\nThe profile with * was chosen at the start, with --profile, and stays."
 
 
 def _profile_text(entry: ProfileEntry) -> str:
@@ -123,18 +123,18 @@ def _profile_text(entry: ProfileEntry) -> str:
 # --- messages and threads ---------------------------------------------------------------------------------------------
 
 
-@command("/attach", "FILE|URL|off", help="what goes with the next message; alone, show it")
+@command("/attach", "FILE|URL|off", help="attach a file to the next message; alone, list the files")
 async def _attach(session: Session, given: str) -> str:
     if given == "off":
         session.attached = ()
     elif given:
         source = attachment(given, "/attach")
-        # A file is read now, so that what is wrong with it is reported now.
+        # A file is read now, so that a problem with it is reported now.
         session.attached += (await (await session.agent()).attachments.add(source),)
     if not session.attached:
-        return "nothing goes with the next message; /attach FILE|URL adds something"
+        return "nothing is attached to the next message; /attach FILE|URL attaches something"
     names = ", ".join(named(source) for source in session.attached)
-    return f"with the next message goes: {names}; /attach off takes it away"
+    return f"attached to the next message: {names}; /attach off removes it"
 
 
 @command("/history", "[N]", help=f"the last N messages of the thread ({_MESSAGES})")
@@ -146,7 +146,7 @@ async def _history(session: Session, given: str) -> str:
             raise InvalidArgument("/history takes a number of messages", remedy=f"give 1 to {_MAX_MESSAGES}")
     messages = await (await session.thread()).history(limit=limit)
     if not messages:
-        return f"nothing was said on the thread {session.thread_id!r}"
+        return f"the thread {session.thread_id!r} has no messages"
     return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
 
 
@@ -154,12 +154,12 @@ async def _history(session: Session, given: str) -> str:
 async def _new(session: Session, given: str) -> str:
     name = check_id("/new", given) if given else f"chat-{secrets.token_hex(3)}"
     if await (await session.agent()).thread(name).state() is not None:
-        raise NameTaken(f"there is a thread {name!r} already", remedy=f"go to it by /thread {name}, or give a new name")
+        raise NameTaken(f"the thread {name!r} exists already", remedy=f"use /thread {name}, or give a new name")
     session.thread_id = name
     return f"on the new thread {name!r}"
 
 
-@command("/threads", "[TEXT]", help=f"the newest threads ({_THREADS}); with TEXT, those that say it")
+@command("/threads", "[TEXT]", help=f"the newest threads ({_THREADS}); with TEXT, those that contain it")
 async def _threads(session: Session, given: str) -> str:
     found = await (await session.agent()).threads(limit=_THREADS, query=given or None)
     rows = [
@@ -173,40 +173,40 @@ async def _threads(session: Session, given: str) -> str:
         for state in found
     ]
     if not rows:
-        return "no thread says that" if given else "there is no thread yet"
+        return "no thread contains that text" if given else "there is no thread yet"
     shown = table(("", "THREAD", "TITLE", "STATUS", "SINCE"), rows, widths=(1, 20, 26, 9))
-    return f"{shown}\n\n/thread NAME goes to one of them."
+    return f"{shown}\n\n/thread NAME switches to one of them."
 
 
-@command("/thread", "[NAME]", help="go to another thread; alone, say which")
+@command("/thread", "[NAME]", help="switch to another thread; alone, show the current one")
 async def _thread(session: Session, given: str) -> str:
     if given:
         session.thread_id = check_id("/thread", given)
     return f"on the thread {session.thread_id!r} of the workspace {(await session.agent()).workspace!r}"
 
 
-@command("/fork", "[NAME]", help="go on from here on a thread of its own")
+@command("/fork", "[NAME]", help="continue from here on a new thread")
 async def _fork(session: Session, given: str) -> str:
     fork = await (await session.thread()).fork(to=check_id("/fork", given) if given else None)
     origin, session.thread_id = session.thread_id, fork.scope.thread or ""
-    return f"on the thread {session.thread_id!r}, which goes on from where {origin!r} stands"
+    return f"on the thread {session.thread_id!r}, a fork of {origin!r}"
 
 
 @command("/edit", "TEXT", help="edit your last message; a fork keeps the original")
 async def _edit(session: Session, given: str) -> None:
     if not given:
-        raise InvalidArgument("/edit takes what to say instead", remedy="write /edit TEXT")
+        raise InvalidArgument("/edit takes the new text of the message", remedy="write /edit TEXT")
     await session.edit(given)
 
 
 @command("/copy", "[code]", help="copy the last answer, or the last code block in it")
 async def _copy(session: Session, given: str) -> str:
     if given not in ("", "code"):
-        raise InvalidArgument("/copy takes nothing or 'code'", remedy="write /copy or /copy code")
+        raise InvalidArgument("/copy takes no argument or 'code'", remedy="write /copy or /copy code")
     messages = await (await session.thread()).history(limit=_MAX_MESSAGES)
     texts = [text for message in messages if message.kind == "answer" and (text := message.body.get("text"))]
     if given:
-        from .markdown import code_blocks  # where nothing is drawn, it is not loaded
+        from .markdown import code_blocks  # not loaded where nothing is drawn
 
         texts = [block for text in texts for block in code_blocks(text)]
     if not texts:
@@ -216,7 +216,7 @@ async def _copy(session: Session, given: str) -> str:
     return f"copied {len(texts[-1]):,} characters to the clipboard"
 
 
-@command("/export", "FILE[.md]", help="write the thread to a file, as Markdown or to import it")
+@command("/export", "FILE[.md]", help="write the thread to a file, as Markdown or for import")
 async def _export(session: Session, given: str) -> str:
     if not given:
         raise InvalidArgument("/export takes a file", remedy="write /export FILE.md, or /export FILE")
@@ -250,10 +250,10 @@ async def _all_messages(session: Session) -> list[Message]:
 # --- the agent --------------------------------------------------------------------------------------------------------
 
 
-@command("/model", "[NAME|off]", help="the model of the messages to come; alone, show it")
+@command("/model", "[NAME|off]", help="set the model for the next messages; alone, show it")
 async def _model(session: Session, given: str) -> str:
     if given and given != "off":
-        (await session.thread()).stream("/model", model=given)  # refuses what is no model; it is not entered
+        (await session.thread()).stream("/model", model=given)  # raises if it is not a model; never entered
     if given:
         session.model = None if given == "off" else given
     named = (await session.agent()).settings.models.items()
@@ -267,7 +267,7 @@ async def _tools(session: Session, _: str) -> str:
         (function.name, function.title or one_line(function.description), ", ".join(function.risk))
         for function in (await session.agent()).functions
     ]
-    return table(("NAME", "WHAT IT DOES", "RISK"), rows, widths=(20, 38)) if rows else "the agent can call nothing"
+    return table(("NAME", "WHAT IT DOES", "RISK"), rows, widths=(20, 38)) if rows else "the agent has no tools"
 
 
 @command("/cost", help="tokens and cost of this chat, and of the workspace today")
@@ -292,14 +292,14 @@ async def _pauses(session: Session, _: str) -> str:
     return STATUS_TEXTS.get(state.status if state else "", f"nothing waits on the thread {session.thread_id!r}")
 
 
-@command("/resume", "[refresh]", help="resume the turn; refresh: with the roles of now")
+@command("/resume", "[refresh]", help="resume the turn; refresh: with the current roles")
 async def _resume(session: Session, given: str) -> None:
     if given not in ("", "refresh"):
-        raise InvalidArgument("/resume takes nothing or 'refresh'", remedy="answers are lines without a slash")
+        raise InvalidArgument("/resume takes no argument or 'refresh'", remedy="write answers without a slash")
     await session.resume("refresh" if given else "fail")
 
 
-@command("/cancel", help="end the turn that waits or was stopped")
+@command("/cancel", help="cancel the turn that waits or was stopped")
 async def _cancel(session: Session, _: str) -> str:
     cancelled = await (await session.thread()).cancel()
     await session.look()
@@ -315,20 +315,20 @@ async def _cancel(session: Session, _: str) -> str:
 async def _help(session: Session, _: str) -> str:
     rows = [(f"{each.name} {each.takes}".strip(), each.help) for each in COMMANDS.values()]
     rows += [
-        ("//TEXT", "say a text that begins with a slash"),
-        ('@FILE, @"A FILE"', "in a message: the file goes with it"),
-        ("TEXT", "a message; an answer, where one is awaited"),
-        ("Alt-Enter", "another line, as does Enter after a final backslash"),
+        ("//TEXT", "send a message that begins with a slash"),
+        ('@FILE, @"A FILE"', "in a message: attach the file"),
+        ("TEXT", "a message, or an answer if the turn waits for one"),
+        ("Alt-Enter", "begin a new line, as does Enter after a backslash"),
         ("Alt-Y, Alt-N, Alt-A", "answer an approval: yes, no, always"),
-        ("Ctrl-C", "cancel the answer that is under way, or clear the input"),
-        ("Ctrl-D", "leave, as /quit does"),
+        ("Ctrl-C", "cancel the answer in progress, or clear the input"),
+        ("Ctrl-D", "end the chat, as /quit does"),
         ("Tab", "complete a command or a file"),
     ]
     return "\n".join(f"{left.ljust(_HELP_WIDTH)}  {right}" for left, right in rows)
 
 
-@command("/quit", help="leave")
-@command("/later", help="leave; what waits can be answered another day")
+@command("/quit", help="end the chat")
+@command("/later", help="end the chat; you can answer what waits later")
 async def _quit(session: Session, _: str) -> None:
     raise Leave
 

@@ -1,4 +1,4 @@
-"""What a person sees at a terminal. Everything goes through one console; nothing here reads."""
+"""What a person sees at a terminal. All output goes through one console, and this module reads no input."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
     from .waiting import Waiting
 
 _REFRESH_SECONDS: Final = 0.125
-_PATIENCE: Final = 0.2  # seconds before a wait is shown; what is quicker needs no sign
+_PATIENCE: Final = 0.2  # seconds before a wait is shown
 _WAITING: Final = "waiting"
 _CLIPBOARDS: Final = (("pbcopy",), ("wl-copy",), ("xclip", "-selection", "clipboard"), ("clip",))
 _CLIPBOARD_SECONDS: Final = 2.0
 
 
 class _Notes(Output):
-    """Keeps notes until they can be shown without running into what is typed."""
+    """Keeps notes until they can be shown without mixing with what the person types."""
 
     def __init__(self) -> None:
         super().__init__("text", verbose=False)
@@ -54,10 +54,10 @@ class _Notes(Output):
 
 
 class Screen:
-    """Shows a chat on the terminal. It heeds NO_COLOR, and draws nothing where TERM is dumb.
+    """Shows a chat on the terminal. It respects NO_COLOR, and draws nothing if TERM is dumb.
 
     Attributes:
-        interactive: Whether a person looks on.
+        interactive: Whether a person is watching.
         notes: Where notes go while the agent loads.
     """
 
@@ -67,22 +67,22 @@ class Screen:
         self.notes = _Notes()
         self._console = Console(highlight=False, markup=False, emoji=False)
         self._answer = AnswerStream(self._console)
-        self._shown = ""  # of the answer
-        self._tasks: dict[str, str] = {}  # labels of those in work
+        self._shown = ""  # the part of the answer that is shown
+        self._tasks: dict[str, str] = {}  # labels of running tasks
         self._spinner = Spinner("line")
         self._spins_at = math.inf  # when a wait is to be shown
         self._timer: asyncio.TimerHandle
 
     def begin(self, options: ChatOptions) -> None:
-        """Say where the person is."""
+        """Show the workspace or app, the thread, the account and the channel."""
         places = [("workspace", options.workspace) if options.app is None else ("app", options.app)]
         places += [("thread", options.thread)]
         places += [(what, id_) for what in ("account", "channel") if (id_ := getattr(options, what)) is not None]
         self._dim("worldagent chat: " + ", ".join(f"{what} {id_}" for what, id_ in places))
-        self._dim("/help lists the commands, Ctrl-D leaves.")
+        self._dim("/help lists the commands, Ctrl-D ends the chat.")
 
     def opened(self, about: str, trouble: WorldAgentError | None) -> None:
-        """Say what answers, and why the role host cannot be reached."""
+        """Show the model and the notes, and why the role host cannot be reached."""
         for text in (about, *self.notes.kept):
             self._dim(text)
         if trouble is not None:
@@ -91,9 +91,9 @@ class Screen:
 
     @contextmanager
     def working(self) -> Generator[None, None, None]:
-        """Show the answer as it grows, or a sign of waiting, and no keys that are pressed meanwhile."""
+        """Show the answer as it grows, or a spinner. Keys that are pressed meanwhile are not shown."""
         self._shown, self._tasks = "", {}
-        # Refreshed here: a refresh on a thread of rich's, in the middle of a print, erases lines that are to stay.
+        # Refreshed here, since a refresh on rich's own thread can come in the middle of a print and erase its lines.
         live = Live(console=self._console, get_renderable=self._latest, auto_refresh=False, transient=True)
         with unechoed(lines=True), live:
             self._wait()
@@ -110,7 +110,7 @@ class Screen:
         self._timer = asyncio.get_running_loop().call_later(_REFRESH_SECONDS, self._refresh, live)
 
     def _latest(self) -> RenderableType:
-        """What stands below all that is printed."""
+        """The live part below the printed lines."""
         growing = self._answer.growing(max(1, self._console.height - 1))
         if growing is not None:
             return growing
@@ -127,7 +127,7 @@ class Screen:
                 self._replace(event.text)
             case events.StepEnded(interim=True):
                 self._answer.end()
-                self._shown = ""  # it was said beside calls, and stays on lines of its own
+                self._shown = ""  # text that came with calls stays on its own lines
             case events.CallStarted() if event.parent == event.turn_id:
                 self._dim(f"calling {event.title or event.function}")
                 self._wait()
@@ -144,29 +144,29 @@ class Screen:
                 pass
 
     def ended(self, turn: Turn) -> None:
-        """Show what is left of the answer, or what the turn waits for."""
+        """Show the rest of the answer, or what the turn waits for."""
         self._replace(turn.text)
         if turn.status == "done" and not turn.text.strip():
             self._dim("[the answer is empty]")
         self._answer.end()
         if turn.status == "cancelled":
-            self._dim("the turn was cancelled, not from here")
+            self._dim("the turn was cancelled from outside this chat")
         if turn.pauses:
             self._ask(turn.pauses)
         elif turn.status != "stopped":
             self._print("")
 
     def waits(self, waiting: Waiting, thread_id: str) -> None:
-        """Show what a turn from before waits for."""
-        self._dim("The last turn of this thread is not over.")
+        """Show what an earlier turn waits for."""
+        self._dim("The last turn of this thread has not ended.")
         self._ask(waiting.open)
 
     def taken(self, pause: Pause, waiting: Waiting) -> None:
-        """Show what is asked next."""
+        """Show the next pause."""
         self._question(waiting.open[0])
 
     def told(self, command: str, text: str) -> None:
-        """Show what a command found."""
+        """Show the output of a command."""
         self._print(f"{text}\n")
 
     def error(self, error: WorldAgentError) -> None:
@@ -175,19 +175,19 @@ class Screen:
         self._print("")
 
     def interrupted(self) -> None:
-        """Say that the answer ends here because the person wanted it."""
+        """Show that the person cancelled the answer."""
         self._dim("cancelled")
         self._print("")
 
     def note(self, text: str) -> None:
-        """Say something beside the answer, on a line of its own."""
+        """Show a note on its own line."""
         self._dim(text)
 
     def copy(self, text: str) -> None:
-        """Put a text on the clipboard: by a program of this machine, else by a sequence that most terminals know.
+        """Copy a text to the clipboard: with a program of this machine, else with a sequence that most terminals know.
 
         Raises:
-            InvalidArgument: The terminal can do nothing.
+            InvalidArgument: The terminal has no clipboard.
         """
         data = printable(text).encode()
         remote = "SSH_CONNECTION" in os.environ  # the person's clipboard is then on another machine
@@ -199,7 +199,7 @@ class Screen:
         self._console.file.flush()
 
     def hung_up(self) -> None:
-        """Write into the void from now on, if the terminal is gone."""
+        """Discard all output from now on if the terminal is gone."""
         if not os.isatty(1):
             void = os.open(os.devnull, os.O_WRONLY)
             for stream in (1, 2):
@@ -213,22 +213,22 @@ class Screen:
             self._answer.feed(text)
 
     def _replace(self, text: str) -> None:
-        """Lines that have scrolled away cannot be rewritten, so the text that replaces them begins below."""
+        """Replace the answer. Lines that have scrolled away cannot be rewritten, so the new text begins below them."""
         if self._shown and not text.startswith(self._shown):
             self._dim("[the answer so far is withdrawn]")
             self._shown = ""
         self._add(text[len(self._shown) :])
 
     def _wait(self) -> None:
-        """Show a sign of waiting, unless something else happens before long."""
+        """Show a spinner, unless something else happens soon."""
         text = f"waiting for {', '.join(self._tasks.values())}" if self._tasks else _WAITING
         self._spinner = Spinner("line", Text(printable(text), style="dim", no_wrap=True, overflow="ellipsis"))
         self._spins_at = time.monotonic() + _PATIENCE
 
     def _ask(self, pauses: Sequence[Pause]) -> None:
-        """Show what is asked first; what comes after it is shown when its turn comes."""
-        count = "an answer: /later leaves" if len(pauses) == 1 else f"{len(pauses)} answers: /pauses shows all"
-        self._dim(f"The turn waits for {count}, /cancel ends it.")
+        """Show the first pause. Each further pause is shown once the one before it is answered."""
+        count = "an answer: /later ends the chat" if len(pauses) == 1 else f"{len(pauses)} answers: /pauses shows all"
+        self._dim(f"The turn waits for {count}, /cancel ends the turn.")
         self._question(pauses[0])
 
     def _question(self, pause: Pause) -> None:
@@ -251,17 +251,17 @@ class Screen:
             if not indent or cell_len(line) <= self._console.width:
                 self._console.print(Text(line))
                 continue
-            # What is indented stays so, or a long value could imitate a line of its own.
+            # Wrapped lines stay indented, or a long value could imitate a separate line.
             within = Text(line.lstrip()).wrap(self._console, max(10, self._console.width - indent - 2))
             for number, part in enumerate(within):
                 self._console.print(Text(" " * (indent + 2 * bool(number))) + part, soft_wrap=True)
 
 
 def _copied(program: Sequence[str], data: bytes) -> bool:
-    """Whether a program took `data` for the clipboard."""
+    """Whether a program put `data` on the clipboard."""
     if shutil.which(program[0]) is None:
         return False
-    void = subprocess.DEVNULL  # xclip stays, and would keep a pipe open
+    void = subprocess.DEVNULL  # xclip keeps running, and would keep a pipe open
     try:
         subprocess.run(program, input=data, stdout=void, stderr=void, timeout=_CLIPBOARD_SECONDS, check=True)
     except (OSError, subprocess.SubprocessError):  # such as no display
@@ -270,12 +270,12 @@ def _copied(program: Sequence[str], data: bytes) -> bool:
 
 
 def _event_text(event: events.Event) -> str:
-    """What a person is shown of an event beside the answer."""
+    """The line that an event shows besides the answer; empty if there is none."""
     match event:
         case events.TurnStarted(role_tiers=tiers) if tiers:
             return f"role: {', '.join(tiers)}"
         case events.RoleTierSkipped():
-            return f"left out, since its source is down: {event.tier} role"
+            return f"skipped, because its source is down: {event.tier} role"
         case events.AttachmentLeftOut():
             return left_out_text(event)
         case events.ModelWaiting():
@@ -283,20 +283,20 @@ def _event_text(event: events.Event) -> str:
         case events.AnswerChecked(satisfied=False):
             return WANTING
         case events.HistorySummarised():
-            return "the beginning of this conversation is summed up now; nothing of it is lost"
+            return "the beginning of this conversation was summarised; all messages are kept"
         case events.SummaryFailed():
-            return f"the beginning of this conversation could not be summed up: {event.code}"
+            return f"the beginning of this conversation could not be summarised: {event.code}"
         case _:
             return ""
 
 
 @contextmanager
 def unechoed(*, lines: bool) -> Generator[None, None, None]:
-    """Keep what is typed out of what is written; it is there for the next prompt.
+    """Do not echo keys, so that they do not mix with the output. The next prompt still gets them.
 
     Args:
-        lines: Whether the terminal goes on to gather lines, for a prompt that reads them. One that reads keys gets all
-            of them as they were pressed: a Ctrl-D that the terminal takes for the end of a line would be lost to it.
+        lines: Whether the terminal still collects lines, for a prompt that reads lines. A prompt that reads keys needs
+            each key as it was pressed: a Ctrl-D that the terminal takes for the end of a line would be lost.
     """
     try:
         import termios

@@ -1,7 +1,7 @@
-"""The history of what was typed: a bounded file that only its owner can read. No role comes near it (R7).
+"""The history of typed input: a bounded file that only its owner can read. It never holds a role (R7).
 
-Each line names the thread that it was typed on, so that it is removed with the thread. Older versions wrote the text
-alone.
+Each line names the thread that it was typed on, so that it is removed with the thread. Older versions wrote only the
+text.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Final
 
 from prompt_toolkit.history import History
 
-ENTRIES: Final = 1000  # that are kept
+ENTRIES: Final = 1000  # entries that are kept
 LENGTH: Final = 10_000  # characters of one entry; longer ones are not kept
 
 
 class FileHistory(History):
-    """One JSON object a line, oldest first. What is typed before the file is known is written once it is.
+    """One JSON object per line, oldest first. Input that is typed before the file is known is written later.
 
     Args:
         kept: Whether a text can be kept at all, in the file and in memory.
-        thread: Gives the id of the thread that is typed on.
+        thread: Gives the id of the current thread.
     """
 
     def __init__(self, kept: Callable[[str], bool], thread: Callable[[], str]) -> None:
@@ -37,11 +37,11 @@ class FileHistory(History):
         self._lines = 0  # in the file
 
     def open(self, file: Path, key: Callable[[str], str]) -> None:
-        """Read `file` and write to it from now on. A file that cannot be used is left alone.
+        """Read `file` and write to it from now on. A file that cannot be used is ignored.
 
         Args:
             file: The file.
-            key: Gives the key that a thread's id has in this workspace.
+            key: Gives the key of a thread's id in this workspace.
         """
         self._file, self._key = file, key
         found = _read(file)
@@ -54,13 +54,13 @@ class FileHistory(History):
         self._opened.set()
 
     async def load(self) -> AsyncGenerator[str, None]:
-        """Yield what is kept, newest first, once the file is known."""
+        """Yield the kept entries, newest first, once the file is known."""
         await self._opened.wait()
         for text in list(self._loaded_strings):
             yield text
 
     def load_history_strings(self) -> Iterable[str]:
-        """Nothing: `open` reads the file."""
+        """Return nothing, since `open` reads the file."""
         return ()
 
     def append_string(self, string: str) -> None:
@@ -69,7 +69,7 @@ class FileHistory(History):
             super().append_string(string)
 
     def store_string(self, string: str) -> None:
-        """Write a text to the file, once that is known."""
+        """Write a text to the file, once the file is known."""
         if self._file is None:
             self._early.append((self._thread(), string))
         else:
@@ -98,7 +98,7 @@ def _read(file: Path) -> list[bytes]:
 
 
 def _text(line: bytes) -> str:
-    """What was typed; empty where the line is not one of ours."""
+    """The typed text of a line; empty if the line is not an entry."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):  # such as the half line that a full disk leaves
@@ -108,7 +108,7 @@ def _text(line: bytes) -> str:
 
 
 def _save(file: Path, how: int, lines: Iterable[bytes]) -> bool:
-    """Write lines to a file that only its owner can read; False where that fails, since it must end no chat."""
+    """Write lines to a file that only its owner can read; False if that fails, since it must not end the chat."""
     data = b"".join(line + b"\n" for line in lines)
     try:
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600)

@@ -1,4 +1,4 @@
-"""A chat without a terminal to draw on: messages line by line, and answers printed as `ask` prints them."""
+"""A chat without a terminal to draw on: it reads messages line by line, and prints answers as `ask` does."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class LineInput:
     """Reads messages from standard input, line by line.
 
     Args:
-        prompting: Whether a person sits at a terminal that cannot be drawn on: there is a prompt, and a backslash at
-            the end of a line continues the message on the next one.
+        prompting: Whether a person types at a terminal that cannot be drawn on. There is a prompt then, and a backslash
+            at the end of a line continues the message on the next one.
 
     Attributes:
         early: Whether a person can type before the agent is loaded.
-        trusted: Whether a person types the lines; one that a program pipes in can name no file.
+        trusted: Whether a person types the lines. Lines that a program pipes in cannot name files.
     """
 
     early = False
@@ -51,8 +51,8 @@ class LineInput:
     def __init__(self, *, prompting: bool = False) -> None:
         self._prompting = prompting
         self.trusted = prompting or sys.stdin.isatty()
-        # A file of its own: Python waits at its end for a thread that holds the lock of `sys.stdin`.
-        self._stdin = open(0, "rb", closefd=False)  # noqa: SIM115 -- as long as the process
+        # A separate file, since Python waits at exit for a thread that holds the lock of `sys.stdin`.
+        self._stdin = open(0, "rb", closefd=False)  # noqa: SIM115 -- open as long as the process
         self._number = 0
         self._line: asyncio.Future[bytes | None] | None = None
         self._interrupt: asyncio.Future[None] | None = None
@@ -62,10 +62,10 @@ class LineInput:
 
         Args:
             prompt: Gives the prompt.
-            default: A text to edit, which a line cannot offer.
+            default: A text to edit; a line input cannot offer one and ignores it.
 
         Raises:
-            EOFError: There is none.
+            EOFError: There are no more messages.
             Interrupted: Ctrl-C.
             InvalidArgument: The line is too long, or not UTF-8.
         """
@@ -79,28 +79,28 @@ class LineInput:
             lines[-1] = lines[-1][:-1]
 
     def interrupt(self) -> None:
-        """End the reading that is under way with `Interrupted`."""
+        """Make the current read raise `Interrupted`."""
         if self._interrupt is not None and not self._interrupt.done():
             self._interrupt.set_result(None)
 
     def opened(self, agent: WorldAgent) -> None:
-        """The agent is loaded. Lines have no history."""
+        """Do nothing: a line input has no history."""
 
     async def beside(self, show: Callable[[], None]) -> None:
         """Call `show`, which prints something while a message is read."""
         show()
 
     async def _next(self) -> bytes | None:
-        """The next line, None where it is too long. A line that an interrupt leaves behind is there for the next call.
+        """The next line; None if it is too long. After an interrupt, the next call returns the line being read.
 
         Raises:
-            EOFError: There is none.
+            EOFError: There are no more lines.
             Interrupted: Ctrl-C.
         """
         loop = asyncio.get_running_loop()
         if self._line is None:
             self._line = loop.create_future()
-            # A daemon: a read that never returns must not hold up the end of the process.
+            # A daemon thread, since a read that never returns must not delay the end of the process.
             threading.Thread(target=_read_line, args=(self._stdin, loop, self._line), daemon=True).start()
         self._interrupt = loop.create_future()
         await asyncio.wait((self._line, self._interrupt), return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +130,7 @@ class LineInput:
 
 
 def _read_line(stdin: IO[bytes], loop: asyncio.AbstractEventLoop, line: asyncio.Future[bytes | None]) -> None:
-    """Read a line on a thread of its own; empty is the end. Of one that is too long the rest is read and dropped."""
+    """Read a line on its own thread; empty is the end. If the line is too long, the rest of it is read and dropped."""
     found: bytes | None = None
     try:
         found = rest = stdin.readline(_LIMIT + 1)
@@ -160,28 +160,28 @@ class Printer(Output):
         self.notes: Output = self
 
     def begin(self, options: ChatOptions) -> None:
-        """The chat begins. Nothing is printed: the output is data."""
+        """Print nothing: the output is data."""
 
     def opened(self, about: str, trouble: WorldAgentError | None) -> None:
-        """The agent is loaded. Nothing is printed: the output is data."""
+        """Print nothing: the output is data."""
 
     @contextmanager
     def working(self) -> Generator[None, None, None]:
-        """Begin another answer."""
+        """Begin a new answer."""
         self._shown = ""
         yield
 
     def ended(self, turn: Turn) -> None:
-        """Print the turn; of one that waits, text for people goes to stderr."""
+        """Print the turn. If it waits, the text for people goes to stderr."""
         resumable = turn.status in ("paused", "stopped")
         command = resume_command(self._options, turn.thread)
         self.turn(turn, resume=command if resumable else None)
         if resumable and self.form != "json":
-            stopped = f"the turn was stopped; go on with: {command}"
+            stopped = f"the turn was stopped; resume it with: {command}"
             self.note(pauses_text(turn.pauses, command) if turn.pauses else stopped)
 
     def waits(self, waiting: Waiting, thread_id: str) -> None:
-        """Print what a turn from before waits for."""
+        """Print what an earlier turn waits for."""
         command = resume_command(self._options, thread_id)
         pauses = [pause.to_json() for pause in waiting.open]
         self.result({"status": "paused", "pauses": pauses, "resume": command})
@@ -189,14 +189,14 @@ class Printer(Output):
             self.note(pauses_text(waiting.open, command))
 
     def taken(self, pause: Pause, waiting: Waiting) -> None:
-        """Print that an answer was taken, and how many are left."""
+        """Print that an answer was accepted, and how many are left."""
         left = [other.id for other in waiting.open]
         self.result({"answered": pause.id, "open": left})
         if self.form != "json":
             self.note(f"answered {pause.id}; {len(left)} to go")
 
     def told(self, command: str, text: str) -> None:
-        """Print what a command found."""
+        """Print the output of a command."""
         self.result({"command": command, "text": text}, text)
 
     def copy(self, text: str) -> None:
@@ -208,7 +208,7 @@ class Printer(Output):
         raise InvalidArgument("/copy needs a terminal", remedy="take the answer from standard output")
 
     def hung_up(self) -> None:
-        """The terminal is gone. The streams may well be there."""
+        """Do nothing: the terminal is gone, but the streams may still work."""
 
 
 __all__ = ["Interrupted", "LineInput", "Printer"]

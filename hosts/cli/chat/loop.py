@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .prompt import PromptInput
     from .waiting import Waiting
 
-_LEAVE_HINT: Final = "Ctrl-C again leaves, so do Ctrl-D and /quit."
-_RETYPED: Final = 72  # characters that are soon typed again
+_LEAVE_HINT: Final = "Ctrl-C again ends the chat, as do Ctrl-D and /quit."
+_RETYPED: Final = 72  # characters; a longer text is given back for editing
 
 
 def chat(options: ChatOptions) -> int:
@@ -52,14 +52,14 @@ def chat(options: ChatOptions) -> int:
 
 
 async def _chat(options: ChatOptions, role: Role | None) -> int:
-    """Choose how to read and to show. It runs in the loop, to which what reads the terminal belongs."""
+    """Choose the input and the view. This runs in the event loop, since the terminal's reader belongs to it."""
     if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await Chat(Session(options, role, Printer(options)), LineInput()).run()
     from .drawing import Screen, unechoed
 
     session = Session(options, role, Screen())
     if not logging.root.handlers:
-        # Python shows warnings without a handler on stderr, which is where the person types.
+        # Without a handler, Python prints warnings on stderr, where the person types.
         logging.root.addHandler(logging.NullHandler())
     if os.environ.get("TERM", "") in ("", "dumb", "unknown"):
         return await Chat(session, LineInput(prompting=True)).run()
@@ -70,7 +70,7 @@ async def _chat(options: ChatOptions, role: Role | None) -> int:
 
 
 class Chat:
-    """One chat, from its begin to its end.
+    """One chat, from start to end.
 
     Args:
         session: Its state and its turns.
@@ -83,13 +83,13 @@ class Chat:
         self._asked: Waiting | None = None  # what the prompt asked for
         self._work: asyncio.Task[None] | None = None
         self._cancelled = False  # the person has cancelled the work
-        self._failed = False  # the last message did
+        self._failed = False  # the last message failed
         self._signal: int | None = None
         self._ending = False
         self._default = ""
 
     async def run(self) -> int:
-        """Chat until the person leaves, and return the exit code.
+        """Chat until the person ends the chat, and return the exit code.
 
         Raises:
             WorldAgentError: The agent cannot be opened.
@@ -114,17 +114,17 @@ class Chat:
         raise AssertionError("a chat ends by an exception")
 
     def _exit_code(self) -> int:
-        """The exit code of a chat that ends as it should: for a program the one of its last line."""
+        """The exit code of a chat that ends normally. For a program it is the exit code of the last line."""
         if self._view.interactive:
             return DONE
         return PAUSED if self._session.threads_with("paused") else FAILED if self._failed else DONE
 
     def _show_left(self) -> None:
-        """Say which turns can be resumed another day; a program has that with the turn."""
+        """Show which turns can be resumed later. A program gets this with the turn."""
         for status, what in (("paused", "waits"), ("stopped", "was stopped")):
             for thread in self._session.threads_with(status) if self._view.interactive else ():
                 command = self._session.command(thread)
-                self._view.note(f"The turn of the thread {thread!r} {what}. Go on with:\n{command}")
+                self._view.note(f"The turn of the thread {thread!r} {what}. Resume it with:\n{command}")
 
     async def _chat(self) -> None:
         self._view.begin(self._session.options)
@@ -139,12 +139,12 @@ class Chat:
             await asyncio.gather(opening, return_exceptions=True)
 
     async def _open(self) -> None:
-        """Show what answers and what waits, once the agent is loaded."""
+        """Show the model and the open pauses, once the agent is loaded."""
         session, view = self._session, self._view
         self._source.opened(await session.agent())
         trouble = await session.host_trouble() if view.interactive else None
         if self._work is not None and session.role_host is not None:
-            await asyncio.wait({self._work})  # the host took its time, and an answer may be half written
+            await asyncio.wait({self._work})  # the host was slow, and an answer may be half written
         await self._source.beside(lambda: view.opened(session.about(), trouble))
         try:
             await self._pick_up()
@@ -153,7 +153,7 @@ class Chat:
             await self._source.beside(lambda: view.error(problem))
 
     async def _pick_up(self) -> None:
-        """Show what waits on the thread from before, unless the person has begun something on it."""
+        """Show what an earlier turn of the thread waits for, unless the person has begun a new one."""
         while True:
             if self._work is not None:
                 await asyncio.wait({self._work})
@@ -165,7 +165,7 @@ class Chat:
                 return
 
     async def _read_until_left(self, opening: asyncio.Task[None]) -> None:
-        armed = False  # the next Ctrl-C leaves
+        armed = False  # the next Ctrl-C ends the chat
         while True:
             try:
                 text = await self._read(opening)
@@ -184,11 +184,11 @@ class Chat:
             armed = False
             if text.strip():
                 await self._take(text)
-                if self._signal is not None:  # it came in a turn, which has stopped
+                if self._signal is not None:  # it came during a turn, which has stopped
                     raise Leave(128 + self._signal)
 
     async def _read(self, opening: asyncio.Task[None]) -> str:
-        """Read the next message; an agent that cannot be opened ends the reading."""
+        """Read the next message. An agent that cannot be opened ends the reading."""
         default, self._default = self._default, ""
         self._reading = True
         self._prompt()
@@ -211,7 +211,7 @@ class Chat:
         return self._session.prompt
 
     async def _take(self, text: str) -> None:
-        """Handle one input; what goes wrong is shown and does not end the chat."""
+        """Handle one input. An error is shown and does not end the chat."""
         before, self._cancelled, self._failed = self._failed, False, True
         self._work = asyncio.create_task(self._dispatch(text))
         try:
@@ -243,7 +243,7 @@ class Chat:
         thread = session.thread_id
         with self._view.working():
             if isinstance(found, str):
-                # What was sent before the person saw a question is no answer to it.
+                # A text that was sent before the person saw a question does not answer it.
                 if self._asked is not None:
                     await session.answer(found)
                 else:
@@ -257,7 +257,7 @@ class Chat:
             await session.pick_up()
 
     def _handlers(self, main: asyncio.Task[Any]) -> dict[int, Callable[[], None]]:
-        """Ctrl-C cancels what is under way; the other signals end the chat in order."""
+        """Ctrl-C cancels the running work. The other signals end the chat in an orderly way."""
         handlers: dict[int, Callable[[], None]] = {signal.SIGINT: partial(self._interrupt, main)}
         for name in ("SIGTERM", "SIGHUP"):
             if (number := getattr(signal, name, None)) is not None:  # Windows lacks one
@@ -267,14 +267,14 @@ class Chat:
     def _interrupt(self, main: asyncio.Task[Any]) -> None:
         if self._work is None and self._reading:
             self._source.interrupt()
-        elif self._work is None:  # the agent loads or closes
+        elif self._work is None:  # the agent is loading or closing
             self._stop(main, signal.SIGINT)
-        elif not self._cancelled:  # a second cancelling would interrupt the first one's clean-up
+        elif not self._cancelled:  # a second cancellation would interrupt the clean-up of the first
             self._cancelled = True
             self._work.cancel()
 
     def _stop(self, main: asyncio.Task[Any], number: int) -> None:
-        """End the chat: a turn that runs stops at its next step, at a second signal at once."""
+        """End the chat. A running turn stops at its next step, or at once on a second signal."""
         first, self._signal = self._signal is None, self._signal or number
         if number == getattr(signal, "SIGHUP", None):
             self._view.hung_up()

@@ -1,7 +1,7 @@
-"""Answers as Markdown, drawn while they are written. What a model says can neither steer the terminal nor be lost.
+"""Answers as Markdown, drawn while they are written. A model's text cannot control the terminal or get lost.
 
-Only blocks that are complete are printed for good. The last one is drawn anew as it grows, by a `rich.live.Live` that
-shows `AnswerStream.growing`.
+Only complete blocks are printed permanently. A `rich.live.Live` that shows `AnswerStream.growing` redraws the last one
+as it grows.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from rich.text import Text
 
 from ...pauses import printable
 
-# What rich would leave out is switched off, so that it stays as it was written: HTML and the addresses of images.
-# So are references, whose addresses may come after the block that needs them is drawn.
+# Rich would drop HTML and the addresses of images, so both are switched off and stay as they were written. References
+# are off too, since their addresses can come after the block that needs them is drawn.
 _PARSER: Final = (
     MarkdownIt("commonmark", {"html": False, "maxNesting": 100})
     .enable(["table", "strikethrough"])
@@ -47,7 +47,7 @@ class _Markdown(Markdown):
     elements: ClassVar = {**Markdown.elements, "heading_open": _Heading, "fence": _Code, "code_block": _Code}
 
     def __init__(self, source: str) -> None:
-        # No hyperlinks: the address of a link is shown beside its text, which may name another one.
+        # No hyperlinks: the address of a link is shown next to its text, which can name another one.
         super().__init__("", code_theme="ansi_dark", justify="default", hyperlinks=False)
         self.parsed = _PARSER.parse(source)
         self.depth = max((token.level for token in self.parsed), default=0)
@@ -55,7 +55,7 @@ class _Markdown(Markdown):
 
 
 def _clean(tokens: Iterable[Token]) -> None:
-    """Take out what could steer a terminal, for which entities such as `&#x202e;` can stand; keep line breaks."""
+    """Drop characters that could control a terminal, also those from entities such as `&#x202e;`; keep line breaks."""
     for token in tokens:
         token.content, token.info = printable(token.content), printable(token.info)
         if "href" in token.attrs:
@@ -70,7 +70,7 @@ class Block:
 
     Args:
         source: Its Markdown.
-        gap: Whether an empty line stands above it.
+        gap: Whether to put an empty line above it.
         last: How many lines to show, from the end; None is all.
     """
 
@@ -79,7 +79,7 @@ class Block:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         markdown = _Markdown(self._source)
-        # Each level is indented, and rich leaves out what has no column left.
+        # Each level is indented, and rich drops text that has no column left.
         deep = markdown.depth * _INDENT > options.max_width * 3 // 4
         drawn: RenderableType = Text(self._source) if deep else markdown
         lines = [_stripped(line) for line in console.render_lines(drawn, options.update(height=None), pad=False)]
@@ -105,25 +105,25 @@ class AnswerStream:
     """Draws one answer after another on a console.
 
     Args:
-        console: The console. One that cannot be drawn on gets the text as it comes.
+        console: The console. If it cannot be drawn on, the text is printed as it comes.
     """
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._plain = console.is_dumb_terminal
-        self._source = ""  # what is not printed for good
-        self._gap = False  # something of the answer is
-        self._next = 0  # length of the source from which on it is looked through for complete blocks
+        self._source = ""  # text that is not printed permanently
+        self._gap = False  # whether a block of the answer is printed
+        self._next = 0  # length of the source at which to look for complete blocks
 
     def feed(self, text: str) -> None:
-        """Draw what was written since."""
+        """Draw new text of the answer."""
         text = printable(text)
         if self._plain:
             self._console.print(Text(text), end="", soft_wrap=True)
             self._source = (self._source + text)[-1:]
             return
         self._source += text
-        # Looking costs as much as the source is long, so it is done more rarely the longer that is.
+        # The cost of looking grows with the source, so a longer source is looked at less often.
         if "\n" in text and len(self._source) >= self._next:
             complete, _, half = self._source.rpartition("\n")  # half a line can be taken for another kind of block
             *done, last = _blocks(complete) or [complete]
@@ -132,7 +132,7 @@ class AnswerStream:
             self._next = len(self._source) * 9 // 8
 
     def end(self) -> None:
-        """Print what is left of the answer; the next text begins another one."""
+        """Print the rest of the answer. The next text begins a new one."""
         rest, self._source = self._source, ""
         if not self._plain:
             self._print(_blocks(rest))
@@ -141,9 +141,9 @@ class AnswerStream:
         self._gap, self._next = False, 0
 
     def growing(self, lines: int) -> Block | None:
-        """The end of the block that is being written, as far as it fits into so many lines; None if there is none.
+        """The end of the block that is being written, at most `lines` lines; None if there is no such block.
 
-        It is drawn many times, so no more of it is looked at than is needed.
+        It is drawn many times, so only as much of the source is parsed as is needed.
         """
         source = self._source
         if self._plain or not source.strip():
@@ -160,7 +160,7 @@ class AnswerStream:
 
 
 def _blocks(source: str) -> list[str]:
-    """The blocks of an answer. All but the last stay as they are, whatever is written below."""
+    """The blocks of an answer. All but the last stay the same, whatever is written below."""
     starts = [token.map[0] for token in _PARSER.parse(source) if token.level == 0 and token.map is not None]
     lines = source.split("\n")
     return ["\n".join(lines[start:end]) for start, end in pairwise([*starts, len(lines)])]

@@ -1,4 +1,4 @@
-"""Tells messages from slash commands, and what of a line can be kept. `commands` fills the table."""
+"""Separates messages from slash commands, and decides what the history can keep. `commands` fills the table."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from .session import Session
 
 _FILE: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')  # @FILE or @"FILE"
-_AFTER_FILE: Final = ".,:;!?)"  # what ends a sentence and no file's name
+_AFTER_FILE: Final = ".,:;!?)"  # characters that end a sentence, not a file name
 
 Run = Callable[["Session", str], Awaitable[str | None]]
 
 
 class Leave(Exception):
-    """The chat ends.
+    """Raised to end the chat.
 
     Args:
         code: The exit code.
@@ -44,9 +44,10 @@ class Command:
 
     Attributes:
         name: With its slash.
-        takes: What can follow the name, for people; empty where nothing can.
+        takes: What can follow the name, for people; empty if nothing can.
         help: What it does, in one line.
-        run: Gets the session and what follows the name. It returns what to show, or None where a turn has shown it.
+        run: Called with the session and the text after the name. It returns the text to show, or None if a turn has
+            shown it.
     """
 
     name: str
@@ -74,14 +75,14 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
 
     Args:
         text: What was typed, not blank.
-        trusted: Whether a person typed it; else it can name no file.
+        trusted: Whether a person typed it. Other texts cannot name files.
 
     Returns:
         The message, or the command and what follows its name.
 
     Raises:
-        UnknownCommand: It begins with a slash and is no command; the text names those that are near.
-        InvalidArgument: The command takes nothing, or no file here.
+        UnknownCommand: The text begins with a slash and is not a command; the error names similar commands.
+        InvalidArgument: The command takes no argument, or cannot take a file here.
     """
     said = text.strip()
     if said.startswith("//"):
@@ -94,31 +95,31 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
         near = difflib.get_close_matches(name, COMMANDS, n=2, cutoff=0.6)
         nearest = f"the nearest is {' or '.join(near)}; " if near else ""
         raise UnknownCommand(
-            f"there is no command {name[:20]!r}, and nothing was sent",
-            remedy=f"{nearest}/help lists all, and // begins a message that begins with a slash",
+            f"the command {name[:20]!r} does not exist, and nothing was sent",
+            remedy=f"{nearest}/help lists all; write // to begin a message with a slash",
         )
     if given and not found.takes:
-        raise InvalidArgument(f"{name} takes nothing", remedy=f"write {name} alone")
+        raise InvalidArgument(f"{name} takes no argument", remedy=f"write {name} alone")
     if not trusted:
         _refuse_files(name, given)
     return found, given
 
 
 def _refuse_files(name: str, given: str) -> None:
-    """A program that pipes lines in could pass on what a stranger wrote, so its commands name no files."""
+    """Refuse files in commands that a program pipes in, since it could pass on what a stranger wrote."""
     remedy = ""
     if name == "/attach" and given not in ("", "off") and isinstance(attachment(given), Path):
-        remedy = "give the chat --attach FILE"
+        remedy = "start the chat with --attach FILE"
     elif name == "/role" and given.startswith("@") and not given.startswith("@@"):
-        remedy = "give the chat --role @FILE"
+        remedy = "start the chat with --role @FILE"
     elif name == "/export" and given:
         remedy = "use `worldagent threads export`"
     if remedy:
-        raise InvalidArgument(f"{name} takes a file at a terminal only", remedy=remedy)
+        raise InvalidArgument(f"{name} takes a file only at a terminal", remedy=remedy)
 
 
 def files_named(text: str) -> tuple[Path, ...]:
-    """The files that a message names as `@FILE` or `@"FILE"`; what names no file is a word like any other."""
+    """The files that a message names as `@FILE` or `@"FILE"`. Other words are plain text."""
     found: dict[Path, None] = {}
     for quoted, word in _FILE.findall(text):
         for name in (quoted or word, word.rstrip(_AFTER_FILE)):
@@ -130,7 +131,7 @@ def files_named(text: str) -> tuple[Path, ...]:
 
 
 def may_be_kept(text: str) -> bool:
-    """Whether the history of input can keep `text`: no role, and nothing that may be a mistyped one (R7)."""
+    """Whether the history of input can keep `text`. It never keeps a role, or what can be a mistyped one (R7)."""
     said = text.strip()
     if not said.startswith("/") or said.startswith("//"):
         return True

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ....agent import WorldAgent
     from .session import Session
 
-_TYPED: Final = 16  # characters; more of them at once are no typing
-_AT_ONCE: Final = 1 << 20  # keys
+_TYPED: Final = 16  # characters; more of them at once are a paste
+_AT_ONCE: Final = 1 << 20  # keys that are read in one go
 _WORDS: Final = {"/role": "off", "/resume": "refresh", "/model": "off", "/copy": "code"}
 _TAKING_FILES: Final = ("/attach", "/export")
 _FILE_BEGUN: Final = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]*))$')  # in a message, or after /role
@@ -77,16 +77,16 @@ class PromptInput:
             Interrupted: Ctrl-C.
         """
         self._touched = False
-        # SIGINT is the loop's; in the mode that the prompt uses, Ctrl-C is a key.
+        # The event loop handles SIGINT. In the mode that the prompt uses, Ctrl-C is a key.
         return await self._prompt.prompt_async(lambda: [("bold", prompt())], default=default, handle_sigint=False)
 
     def interrupt(self) -> None:
-        """End the reading that is under way with `Interrupted`."""
+        """Make the current read raise `Interrupted`."""
         if self._prompt.app.is_running:
             self._prompt.app.exit(exception=Interrupted(self._touched))
 
     def opened(self, agent: WorldAgent) -> None:
-        """The agent is loaded, and with it the history of input is known."""
+        """Open the history of input, which is known once the agent is loaded."""
         from ....memory import thread_key
 
         self._history.open(agent.storage.typed, lambda thread: thread_key(agent.thread(thread).scope))
@@ -130,7 +130,7 @@ class PromptInput:
         return keys
 
     def _answers(self, key: str) -> bool:
-        """Whether a key answers what is asked, and nothing else is typed."""
+        """Whether a key answers the open pause, and nothing else is typed."""
         return not self._prompt.default_buffer.text and key in self._answer_keys()
 
     def _answer(self, event: KeyPressEvent) -> None:
@@ -143,7 +143,7 @@ class PromptInput:
 
 
 def _input() -> Input:
-    """The terminal. What is there is read in one go: a key takes longer the more was typed, and not all mark pastes."""
+    """The terminal, read in one go: each key costs more the longer the input is, and not all terminals mark pastes."""
     if sys.platform == "win32":
         return create_input()
     from prompt_toolkit.input.vt100 import Vt100Input
@@ -160,7 +160,7 @@ def _input() -> Input:
 
 
 def _merged(keys: list[KeyPress]) -> Iterator[KeyPress]:
-    """Make a paste of each long run of characters, but for the first, which may belong to the key before it."""
+    """Make a paste of each long run of characters, except the first one, which can belong to the key before it."""
     for special, run in groupby(keys, key=lambda press: isinstance(press.key, Keys)):
         first, *rest = run
         yield first
@@ -177,7 +177,7 @@ class _Completer(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """Give what can stand at the cursor."""
+        """Yield the completions at the cursor."""
         text = document.text_before_cursor
         name, space, given = text.partition(" ")
         if file := _FILE_BEGUN.search(text):

@@ -1,6 +1,6 @@
-"""A chat's state and its turns: the agent once it is loaded, the thread, what waits there, and what is sent to it.
+"""A chat's state and its turns: the agent once it is loaded, the thread, its open pauses, and the messages to it.
 
-Reading is the matter of `loop`. What comes of a turn goes to the view, which `drawing` and `lines` have.
+`loop` reads the input. The results of turns go to a view, which is in `drawing` or `lines`.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ View: TypeAlias = Union["Screen", "Printer"]
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     errors.NotAnApprover: ASK_OTHERS,
-    errors.RoleChanged: "bring the role back as it was, or go on with what is active now by /resume refresh",
-    errors.RoleKeyMismatch: "set role_key to the key of that installation, or put its role.key back; where it is lost, "
-    "see `worldagent doctor --rekey`, and go on by /resume refresh",
-    errors.RoleRequired: "set it again, or go on with what is active now by /resume refresh",
+    errors.RoleChanged: "restore the role, or use /resume refresh to resume with the roles that are active now",
+    errors.RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, "
+    "see `worldagent doctor --rekey`, and use /resume refresh",
+    errors.RoleRequired: "set it again, or use /resume refresh to resume with the roles that are active now",
 }
 _CHANGED: Final = (
     errors.ThreadPaused,
@@ -49,10 +49,10 @@ _CHANGED: Final = (
     errors.UnknownPause,
     errors.NothingToResume,
 )
-"""Errors after which a person needs to see where the thread stands."""
+"""Errors after which a person needs to see the status of the thread."""
 _ROLE_HINT: Final = (
-    "/role TEXT sets the role of the thread, chat --role one for every message; then /resume goes on. "
-    "/resume refresh goes on with the roles that count now."
+    "/role TEXT sets the role of the thread, and chat --role sets one for every message. Then use /resume. "
+    "/resume refresh resumes with the roles that are active now."
 )
 
 
@@ -66,14 +66,14 @@ class Session:
 
     Attributes:
         options: The command's options.
-        role: The call role that goes with every message. Only here, in memory (R7); the roles of threads are the
-            agent's.
+        role: The call role that goes with every message. It exists only here, in memory (R7). The agent holds the roles
+            of threads.
         view: What shows the answers.
-        model: The model of the messages to come; None is the agent's.
-        attached: What goes with the next message.
+        model: The model for the next messages; None uses the agent's.
+        attached: The attachments of the next message.
         thread_id: The thread that messages go to.
-        usage: What the model calls of this chat used.
-        began: Whether a thread was asked for something, so that the person knows where it stands.
+        usage: The usage of this chat's model calls.
+        began: Whether the person has used a thread and so knows its status.
     """
 
     def __init__(self, options: ChatOptions, role: Role | None, view: View) -> None:
@@ -96,7 +96,7 @@ class Session:
         self._loading = asyncio.create_task(self._load(in_thread))
 
     async def _load(self, in_thread: bool) -> WorldAgent:
-        # At a terminal, what a role host that is a program writes to stderr would run into the prompt.
+        # At a terminal, the stderr of a role host that is a program would run into the prompt.
         stderr: Literal["inherit", "discard"] = "discard" if self.view.interactive else "inherit"
         make = partial(open_agent, self.options, self.view.notes, stderr=stderr)
         agent = await asyncio.to_thread(make) if in_thread else make()
@@ -113,7 +113,7 @@ class Session:
 
     @property
     def loaded(self) -> WorldAgent:
-        """The agent, where it is known to be loaded."""
+        """The agent, which must be loaded."""
         assert self._loading is not None, "load() comes first"
         return self._loading.result()
 
@@ -125,7 +125,7 @@ class Session:
 
     @property
     def model_name(self) -> str:
-        """The model of the messages to come, once the agent is loaded."""
+        """The model for the next messages, once the agent is loaded."""
         chosen = self.model or self.options.lm
         return chosen or ("of the app" if self.options.app else self.loaded.settings.lm or EMBEDDED_MODEL)
 
@@ -138,13 +138,13 @@ class Session:
         return None if named == EMBEDDED else named
 
     def about(self) -> str:
-        """What answers, and where the stored roles are if not here, once the agent is loaded."""
+        """The model or workspace, the profile, and the role host if there is one, once the agent is loaded."""
         what = f"model {self.model_name}" if self.options.app is None else f"workspace {self.loaded.workspace}"
         host = "" if self.role_host is None else f", roles at {self.role_host}"
         return f"{what}, profile {self.loaded.profile.name}{host}"
 
     async def host_trouble(self) -> WorldAgentError | None:
-        """Why the role host cannot be reached now, if there is one and it cannot; the agent is loaded."""
+        """The error if the role host cannot be reached; None if it can, or if there is none. The agent is loaded."""
         if self.role_host is None:
             return None
         seconds = self.loaded.settings.role_timeout
@@ -178,7 +178,7 @@ class Session:
     def prompt(self) -> str:
         """The prompt: the thread, and whether an answer is awaited."""
         waiting = self.waiting
-        # Where each pause has an answer that could not be sent, /resume sends it, and nothing is asked.
+        # If each pause has an answer that could not be sent, nothing is asked, and /resume sends the answers.
         return f"{self.thread_id}> " if waiting is None or not waiting.open else f"{self.thread_id} {waiting.place}> "
 
     def threads_with(self, status: str) -> list[str]:
@@ -194,7 +194,7 @@ class Session:
         return command
 
     async def look(self) -> ThreadState | None:
-        """Read where the thread stands and what it waits for. Answers that are not sent stay.
+        """Read the status of the thread and what it waits for. Answers that are not sent are kept.
 
         Raises:
             WorldAgentError: The agent cannot be opened, or the database cannot be read.
@@ -207,7 +207,7 @@ class Session:
         return state
 
     def set_status(self, status: str, pauses: Sequence[Pause] = ()) -> None:
-        """Note the status of the thread's last turn, and what it waits for."""
+        """Record the status of the thread's last turn, and what it waits for."""
         self._statuses[self.thread_id] = status
         before = self._waiting.pop(self.thread_id, None)
         if pauses:
@@ -237,10 +237,10 @@ class Session:
 
         Args:
             text: The message.
-            files: Files that go with it, beside what is attached.
+            files: Files to send with it, besides those that are attached.
 
         Raises:
-            ThreadPaused: The turn before waits, or was stopped; nothing was sent.
+            ThreadPaused: The previous turn waits or was stopped; nothing was sent.
             WorldAgentError: The turn failed.
         """
         self.began, thread = True, await self.thread()
@@ -253,7 +253,7 @@ class Session:
             self.attached = attached
         raise errors.ThreadPaused(
             f"nothing was sent: the last turn of the thread {self.thread_id!r} has not ended",
-            remedy="go on with it as it says below, or end it with /cancel",
+            remedy="resume it as described below, or end it with /cancel",
         )
 
     async def edit(self, text: str) -> None:
@@ -265,14 +265,14 @@ class Session:
         self.began, thread = True, await self.thread()
         stream = thread.stream_edit(text, role=self.role, model=self.model)
         await self._follow(stream)
-        self.view.note(f"what was is kept on the thread {stream.turn.kept_as!r}")
+        self.view.note(f"the original is kept on the thread {stream.turn.kept_as!r}")
 
     async def answer(self, text: str) -> None:
-        """Take the answer to what is asked next. The turn resumes once this account has answered all that it may.
+        """Accept the answer to the next pause. The turn resumes once this account has answered all that it can.
 
         Raises:
-            NotAnApprover: Only others may answer that.
-            InvalidArgument: It is no answer to that.
+            NotAnApprover: Only other accounts can answer that pause.
+            InvalidArgument: The text does not answer that pause.
             WorldAgentError: As for `resume`.
         """
         waiting = self.waiting
@@ -287,7 +287,7 @@ class Session:
         """Send the answers, resume the turn and show it.
 
         Raises:
-            WorldAgentError: It cannot be resumed, or failed. Answers that were taken are not asked for again.
+            WorldAgentError: The turn cannot be resumed, or failed. Accepted answers are not asked for again.
         """
         try:
             await self._resume(on_role_change)
@@ -305,9 +305,9 @@ class Session:
         role = UNSET if self.role is None else self.role
         stream = thread.stream_resume(dict(answers), role=role, on_role_change=on_role_change)
         try:
-            await self._follow(stream, entered=answers.clear)  # by then they are taken
+            await self._follow(stream, entered=answers.clear)  # they are accepted by then
         except (errors.AnswerInvalid, errors.NotAnApprover):
-            answers.clear()  # only the text says which of them it was
+            answers.clear()  # only the error's text says which of them it was
             raise
 
     async def _follow(self, stream: TurnStream, entered: Callable[[], None] = lambda: None) -> None:
@@ -340,7 +340,7 @@ class Session:
         )
 
     async def advise(self, error: WorldAgentError) -> None:
-        """Say how to go on after an error that is shown."""
+        """Show what the person can do after an error."""
         with suppress(WorldAgentError):  # the next turn reports a database that is down
             if isinstance(error, errors.RoleRequired | errors.RoleChanged | errors.RoleKeyMismatch):
                 await self.look()
@@ -350,14 +350,14 @@ class Session:
             elif error.turn_id is not None:
                 state = await self.look()
                 if error.retryable and state is not None and state.resumable:
-                    self._hint("/resume goes on with the same turn.")
+                    self._hint("/resume resumes the same turn.")
 
     def _hint(self, text: str) -> None:
         if self.view.interactive:
             self.view.note(text)
 
     def drain(self) -> bool:
-        """Let the turn that runs stop at its next step; False if none runs."""
+        """Let the running turn stop at its next step; False if none runs."""
         if not self._running:
             return False
         if self._draining is None:

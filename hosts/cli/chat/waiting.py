@@ -1,4 +1,4 @@
-"""What a thread's turn waits for, and the answers that were typed so far. It reads and shows nothing."""
+"""What a thread's turn waits for, and the answers that were typed so far. This module does no input or output."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from ...pauses import is_late
 from ..pauses import pause_text, read_answer
 
 STATUS_TEXTS: Final = {
-    "paused": "The last turn of this thread has its answers, and has not gone on. "
-    "/resume goes on with it, /cancel ends it.",
-    "stopped": "The last turn of this thread was stopped. /resume goes on with it, /cancel ends it.",
-    "cut_off": "The last turn of this thread was cut off. /resume goes on with it, a new message drops it.",
-    "failed": "The last turn of this thread failed. /resume goes on with it, a new message drops it.",
-    "running": "A turn of this thread is under way in another process. /cancel ends it.",
+    "paused": "The last turn of this thread has its answers, and was not resumed. /resume resumes it, /cancel ends it.",
+    "stopped": "The last turn of this thread was stopped. /resume resumes it, /cancel ends it.",
+    "cut_off": "The last turn of this thread was interrupted. /resume resumes it, a new message drops it.",
+    "failed": "The last turn of this thread failed. /resume resumes it, a new message drops it.",
+    "running": "A turn of this thread runs in another process. /cancel ends it.",
 }
 """What a person can do about a thread's last turn, by its status."""
 
-ASK_OTHERS: Final = "leave it to them by /later, or begin the chat with --account, as one of them"
+ASK_OTHERS: Final = "use /later and let an approver answer, or start the chat with --account, as one of them"
 """The remedy for an account that is not an approver."""
 
 
@@ -28,12 +27,12 @@ class Waiting:
     """The open pauses of one turn, in the order in which they are answered.
 
     Args:
-        pauses: What waits; one or more.
-        account: Who answers.
+        pauses: The pauses; one or more.
+        account: The account that answers.
         answers: Earlier answers by pause id; those of other pauses are dropped.
 
     Attributes:
-        pauses: What waits; last comes what only others may answer, and what has expired.
+        pauses: The pauses. Those that only other accounts can answer, and those that have expired, come last.
         answers: The answers by pause id. None is sent yet.
     """
 
@@ -52,7 +51,7 @@ class Waiting:
 
     @property
     def asks(self) -> bool:
-        """Whether there is something left that this account may answer."""
+        """Whether this account can answer one of the open pauses."""
         return any(map(self._may_answer, self.open))
 
     @property
@@ -64,15 +63,15 @@ class Waiting:
         """Take `text` as the answer to the next pause, and return that pause.
 
         Raises:
-            NotAnApprover: Only others may answer what is left.
-            AnswerInvalid: What is left has expired.
-            InvalidArgument: It is no answer to it; the remedy says what is one.
+            NotAnApprover: Only other accounts can answer the open pauses.
+            AnswerInvalid: The open pauses have expired.
+            InvalidArgument: The text does not answer the pause; the remedy lists the answers.
         """
         pause = self.open[0]
         if is_late(pause):
             raise AnswerInvalid(
-                "what waits has expired, and takes no answer any more",
-                remedy="/resume goes on without it; it fails with PauseExpired",
+                "the pause has expired and accepts no answer",
+                remedy="use /resume to resume without an answer; it fails with PauseExpired",
             )
         if not self._may_answer(pause):
             raise NotAnApprover(
@@ -82,11 +81,11 @@ class Waiting:
         return pause
 
     def describe(self) -> str:
-        """All that waits, for a person."""
+        """All open pauses, for a person."""
         parts = [pause_text(pause) for pause in self.open]
         if self.answers:
             count = "1 answer is" if len(self.answers) == 1 else f"{len(self.answers)} answers are"
-            parts.append(f"{count} given and not sent; /resume sends what there is")
+            parts.append(f"{count} given and not sent; /resume sends the answers so far")
         return "\n\n".join(parts)
 
     def _may_answer(self, pause: Pause) -> bool:
@@ -94,9 +93,9 @@ class Waiting:
 
 
 def answer_keys(pause: Pause) -> dict[str, str]:
-    """The keys that answer an approval together with Alt, each with what it stands for; none for other pauses.
+    """The keys that answer an approval when pressed with Alt, each with its answer. Other pauses have none.
 
-    No letter does by itself: what a person types ahead would then approve a call that they have not seen.
+    A letter without Alt does not answer: what a person types ahead could approve a call that they have not seen.
     """
     if pause.kind != "approval" or is_late(pause):
         return {}

@@ -128,7 +128,7 @@ async def test_an_approval_is_asked_as_a_form_and_the_call_goes_on(mode: Mode, t
     assert (found["turn"]["status"], found["turn"]["result"]) == ("done", {"text": "paid for the hat"})
     [form] = said.asked
     assert form.message.splitlines()[:3] == ["approval of a call: pay", '  what: "hat"', "risk: write, network"]
-    assert "asked since: " in form.message
+    assert "reason: " in form.message
     fields = form.requested_schema["properties"]
     assert (fields["decision"]["enum"], form.requested_schema["required"]) == (
         ["approve", "approve_always", "approve_always_any", "reject"],
