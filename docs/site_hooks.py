@@ -15,7 +15,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files, InclusionLevel
 
-# A relative link of Markdown: no scheme, no anchor of its own page. Links in code are no links.
+# A relative link of Markdown, without a scheme and not an anchor of the same page. Links in code do not count.
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()((?![a-z]+:|#|/)[^)\s#]+)")
 _OUTSIDE = "checkout"

@@ -1,4 +1,4 @@
-"""The table of `docs/kills.md`: made of what the kill matrix found, and read again to compare kills with it."""
+"""The table of `docs/kills.md`: made from the results of the kill matrix, and read to compare kills with it."""
 
 from __future__ import annotations
 
@@ -31,58 +31,62 @@ _HEADINGS = {
 }
 _INTRO = """# Kills
 
-What becomes of a turn whose process is killed with SIGKILL, at any point. What a host does then is in
-[Pauses](pauses.md#when-a-host-starts-again); this page is for who wants to know what is found, and why.
+This page lists what is left of a turn whose process is killed with SIGKILL, at each point, and what happens when it
+is resumed. You do not need it to use worldagent: [Pauses](pauses.md#when-a-host-starts-again) says what a host must
+do. Read it to check the guarantee that no effect happens twice.
 
-The test that kills writes the tables:
-`PYTHONPATH=.dev:tests .venv/bin/python -P tests/support/kill_matrix.py --table docs/kills.md`. `make test` kills at
-some of the points and compares, `make soak` at all; both on SQLite and on Postgres (`--engine postgres`), where the
-same is found.
+## How the tables are made
 
-The turn has two steps. The first calls a shape. The second calls, side by side, a shape, a worker and three functions:
-one is done at once, one waits for a person's approval, one fails. The handlers of the shapes call functions one after
-another, side by side and inside one another, ask a worker and a model, and wait for an approval and an answer, which
+A test kills the turn at each point and writes the tables: `PYTHONPATH=.dev:tests .venv/bin/python -P
+tests/support/kill_matrix.py --table docs/kills.md`. `make test` kills at some of the points and compares, `make soak`
+at all of them. Both run on SQLite and on Postgres (`--engine postgres`), with the same results.
+
+The turn has two steps. The first calls a shape. The second calls a shape, a worker and three functions concurrently:
+one is done at once, one waits for a person's approval, one fails. The handlers of the shapes make sequential,
+concurrent and nested calls of functions, call a worker and a model, and wait for an approval and an answer, which
 another process brings. There are {plain} effects of plain leaves, {noted} of leaves that are `idempotent`, whose
-receiver knows a key again, and {history} messages in the agent's own database.
+receiver recognises a key, and {history} messages in the agent's own database.
 
 Each row is one kind of point:
 
 * `before`, `within`, `after` the transaction that makes a row durable; within is between its last statement and the
-  commit. `the thread's owner` is a row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf, flow,
-  task, model or question is a row of the journal, `wa_call`. `a checkpoint` is LangGraph's. `a pause` is where what
-  waits is written because the turn stops there, `what waits` where the turn's first checkpoint comes.
-* `before`, `in the middle of`, `after` an effect; in the middle of it nobody outside knows whether it will happen.
+  commit. `the thread's owner` is a row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf,
+  flow, task, model or question is a row of the journal, `wa_call`. `a checkpoint` is LangGraph's. `a pause` is the
+  write of the pauses when the turn stops for them, `what waits` their write with the turn's first checkpoint.
+* `before`, `in the middle of`, `after` an effect. In the middle of it, no other process knows whether it will happen.
 * `in the middle of` a model call.
 
-`state found` is the turn's status as the next process finds it. At most {most} effects of plain leaves, those that run
-side by side, are under way then; they alone are asked of a person, who looks whether they had happened. What had is not
-done again; what had not is, by the journal or, where the person gives it up, by the handler. Counts are those after the
-resume, when a person has answered. `done, asked anew` is where the turn had not been written down yet, and the host
-asks for it again. A kill costs up to a second of answered model calls, and no effect.
+`state found` is the turn's status as the next process finds it. At most {most} effects of plain leaves, the
+concurrent ones, are running then. Only about these a person is asked, who checks whether they had happened. An effect
+that had happened is not repeated. One that had not is made by the journal or, if the person gives it up, by the
+handler. Counts are those after the resume, when a person has answered. `done, asked anew` means that the turn had not
+been written yet, and the host starts it again. A kill costs up to a second of answered model calls, and no effect.
 
-## What is on the disk when
+## Transactions of a turn
 
-A turn writes in transactions. Each takes along, in order, all that the turn has done before it, so what is on the disk
-is always a prefix of what the turn did. After the name of a transaction come the rows that are durable with it:
+A turn writes in transactions. Each contains, in order, everything that the turn has done before it, so the disk
+always has a prefix of what the turn did. The list gives each transaction and the rows that are durable with it:
 
-* **The turn comes to own its thread**: the thread's owner. SQLite does not sync it: a loss of power takes it, and the
-  process that owned the thread.
-* **It begins**, before a model or a function is asked: the log: message; the turn: begun; a checkpoint, the first; what
-  waits. A turn that is recorded, begins a branch or has attachments commits its checkpoint after the rest.
+* **The turn takes ownership of its thread**: the thread's owner. SQLite does not sync it, so a loss of power loses
+  it, together with the process that owned the thread.
+* **The turn begins**, before a model or a function is called: the log: message; the turn: begun; a checkpoint, the
+  first; what waits. A turn that is recorded, begins a branch or has attachments commits its checkpoint after the
+  rest.
 * **It is about to run a leaf** that is not `idempotent`: a leaf: begun.
-* **It has run one**, before anybody gets the result: a leaf: done; a leaf: failed.
-* **It waits for a person**, before anybody is asked: a pause; with it a leaf: waits for a person, a leaf: is uncertain,
-  a question: waits for a person.
+* **It has run the leaf**, before any caller gets the result: a leaf: done; a leaf: failed.
+* **It waits for a person**, before any person is asked: a pause; with it a leaf: waits for a person, a leaf: is
+  uncertain, a question: waits for a person.
 * **A person has answered**, in the process that brings the answer, before that call returns: a person's answer.
 * **It is resumed**: the turn: running.
 * **It stops or ends**, before the caller gets the turn: the turn: paused; the turn: done; the log: answer.
-* **It has told something**, where it is recorded, before anybody gets the event.
+* **It has emitted an event**, if it is recorded, before any client gets the event.
 * Everything else is committed with the next of these, or after a second: a model: done; a flow: done; a task: done; a
   question: done; the log: plan; the log: result; a checkpoint after the first; a row of an `idempotent` leaf.
 
-A transaction that fails, because the disk is full or the connection is cut, is gone as a whole, and the turn fails with
-`StorageUnavailable`. Its status is `failed` if that can still be written, else `cut_off`. If the begin failed there is
-no turn. `resume` continues it as after a kill (`tests/turns/test_failed_writes.py`).
+A transaction that fails, because the disk is full or the connection breaks, is rolled back completely, and the turn
+fails with `StorageUnavailable`. Its status is `failed` if that can still be written, otherwise `cut_off`. If its
+first transaction failed there is no turn. `resume` continues the turn as after a kill
+(`tests/turns/test_failed_writes.py`).
 """
 
 

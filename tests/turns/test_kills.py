@@ -63,7 +63,7 @@ def check_beside(kill: dict[str, Any], grouping: str) -> None:
 
 def test_the_page_says_which_transaction_makes_each_row_durable() -> None:
     text = kill_table.PAGE.read_text(encoding="utf-8")
-    [section] = re.findall(r"## What is on the disk when\n(.*?)\n## ", text, re.DOTALL)
+    [section] = re.findall(r"## Transactions of a turn\n(.*?)\n## ", text, re.DOTALL)
     rows = {row.what for row in kill_table.read() if row.when == WITHIN}
     assert {what for what in rows if what not in " ".join(section.split())} == set()
 
