@@ -65,7 +65,7 @@ from .roles import Roles, StoredRoles, check_role
 from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .settings import Settings
 from .thread import Thread
-from .threads import SCHEMAS, ThreadState, ThreadStatus, Wanted
+from .threads import SCHEMAS, ThreadFilters, ThreadState, ThreadStatus
 from .unattended import AccountEvents, Notifier
 from .upkeep import Retention, Upkeep, UpkeepParts
 
@@ -405,7 +405,9 @@ class WorldAgent:
                 neither a page key nor an aware time.
             AgentClosed: The agent is not open.
         """
-        wanted = Wanted.of(limit=limit, status=status, account=account, channel=channel, query=query, before=before)
+        wanted = ThreadFilters.of(
+            limit=limit, status=status, account=account, channel=channel, query=query, before=before
+        )
         return await self._runner.parts.threads.list(self.workspace, wanted)
 
     async def turn(self, turn_id: str) -> ThreadState | None:

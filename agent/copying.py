@@ -16,7 +16,7 @@ from ..core.errors import InvalidArgument, StorageInvalid, ThreadBusy
 from ..core.files import storage_errors
 from ..graphs.copies import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
-from ..storage.copies import COPYING, Held, Import, Part, copying_alone, schemas_at, tables_of
+from ..storage.copies import COPYING, Import, Part, PartDigest, copying_alone, schemas_at, tables_of
 from .threads import SCHEMAS
 
 Progress = Callable[[str, int, int], object]
@@ -27,7 +27,11 @@ _ON_SERVER: Final = "SELECT tablename FROM pg_tables WHERE schemaname=current_sc
 _VERSIONS: Final = "SELECT name, version FROM wa_schema"
 _SOURCE: Final = "SELECT last FROM wa_copy WHERE part=''"
 _THREADS: Final = "SELECT key FROM wa_epoch WHERE key<>''"
-_MADE_EMPTY: Final = ("wa_schema", "wa_copy", "checkpoint_migrations")  # have rows even if no agent has used them
+TABLES_WITH_OWN_ROWS: Final = (
+    "wa_schema",
+    "wa_copy",
+    "checkpoint_migrations",
+)  # have rows even if no agent has used them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +48,7 @@ class Copied:
     source: str
     target: str
     restarted: bool
-    parts: dict[str, Held]
+    parts: dict[str, PartDigest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +127,9 @@ async def drop_copy(storage: Storage) -> None:
         StorageHalfCopied: A copy into it is running.
         StorageUnavailable: It cannot be removed.
     """
-    await _half(storage)
+    await _incomplete_copy(storage)
     async with copying_alone(storage):
-        found = await _half(storage)  # checked again, now that no other run can finish the copy meanwhile
+        found = await _incomplete_copy(storage)  # checked again, now that no other run can finish the copy meanwhile
         if not isinstance(storage.place, PostgresAddress):
             return _unlink(storage)
         async with aclosing(await Database.open(storage.place, schemas=())) as database:
@@ -141,13 +145,13 @@ async def _copy(part: Part, source: Database, run: Import, progress: Progress) -
         progress(part.name, done, total)
 
 
-async def _compared(part: Part, source: Database, target: Database) -> Held:
+async def _compared(part: Part, source: Database, target: Database) -> PartDigest:
     """Return what both ends hold of a part.
 
     Raises:
         StorageInvalid: They differ.
     """
-    old, new = await Held.of(part, source), await Held.of(part, target)
+    old, new = await PartDigest.of(part, source), await PartDigest.of(part, target)
     if old != new:
         raise StorageInvalid(
             f"the rows of {part.name!r} differ: {target.name!r} has {new.rows}, {source.name!r} has {old.rows}",
@@ -170,7 +174,7 @@ async def _look(storage: Storage) -> _Place:
         there = {table for (table,) in transaction.execute(_IN_FILE if storage.url is None else _ON_SERVER)}
         ours = ("wa_schema", *(table.name for table in tables_of((*SCHEMAS, COPYING))), *CHECKPOINT_TABLES)
         tables = tuple(table for table in ours if table in there)
-        filled = [table for table in tables if table not in _MADE_EMPTY]
+        filled = [table for table in tables if table not in TABLES_WITH_OWN_ROWS]
         filled = [table for table in filled if transaction.execute(f"SELECT 1 FROM {table} LIMIT 1")]
         versions = dict(transaction.execute(_VERSIONS)) if "wa_schema" in there else {}
         known = transaction.execute(_SOURCE) if "wa_copy" in there else []
@@ -214,7 +218,7 @@ def _check_target(target: _Place, source: str) -> None:
         )
 
 
-async def _half(storage: Storage) -> _Place:
+async def _incomplete_copy(storage: Storage) -> _Place:
     found = await _look(storage)
     if found.half_copied:
         return found

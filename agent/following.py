@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .recording import Recorder
 
 _KEPT_EVENTS: Final = 256
-_FIRST_LOOK_SECONDS: Final = 0.02
-_LONGEST_LOOK_SECONDS: Final = 0.25  # between two polls of a turn without new events
+FIRST_POLL_SECONDS: Final = 0.02
+MAX_POLL_SECONDS: Final = 0.25  # between two polls of a turn without new events
 _UNWATCHED_SECONDS: Final = 1.0  # how long a turn is polled without a waiting reader
 
 
@@ -41,7 +41,7 @@ class Channel:
         self.closed = False
         self.first = 1
         self.last: int | None = None
-        self.thoughts = self.awaited = 0
+        self.reasoning_count = self.awaited = 0
         self._events: deque[Event] = deque(maxlen=_KEPT_EVENTS)
         self._thoughts: deque[tuple[int, int, Event]] = deque(maxlen=_KEPT_EVENTS)
         self._news = asyncio.Event()
@@ -64,10 +64,10 @@ class Channel:
         self.last = seq
         self._wake()
 
-    def think(self, event: ReasoningDelta, *, after: int) -> None:
+    def publish_reasoning(self, event: ReasoningDelta, *, after: int) -> None:
         """Publish an event without a number, after the one numbered `after`, to readers that stream the run."""
-        self.thoughts += 1
-        self._thoughts.append((self.thoughts, after, event))
+        self.reasoning_count += 1
+        self._thoughts.append((self.reasoning_count, after, event))
         self._wake()
 
     def close(self) -> None:
@@ -80,14 +80,14 @@ class Channel:
         place = seq - self._events[0].seq if self._events else -1
         return self._events[place] if 0 <= place < len(self._events) else None
 
-    def thought(self, count: int, *, read: int) -> tuple[int, Event] | None:
+    def next_reasoning(self, count: int, *, read: int) -> tuple[int, Event] | None:
         """Return the next event without a number and its count; None if none is due.
 
         Args:
             count: How many of them the reader has taken or passed.
             read: The number of the last event that the reader has taken.
         """
-        for number, after, event in self._thoughts if count < self.thoughts else ():
+        for number, after, event in self._thoughts if count < self.reasoning_count else ():
             if number > count:
                 return (number, event) if after <= read else None
         return None
@@ -135,13 +135,13 @@ class Watch:
         self.task.add_done_callback(self._ended)
 
     async def _look(self, turn_id: str, after: int) -> None:
-        pause, unwatched, unowned = _FIRST_LOOK_SECONDS, 0.0, False
+        pause, unwatched, unowned = FIRST_POLL_SECONDS, 0.0, False
         while unwatched < _UNWATCHED_SECONDS:
             page = await self._log.page(turn_id, after)
             if page is None:
                 return
             if page.events:
-                pause, unowned = _FIRST_LOOK_SECONDS, False
+                pause, unowned = FIRST_POLL_SECONDS, False
                 for seq, line in page.events:
                     event = self._log.event(turn_id, seq, line)
                     if event is None:
@@ -161,7 +161,7 @@ class Watch:
                 continue
             await asyncio.sleep(pause)
             unwatched = 0.0 if self.channel.awaited else unwatched + pause
-            pause = min(pause * 2, _LONGEST_LOOK_SECONDS)
+            pause = min(pause * 2, MAX_POLL_SECONDS)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self.failed = task.cancelled() or task.exception() is not None
@@ -192,28 +192,28 @@ class EventFollower:
         workspace: str,
         after: int | None = 0,
         run: Channel | None = None,
-        whole: bool = True,
-        thinks: bool = False,
+        strict: bool = True,
+        with_reasoning: bool = False,
     ) -> None:
         self.turn_id = turn_id
         self._recorder = recorder
         self._workspace = workspace
         self._after = after
         self._run = run
-        self._whole = whole
-        self._thinks = thinks
+        self._strict = strict
+        self._thinks = with_reasoning
         self._channel = run  # the channel of the latest run
         self._watch: Watch | None = None
-        self._unproven = whole and bool(after)  # the turn may never have reached that number
+        self._unproven = strict and bool(after)  # the turn may never have reached that number
         self._read: deque[tuple[int, str]] = deque()
         self._ended = False
         self._thoughts = 0
-        self._tune()
+        self._switch_channel()
 
     @property
     def behind(self) -> int:
         """The number of events that have not been taken yet, as far as this process knows."""
-        self._tune()
+        self._switch_channel()
         if self._channel is None or self._channel.last is None or self._after is None:
             return len(self._read)
         return max(self._channel.last - self._after, 0)
@@ -239,7 +239,7 @@ class EventFollower:
             StorageUnavailable: The database cannot be reached; you can call this again.
         """
         while True:
-            self._tune()
+            self._switch_channel()
             event = self._next_here()
             if event is not None:
                 return event
@@ -247,19 +247,19 @@ class EventFollower:
                 self._watch = None
                 return None
 
-    def _tune(self) -> None:
+    def _switch_channel(self) -> None:
         """Switch to the channel of the run in this process, if there is one."""
         live = self._recorder.live.get(self.turn_id)
         if self._run is None and live is not None and live.channel is not self._channel:
-            self._channel, self._watch, self._thoughts = live.channel, None, live.channel.thoughts
+            self._channel, self._watch, self._thoughts = live.channel, None, live.channel.reasoning_count
 
     def _next_here(self) -> Event | None:
         """Return the next event that is available without waiting."""
         channel = self._channel
         if self._thinks and channel is not None:
-            thought = channel.thought(self._thoughts, read=self._after or 0)
-            if thought is not None:
-                self._thoughts, event = thought
+            next_reasoning = channel.next_reasoning(self._thoughts, read=self._after or 0)
+            if next_reasoning is not None:
+                self._thoughts, event = next_reasoning
                 return event
         while self._read:
             seq, line = self._read.popleft()
@@ -297,18 +297,20 @@ class EventFollower:
         self._read.extend(page.events)
         if page.events:
             return True
-        self._tune()
+        self._switch_channel()
         if self._channel is not None and not self._channel.closed:
             return self._run is None
         return page.status == "running" and await self._watching(page)
 
     async def _page(self, after: int) -> EventPage | None:
         """Read a page of the log; returns None after waiting for a turn that has not begun yet."""
-        coming = self._recorder.coming.get(self.turn_id)
+        expected = self._recorder.expected.get(self.turn_id)
         page = await self._recorder.log.page(self.turn_id, after)
-        if page is None and coming is not None:  # the turn waits for its thread
-            if self._recorder.coming.get(self.turn_id) is coming:  # otherwise it has begun meanwhile, and no news comes
-                await coming.channel.news()
+        if page is None and expected is not None:  # the turn waits for its thread
+            if (
+                self._recorder.expected.get(self.turn_id) is expected
+            ):  # otherwise it has begun meanwhile, and no news comes
+                await expected.channel.news()
             return None
         if page is None or page.workspace != self._workspace:
             raise UnknownTurn(
@@ -320,7 +322,7 @@ class EventFollower:
                 f"the events of the turn {self.turn_id!r} were not recorded",
                 remedy="begin a turn with `detach` or with a key to follow it from another process",
             )
-        if after < page.gone and not self._whole:
+        if after < page.gone and not self._strict:
             self._after = page.gone
         elif after < page.gone:
             raise EventsGone(

@@ -27,7 +27,7 @@ _RETRY_SECONDS: Final = 0.25
 _PRUNE_SECONDS: Final = 60.0
 _PRUNED_TURNS: Final = 50  # in one transaction, so that none takes long
 
-Tell = Callable[[Emitter, TurnStatus], None]
+EmitEnd = Callable[[Emitter, TurnStatus], None]
 """Emits the end of a run."""
 
 
@@ -52,8 +52,8 @@ class Recorder:
         self.log = TurnLog(database, clock)
         self.leases = leases
         self.live: dict[str, Recording] = {}
-        self.coming: dict[str, Recording] = {}
-        self.elsewhere: dict[str, Watch] = {}
+        self.expected: dict[str, Recording] = {}
+        self.watches: dict[str, Watch] = {}
         self._age = age
         self._dirty: dict[Recording, None] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -71,10 +71,10 @@ class Recorder:
             raise AgentClosed(
                 "the agent was closed meanwhile", remedy="follow the turn with the agent that is open now"
             )
-        found = self.elsewhere.get(turn_id)
+        found = self.watches.get(turn_id)
         if found is None:
-            found = self.elsewhere[turn_id] = Watch(self.log, self.leases, turn_id, last)
-            found.task.add_done_callback(lambda _: self.elsewhere.pop(turn_id))
+            found = self.watches[turn_id] = Watch(self.log, self.leases, turn_id, last)
+            found.task.add_done_callback(lambda _: self.watches.pop(turn_id))
         return found
 
     def wake(self, recording: Recording) -> None:
@@ -87,7 +87,7 @@ class Recorder:
     async def aclose(self) -> None:
         """Stop writing, pruning and watching."""
         self._closed = True
-        for task in (self._writing, self._pruning, *(watch.task for watch in self.elsewhere.values())):
+        for task in (self._writing, self._pruning, *(watch.task for watch in self.watches.values())):
             if task is not None:
                 task.cancel()
                 await asyncio.wait({task})
@@ -147,12 +147,12 @@ class Recording:
     def expect(self) -> None:
         """Announce a run that is about to begin, so that followers of its turn wait for it."""
         if not self.again:
-            self.recorder.coming[self.turn.turn] = self
+            self.recorder.expected[self.turn.turn] = self
 
     def take(self, event: Event) -> None:
         """Take an event of the run, to be written and then published."""
         if isinstance(event, ReasoningDelta):
-            self.channel.think(event, after=self._newest)
+            self.channel.publish_reasoning(event, after=self._newest)
             return
         self._newest = event.seq
         if self._phase != "over":
@@ -175,7 +175,7 @@ class Recording:
         self.channel.begin(first[0].seq - 1 if first else 0)
         self.channel.publish(first)
         self.recorder.live[self.turn.turn] = self
-        self.recorder.coming.pop(self.turn.turn, None)
+        self.recorder.expected.pop(self.turn.turn, None)
         if self.on_begun is not None:
             self.on_begun()
 
@@ -221,16 +221,16 @@ class Recording:
 
     # --- the run's last transaction -----------------------------------------------------------------------------------
 
-    def prepare_end(self, emit: Emitter, status: TurnStatus, tell: Tell) -> None:
+    def prepare_end(self, emit: Emitter, status: TurnStatus, tell: EmitEnd) -> None:
         """Prepare the events of the run's end, both for a turn that is then over and for one that can be resumed.
 
         The last transaction decides between them, because the turn can be cancelled until then. The recording must be
         `settled`.
         """
         self._phase = "ending"
-        self._ends = {False: _told(emit, "cancelled" if status in OPEN else status, tell)}
+        self._ends = {False: _end_events(emit, "cancelled" if status in OPEN else status, tell)}
         if status in OPEN:
-            self._ends[True] = _told(emit, status, tell)
+            self._ends[True] = _end_events(emit, status, tell)
 
     def write_end(self, transaction: Transaction, still_open: bool) -> None:
         """Write the last events, in the transaction that records how the run ended."""
@@ -264,16 +264,16 @@ class Recording:
             self.channel.begin(0)
             self.channel.publish(self._pending)
         self._phase, self._pending = "over", []
-        for known in (self.recorder.live, self.recorder.coming):
+        for known in (self.recorder.live, self.recorder.expected):
             if known.get(self.turn.turn) is self:
                 del known[self.turn.turn]
         self.channel.close()
 
 
-def _told(emit: Emitter, status: TurnStatus, tell: Tell) -> list[Event]:
+def _end_events(emit: Emitter, status: TurnStatus, tell: EmitEnd) -> list[Event]:
     told: list[Event] = []
     tell(emit.ahead(told.append), status)
     return told
 
 
-__all__ = ["Recorder", "Recording", "Tell"]
+__all__ = ["EmitEnd", "Recorder", "Recording"]

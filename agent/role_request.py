@@ -18,14 +18,16 @@ from ..role_resolution import Role
 from .runtime import RunnerParts
 
 _FUNCTION: Final = "set_thread_role"
-_MAKES: Final = "Make a message of the person's the role of its thread, from the next turn on."
+FUNCTION_DESCRIPTION: Final = "Make a message of the person's the role of its thread, from the next turn on."
 _SHAPE: Final = "thread_role"
-_OFFERED: Final = (
+SHAPE_DESCRIPTION: Final = (
     "only where the person asks in this message for another manner for the rest of the conversation: makes this "
     "message the guide of the turns after this one, once a person has confirmed it"
 )
 _ID: Final = "[0-9a-f]{32}"
-_YOURS: Final = "name a message that this account wrote on this thread, or none for the message of this turn"
+OWN_MESSAGE_REMEDY: Final = (
+    "name a message that this account wrote on this thread, or none for the message of this turn"
+)
 
 # Only an id matches the pattern, so that no plan can carry a text.
 MessageId = Annotated[str, Field(pattern=f"^{_ID}$", description="the id of the person's message")]
@@ -65,9 +67,9 @@ class RoleRequests:
         self.shapes: tuple[Shape[Any, Any], ...] = ()
         if on_request == "ask":
             # A flow, since a leaf does not know its thread. A repeated call is safe: it sets the same role in memory.
-            decorate = flow(name=_FUNCTION, description=_MAKES, approval=True, offered=False)
+            decorate = flow(name=_FUNCTION, description=FUNCTION_DESCRIPTION, approval=True, offered=False)
             self.functions = (decorate(self._set),)
-            self.shapes = (Shape(_SHAPE, RoleRequest, RoleRequested, self._request, description=_OFFERED),)
+            self.shapes = (Shape(_SHAPE, RoleRequest, RoleRequested, self._request, description=SHAPE_DESCRIPTION),)
 
     def open(self, parts: RunnerParts) -> None:
         """Use the parts of a started agent."""
@@ -79,18 +81,18 @@ class RoleRequests:
 
     async def _request(self, params: RoleRequest, ctx: TaskContext) -> RoleRequested:
         # Requests that cannot succeed are refused before a person is asked.
-        message = await self._said(ctx.calls, params.message_id)
+        message = await self._find_message(ctx.calls, params.message_id)
         await ctx.call(_FUNCTION, {"message_id": message.id})
         return RoleRequested(message_id=message.id, note="This message guides the turns after this one.")
 
     async def _set(self, ctx: CallContext, message_id: MessageId) -> str:
-        message = await self._said(ctx, message_id)
+        message = await self._find_message(ctx, message_id)
         parts, thread = self._opened, ctx.scope.thread
         assert thread is not None, "a turn has a thread"
         parts.resolver.threads.set(thread, _role_of(message), parts.thread_role_ttl, turn=ctx.frame.drive.turn)
         return message.id
 
-    async def _said(self, ctx: CallContext, message_id: str) -> Message:
+    async def _find_message(self, ctx: CallContext, message_id: str) -> Message:
         """Return the message, if this turn's account wrote it on this thread and it can be a role.
 
         Raises:
@@ -110,10 +112,10 @@ class RoleRequests:
         if message.kind != "message":
             raise UnknownMessage(
                 f"the message {wanted!r} must be a person's message to become a role, but its kind is {message.kind!r}",
-                remedy=_YOURS,
+                remedy=OWN_MESSAGE_REMEDY,
             )
         if message.author != turn.author:
-            raise UnknownMessage(f"the message {wanted!r} was written by another account", remedy=_YOURS)
+            raise UnknownMessage(f"the message {wanted!r} was written by another account", remedy=OWN_MESSAGE_REMEDY)
         parts.resolver.threads.check(_role_of(message))
         return message
 

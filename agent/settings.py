@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
 from ..harness import GenerationOptions, Policy
 from ..harness.gate import load_policy
-from ..harness.limits import AT_ONCE, CHOSEN, DEPTH, Limits
+from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits
 from ..mcp_client import HttpHost
 from ..mcp_client.tools import McpEntry
 from ..memory.attachments import LIMIT as ATTACHMENT_LIMIT
@@ -145,10 +145,12 @@ class Settings(BaseSettings):
         default=None,
         ge=0,
         description="calls of functions, workers and shapes in one turn; none means no limit; "
-        f"without the setting, {CHOSEN} of those that models choose",
+        f"without the setting, {DEFAULT_CHOSEN_CALLS} of those that models choose",
     )
     turn_concurrency: int = Field(
-        default=AT_ONCE, ge=1, description="model calls and model-chosen tool calls that run at once in one turn"
+        default=DEFAULT_CONCURRENCY,
+        ge=1,
+        description="model calls and model-chosen tool calls that run at once in one turn",
     )
     turn_tokens: int | None = Field(
         default=None, ge=0, description="tokens of models, sent and received, in one turn; none means no limit"
@@ -159,7 +161,7 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="US dollars of one turn, as far as they are known; none means no limit",
     )
-    turn_depth: int = Field(default=DEPTH, ge=1, le=20, description="how deep the calls of one turn may nest")
+    turn_depth: int = Field(default=DEFAULT_DEPTH, ge=1, le=20, description="how deep the calls of one turn may nest")
     account_limits: dict[str, float] = Field(
         default={}, description="calls, tokens and cost of each account in a day (UTC), as a table or JSON"
     )

@@ -70,7 +70,7 @@ class TurnStream:
         self.turn_id = turn_id
         self._enter: Enter | None = enter
         self._detach = detach
-        self._held: RunningTurn | None = None
+        self._running: RunningTurn | None = None
         self._ended = False
         self._raised = False
 
@@ -82,15 +82,15 @@ class TurnStream:
             AgentClosed: The stream was not entered, or the turn has not ended.
             WorldAgentError: The error that the turn failed with.
         """
-        if self._held is None or not self._held.task.done():
+        if self._running is None or not self._running.task.done():
             raise AgentClosed("the turn has not ended", remedy="iterate over the stream to its end first")
         self._raised = True
-        return self._outcome(self._held.task)
+        return self._outcome(self._running.task)
 
     @property
     def behind(self) -> int:
         """The number of events that have not been taken from the stream yet."""
-        return 0 if self._held is None else self._held.behind()
+        return 0 if self._running is None else self._running.behind()
 
     @property
     def recorded(self) -> bool:
@@ -98,7 +98,7 @@ class TurnStream:
 
         False until the stream is entered.
         """
-        return self._held is not None and self._held.recorded
+        return self._running is not None and self._running.recorded
 
     async def __aenter__(self) -> Self:
         # `enter` holds the call's role, so it is dropped as soon as the turn has the role.
@@ -107,17 +107,17 @@ class TurnStream:
             raise AgentClosed("a stream can be entered once", remedy="start another turn")
         entering = enter()
         del enter
-        self._held = await entering
-        self.turn_id = self._held.turn_id
+        self._running = await entering
+        self.turn_id = self._running.turn_id
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._held is None:
+        if self._running is None:
             return
-        task = self._held.task
-        if self._held.leave() and not task.done() and not self._detach:
+        task = self._running.task
+        if self._running.leave() and not task.done() and not self._detach:
             cancel_once(task)
             await asyncio.wait({task})
         if task.done() and not task.cancelled() and task.exception() is not None and error is None and not self._raised:
@@ -164,9 +164,9 @@ class TurnStream:
         return cancelled
 
     def _entered(self) -> RunningTurn:
-        if self._held is None:
+        if self._running is None:
             raise AgentClosed("the stream was not entered", remedy="use 'async with thread.stream(...) as stream:'")
-        return self._held
+        return self._running
 
     def _outcome(self, task: asyncio.Task[Turn]) -> Turn:
         if not task.cancelled():

@@ -506,7 +506,7 @@ class Thread:
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        request, edit = self._said(text, model), Edit(at, keep_as)
+        request, edit = self._message_request(text, model), Edit(at, keep_as)
         async with self._runner.stream(request, role, deltas=False, edit=edit) as stream:
             return await stream.wait()
 
@@ -520,7 +520,7 @@ class Thread:
         model: TurnModel = None,
     ) -> TurnStream:
         """Like `edit`, as a stream of events: `async with thread.stream_edit(...) as stream`."""
-        return self._runner.stream(self._said(text, model), role, edit=Edit(at, keep_as))
+        return self._runner.stream(self._message_request(text, model), role, edit=Edit(at, keep_as))
 
     def _mode(self, request: TurnRequest, given: Unattended) -> TurnRequest:
         """Return the request with what the turn does if a person would be asked."""
@@ -531,7 +531,7 @@ class Thread:
         """Add the speaker's display name to the body of a message or task."""
         return dict(body) if self.name is None else {**body, "name": self.name}
 
-    def _said(self, text: str, model: TurnModel) -> TurnRequest:
+    def _message_request(self, text: str, model: TurnModel) -> TurnRequest:
         """Build the request for a person's message.
 
         Raises:
@@ -556,7 +556,7 @@ class Thread:
     def _message(
         self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object
     ) -> TurnRequest:
-        request, wanted = self._said(text, model), output_type(output)
+        request, wanted = self._message_request(text, model), output_type(output)
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
         return replace(request, body=body, attached=_checked(attachments), output=wanted)
 

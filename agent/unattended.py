@@ -11,8 +11,8 @@ from ..core import Clock, Scope
 from ..core.errors import InvalidArgument, LimitReached, WorldAgentError
 from ..core.events import Event, PauseNotified
 from ..core.pauses import Pause, UnattendedMode
-from ..harness.inside import kept_in
-from ..harness.limits import PATIENCE, in_time
+from ..harness.inside import without_exit
+from ..harness.limits import LEAF_END_SECONDS, with_timeout
 from ..harness.running import OnError, guarded
 
 Unattended = UnattendedMode | bool | None
@@ -116,9 +116,11 @@ async def notify(notifier: Notifier | None, pauses: Iterable[Pause], *, clock: C
         return LimitReached("the notifier took too long", remedy="let it hand the message over and return")
 
     for pause in pauses:
-        running = guarded(kept_in(notifier.notify(pause)), what="the notifier", on_error=on_error)
+        running = guarded(without_exit(notifier.notify(pause)), what="the notifier", on_error=on_error)
         try:
-            await in_time(running, clock.sleep(NOTIFY_SECONDS), what="the notifier", late=late, patience=PATIENCE)
+            await with_timeout(
+                running, clock.sleep(NOTIFY_SECONDS), what="the notifier", late=late, patience=LEAF_END_SECONDS
+            )
         except WorldAgentError as error:
             _LOG.warning("the notifier failed for the pause %s (%s); the turn waits all the same", pause.id, error.code)
 

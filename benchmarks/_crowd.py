@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 from worldagent.benchmarks._measure import Stopwatch
-from worldagent.benchmarks._peers import FirstPieces, Job, Measured, Turn, at_once, warmed
+from worldagent.benchmarks._peers import CheckedTurn, FirstPieces, Job, Measured, at_once, warmed
 from worldagent.benchmarks._slow_disk import slow_syncs
 
 PAUSE = 0.02
@@ -132,7 +132,7 @@ async def measure(job: Job) -> Turns:
     return Turns(**asdict(measured), synced=(after.synced - before.synced) / job.turns, syncs=syncs)
 
 
-async def alone(job: Job, turn: Turn, pieces: FirstPieces) -> Measured:
+async def alone(job: Job, turn: CheckedTurn, pieces: FirstPieces) -> Measured:
     """Run the turns of a job one by one, each in its own session."""
     firsts: list[float] = []
     walls: list[float] = []

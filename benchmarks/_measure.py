@@ -224,10 +224,10 @@ def main(
     given = parser.parse_args()
     report = Report(name, quick=given.quick, quiet=given.json, given=given)
 
-    async def whole() -> None:
+    async def measure() -> None:
         await run(report)
 
-    asyncio.run(whole())
+    asyncio.run(measure())
     if given.readme:
         readme = Path(__file__).with_name("README.md")
         readme.write_text(with_measured(readme.read_text(encoding="utf-8"), report.rows), encoding="utf-8")

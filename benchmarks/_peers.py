@@ -36,9 +36,9 @@ SESSION_TURNS = 10
 THRESHOLDS = (50_000, 10, 10)
 """Arguments of `gc.set_threshold` for jobs that set the collector. The command `worldagent` uses the same ones."""
 
-Ask = Callable[[str, str], Awaitable[str]]
+RunTurn = Callable[[str, str], Awaitable[str]]
 """Runs one turn: takes the name of its session and a person's text, returns the answer."""
-Turn = Callable[[str], Awaitable[None]]
+CheckedTurn = Callable[[str], Awaitable[None]]
 """Runs one turn in the session with that name and checks its answer."""
 
 
@@ -114,7 +114,7 @@ class FirstPieces:
 
 
 @asynccontextmanager
-async def openai_client(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def openai_client(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """A hand-written loop on the openai client. It stores nothing."""
     client = import_module("openai").AsyncOpenAI(base_url=job.url, api_key=KEY)
     parameters = {"type": "object", "properties": {"request": {"type": "string"}}, "required": ["request"]}
@@ -146,12 +146,12 @@ async def openai_client(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
                 messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
         return str(answer.content)
 
-    works: dict[Work, Ask] = {"turn": turn, "stream": stream, "delegation": delegation}
+    works: dict[Work, RunTurn] = {"turn": turn, "stream": stream, "delegation": delegation}
     yield works[job.work]
 
 
 @asynccontextmanager
-async def dspy_predict(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def dspy_predict(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """A bare `dspy.Predict` of two text fields, without cache, history and trace."""
     dspy = import_module("dspy")
     lm = dspy.LM(f"openai/{MODEL}", api_base=job.url, api_key=KEY, cache=False)
@@ -168,7 +168,7 @@ async def dspy_predict(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def openai_agents(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def openai_agents(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """openai-agents; the worker is an agent `as_tool`. Its traces are off: they go to the vendor's service."""
     agents, openai = import_module("agents"), import_module("openai")
     model = agents.OpenAIChatCompletionsModel(
@@ -190,7 +190,7 @@ async def openai_agents(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def agno(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def agno(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """agno: an `Agent`, or a `Team` of one member. With storage it is configured to send the session's history."""
     chat = import_module("agno.models.openai").OpenAIChat
     one, team = import_module("agno.agent").Agent, import_module("agno.team").Team
@@ -215,7 +215,7 @@ async def agno(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def deepagents(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def deepagents(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """deepagents, which delegates with its tool `task`; storage is LangGraph's `AsyncSqliteSaver`."""
     async with AsyncExitStack() as stack:
         saver: Any = None
@@ -244,7 +244,7 @@ async def deepagents(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def agent_framework(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def agent_framework(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """Microsoft's agent-framework; the worker is an agent `as_tool`."""
     framework, openai = import_module("agent_framework"), import_module("openai")
     client = import_module("agent_framework.openai").OpenAIChatCompletionClient(
@@ -261,7 +261,7 @@ async def agent_framework(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def pydantic_ai(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def pydantic_ai(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """pydantic-ai; the worker is an agent that a function tool runs."""
     agent_type = import_module("pydantic_ai").Agent
     provider = import_module("pydantic_ai.providers.openai").OpenAIProvider(base_url=job.url, api_key=KEY)
@@ -284,7 +284,7 @@ async def pydantic_ai(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
 
 
 @asynccontextmanager
-async def ours(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
+async def ours(job: Job, pieces: FirstPieces) -> AsyncGenerator[RunTurn]:
     """worldagent with its defaults. Without storage it is only the turn graph and the model call, as in `turn.py`."""
     from worldagent import Settings, Storage, Worker, WorldAgent
     from worldagent.benchmarks._stubs import BareTurns
@@ -318,7 +318,7 @@ async def ours(job: Job, pieces: FirstPieces) -> AsyncGenerator[Ask]:
         yield stream if job.work == "stream" else turn
 
 
-PEERS: dict[str, Callable[[Job, FirstPieces], AbstractAsyncContextManager[Ask]]] = {
+PEERS: dict[str, Callable[[Job, FirstPieces], AbstractAsyncContextManager[RunTurn]]] = {
     "openai": openai_client,
     "dspy": dspy_predict,
     "agent-framework": agent_framework,
@@ -346,7 +346,7 @@ async def measure(job: Job) -> Measured:
 
 
 @asynccontextmanager
-async def warmed(job: Job, pieces: FirstPieces) -> AsyncGenerator[Turn]:
+async def warmed(job: Job, pieces: FirstPieces) -> AsyncGenerator[CheckedTurn]:
     """Open the peer and run the turns before the measured ones.
 
     Raises:
@@ -364,7 +364,7 @@ async def warmed(job: Job, pieces: FirstPieces) -> AsyncGenerator[Turn]:
         yield turn
 
 
-async def _in_sequence(job: Job, turn: Turn) -> Measured:
+async def _in_sequence(job: Job, turn: CheckedTurn) -> Measured:
     watch = Stopwatch()
     for number in range(job.turns):
         await turn(f"s{number // SESSION_TURNS}")
@@ -372,7 +372,7 @@ async def _in_sequence(job: Job, turn: Turn) -> Measured:
     return Measured(cpu=cost.cpu, wall=cost.wall)
 
 
-async def at_once(job: Job, turn: Turn, pieces: FirstPieces) -> Measured:
+async def at_once(job: Job, turn: CheckedTurn, pieces: FirstPieces) -> Measured:
     """Run the turns of a job concurrently, each in its own session."""
     if job.collector_set:
         gc.set_threshold(*THRESHOLDS)

@@ -75,8 +75,8 @@ def _answer(body: Mapping[str, Any]) -> tuple[str, bytes]:
     base = {"id": f"chatcmpl-{next(_IDS)}", "created": int(time.time()), "model": body["model"]}
     if not body.get("stream"):
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": ended}
-        whole = {**base, "object": "chat.completion", "choices": [choice], "usage": _USAGE}
-        return "application/json", json.dumps(whole).encode()
+        completion = {**base, "object": "chat.completion", "choices": [choice], "usage": _USAGE}
+        return "application/json", json.dumps(completion).encode()
     if ended == "stop":
         words = re.findall(r"\S+\s*", message["content"])
         deltas = [{"role": "assistant", "content": ""}, *({"content": word} for word in words), {}]
@@ -137,11 +137,11 @@ class _Connection(asyncio.Protocol):
         while (end := self._received.find(b"\r\n\r\n")) >= 0:
             length = _LENGTH.search(self._received, 0, end)
             end += 4
-            whole = end + (int(length[1]) if length else 0)
-            if len(self._received) < whole:
+            completion = end + (int(length[1]) if length else 0)
+            if len(self._received) < completion:
                 return
-            path, body = self._received.split(b" ", 2)[1].decode(), self._received[end:whole]
-            self._received = self._received[whole:]
+            path, body = self._received.split(b" ", 2)[1].decode(), self._received[end:completion]
+            self._received = self._received[completion:]
             self._handle(path, body)
 
     def _handle(self, path: str, body: bytes) -> None:

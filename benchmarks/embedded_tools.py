@@ -91,8 +91,10 @@ def after(request: Request, response: Response, result: str) -> Request:
     """Return the request with the call and its result added."""
     [call] = response.tool_calls
     part = ToolResultPart(id=call.id, content=(TextPart(text=result),), name=call.name)
-    told = (response.message, Message(role="tool", parts=(part,)))
-    return Request(model=request.model, messages=(*request.messages, *told), system=request.system, tools=request.tools)
+    added = (response.message, Message(role="tool", parts=(part,)))
+    return Request(
+        model=request.model, messages=(*request.messages, *added), system=request.system, tools=request.tools
+    )
 
 
 def is_well_formed(response: Response, schemas: Mapping[str, Mapping[str, Any]]) -> bool:

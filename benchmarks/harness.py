@@ -28,7 +28,7 @@ from worldagent.harness.trace.tracer import Tracer
 
 _SCOPE = Scope(workspace="bench", thread="t1")
 _INPUT = {"text": "hat", "number": 3}
-_MODEL = Caller("critic", modelled=True)
+_MODEL = Caller("critic", model_influenced=True)
 _CLOCK = SystemClock()
 _A_ROOT = 50  # calls below one root, as in a turn
 _LAYERS = ("_validated", "_limited", "_gated", "_journaled", "_traced")  # outermost first
@@ -169,20 +169,20 @@ async def _calls(sizes: Sizes) -> list[Row]:
         spent = 1e6 * (costs.cpu(name) - costs.cpu(below))
         found.append(Row(key=f"layer_{what}_us", value=spent, unit="us", note=f"over {below.removeprefix('_')}"))
         below = name
-    whole = 1e6 * (costs.cpu("_traced") - costs.cpu("bare"))
+    all_layers = 1e6 * (costs.cpu("_traced") - costs.cpu("bare"))
     with tempfile.TemporaryDirectory() as folder:
         index, index_least = await _written(sizes, turns, TraceIndex(Path(folder) / "traces.db"))
         lines, lines_least = await _written(sizes, turns, JsonLinesTrace(Path(folder) / "t.jsonl"))
     return [
         Row(key="bare_us", value=1e6 * costs.cpu("bare"), unit="us", note="the function's body, awaited"),
         *found,
-        Row(key="call_us", value=whole, unit="us", note="all layers, without a reader of the events"),
+        Row(key="call_us", value=all_layers, unit="us", note="all layers, without a reader of the events"),
         Row(key="call_indexed_us", value=index, unit="us", aim=200, note="traced into the home's index, over the body"),
         Row(key="call_lines_us", value=lines, unit="us", aim=200, note="traced into JSON Lines, over the body"),
         Row(key="call_indexed_least_us", value=index_least, unit="us", note="the same in the round that took least"),
         Row(key="call_lines_least_us", value=lines_least, unit="us", note="the same in the round that took least"),
-        Row(key="trace_index_us", value=index - whole, unit="us", note="what the index adds, its thread included"),
-        Row(key="trace_lines_us", value=lines - whole, unit="us", note="what JSON Lines add"),
+        Row(key="trace_index_us", value=index - all_layers, unit="us", note="what the index adds, its thread included"),
+        Row(key="trace_lines_us", value=lines - all_layers, unit="us", note="what JSON Lines add"),
     ]
 
 

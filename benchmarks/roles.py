@@ -40,7 +40,7 @@ _SCOPE = Scope(workspace="bench", account="ana", channel="c7", thread="t1")
 _STORED = {"workspace": "bench", "account": "ana", "channel": "c7"}
 _CALL = Role("critic", ROLE_TEXT)
 _REVISIONS = {"2026": "auto", "2025": "legacy"}
-_TOGETHER = 32
+CONCURRENT_TURNS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +186,7 @@ async def turns(sizes: Sizes, place: Place) -> list[Row]:
         }
         costs = await interleaved(cases, rounds=3 * sizes.rounds, calls=sizes.turns)
         many: dict[str, Work] = {"near": partial(_many, ask, near), "far": partial(_many, ask, far)}
-        together = await interleaved(many, rounds=sizes.rounds, calls=1)
+        concurrent = await interleaved(many, rounds=sizes.rounds, calls=1)
     added = _more(costs, "far", "near")
     return [
         Row(key="turn_embedded_wall_ms", value=1e3 * costs.wall("near"), unit="ms"),
@@ -198,9 +198,14 @@ async def turns(sizes: Sizes, place: Place) -> list[Row]:
             aim=1.5,
             note="over what a bare call before an embedded turn adds",
         ),
-        Row(key="together_embedded_wall_ms", value=1e3 * together.wall("near"), unit="ms", note=f"{_TOGETHER} turns"),
-        Row(key="together_http_wall_ms", value=1e3 * together.wall("far"), unit="ms", note="over one connection"),
-        Row(key="together_http_wall", value=together.wall_ratio("far", "near"), note="over the embedded store"),
+        Row(
+            key="together_embedded_wall_ms",
+            value=1e3 * concurrent.wall("near"),
+            unit="ms",
+            note=f"{CONCURRENT_TURNS} turns",
+        ),
+        Row(key="together_http_wall_ms", value=1e3 * concurrent.wall("far"), unit="ms", note="over one connection"),
+        Row(key="together_http_wall", value=concurrent.wall_ratio("far", "near"), note="over the embedded store"),
     ]
 
 
@@ -274,7 +279,7 @@ def _asking(accounts: Iterator[str]) -> Callable[[WorldAgent], Awaitable[object]
 
 
 async def _many(ask: Callable[[WorldAgent], Awaitable[object]], agent: WorldAgent) -> None:
-    await at_once(lambda number: ask(agent), _TOGETHER)
+    await at_once(lambda number: ask(agent), CONCURRENT_TURNS)
 
 
 @asynccontextmanager

@@ -134,9 +134,9 @@ def facts_of_two_steps(first: Mapping[str, Any], last: Mapping[str, Any], wanted
 
 async def facts_of_turns(wanted: Format) -> list[Fact]:
     """Return the facts about turns of other kinds."""
-    whole, streamed = await sent(turns.two_calls, wanted), await sent(turns.two_calls, wanted, stream=True)
-    asked = all(streamed.streamed) and not any(whole.streamed)
-    ours, theirs = ((turns.calls(last), turns.results(last)) for last in (whole.requests[1], streamed.requests[1]))
+    unstreamed, streamed = await sent(turns.two_calls, wanted), await sent(turns.two_calls, wanted, stream=True)
+    asked = all(streamed.streamed) and not any(unstreamed.streamed)
+    ours, theirs = ((turns.calls(last), turns.results(last)) for last in (unstreamed.requests[1], streamed.requests[1]))
     same = ours == theirs and len(ours[0]) == 2
     refused = (await sent(turns.refused_tools, wanted)).requests
     tools, in_words = [len(turns.named(body)) for body in refused], "12.5" in json.dumps(turns.told(refused[-1]))

@@ -40,21 +40,21 @@ class Emitter:
         self._sink = sink
         self._capture = capture
         self._seq = 0
-        self._standing = False
+        self._open_text = False
 
     @property
     def standing(self) -> bool:
         """Whether a client that follows the deltas shows any text at this point."""
-        return self._standing
+        return self._open_text
 
-    def go_on_after(self, seq: int) -> None:
+    def continue_after(self, seq: int) -> None:
         """Number the next event `seq + 1`, after the events that earlier runs of the turn emitted."""
         self._seq = seq
 
     def ahead(self, sink: Sink) -> Emitter:
         """An emitter that continues from here into another sink, for events that may be dropped later."""
         other = Emitter(self.turn_id, self._clock, sink)
-        other._seq, other._standing = self._seq, self._standing
+        other._seq, other._open_text = self._seq, self._open_text
         return other
 
     def give(self, event: Event) -> None:
@@ -80,9 +80,9 @@ class Emitter:
         self._seq += 1
         event = kind(turn_id=self.turn_id, seq=self._seq, at=self._clock.now(), **fields)
         if kind is TextDelta:
-            self._standing = True
+            self._open_text = True
         elif kind is TextReplaced:
-            self._standing = bool(event.text)
+            self._open_text = bool(event.text)
         elif kind is StepEnded and event.interim:
-            self._standing = False
+            self._open_text = False
         self._sink(event)

@@ -38,7 +38,7 @@ def read_regular(path: Path, most: int = -1) -> bytes | None:
         os.close(handle)
 
 
-def others_may(path: Path) -> bool:
+def accessible_to_others(path: Path) -> bool:
     """Whether users other than the owner can read or change a file. False if it is gone or the system has no modes.
 
     Args:
@@ -70,4 +70,4 @@ def storage_errors(problem: str, *, remedy: str) -> Generator[None]:
         raise StorageUnavailable(f"{problem} ({reason})", remedy=remedy)
 
 
-__all__ = ["others_may", "read_regular", "storage_errors"]
+__all__ = ["accessible_to_others", "read_regular", "storage_errors"]

@@ -12,8 +12,8 @@ ReasoningEffort = Literal["off", "minimal", "low", "medium", "high", "xhigh", "m
 ReasoningSummary = Literal["auto", "concise", "detailed"]
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-_LONGEST: Final = 8192  # characters of a value; servers refuse more
-_TAKEN: Final = frozenset(
+_MAX_VALUE_LENGTH: Final = 8192  # characters of a value; servers refuse more
+_RESERVED_HEADERS: Final = frozenset(
     {
         *("accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect"),
         *("host", "te", "trailer", "transfer-encoding", "upgrade"),
@@ -67,17 +67,17 @@ class GenerationOptions(BaseModel):
                 raise PydanticCustomError(
                     "header", "header names must be valid and given once; write each as in HTTP, such as X-Org"
                 )
-            if key in _TAKEN:
+            if key in _RESERVED_HEADERS:
                 raise PydanticCustomError(
                     "header",
                     "the header '{name}' is set by worldagent; leave it out, and give keys in the environment",
                     {"name": key},
                 )
-            if not (text.isascii() and text.isprintable() and text == text.strip() and len(text) <= _LONGEST):
+            if not (text.isascii() and text.isprintable() and text == text.strip() and len(text) <= _MAX_VALUE_LENGTH):
                 raise PydanticCustomError(
                     "header",
                     "the value of the header '{name}' is not valid; give up to {most} ASCII characters on one line",
-                    {"name": key, "most": _LONGEST},
+                    {"name": key, "most": _MAX_VALUE_LENGTH},
                 )
             found[key] = value
         return None if given is None else found

@@ -168,7 +168,7 @@ def current_pause_id(pause_id: str) -> str:
     return pause_id_of(pause_id) if "/" in pause_id else pause_id
 
 
-LONGEST_WAIT: Final = 10 * 366 * 86_400.0
+MAX_WAIT_SECONDS: Final = 10 * 366 * 86_400.0
 """The longest time in seconds that a turn can wait for an answer: ten years."""
 
 
@@ -188,7 +188,7 @@ def may_be_always(pause: Pause) -> bool:
 
 
 __all__ = [
-    "LONGEST_WAIT",
+    "MAX_WAIT_SECONDS",
     "Answer",
     "Approve",
     "Happened",

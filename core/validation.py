@@ -21,7 +21,7 @@ _M = TypeVar("_M", bound=BaseModel)
 _T = TypeVar("_T")
 
 # Messages of these kinds repeat a part of the input, or the text of an embedder's validator. The kind is shown instead.
-_TELLING = frozenset(
+_LEAKING_KINDS = frozenset(
     {
         "assertion_error",
         "get_attribute_error",
@@ -34,9 +34,9 @@ _TELLING = frozenset(
         "value_error",
     }
 )
-_SURELY_READ = 190  # bytes of JSON that are never too deep for pydantic's reader
-_DEPTH = 200  # levels of a value that are searched for something that is not JSON
-_NUMBERED = re.compile(r'"(?:-?\d[^"]*|true|false|null|None|True|False)":')  # a key that was perhaps not a string
+_SAFE_BYTES = 190  # bytes of JSON that are never too deep for pydantic's reader
+_MAX_DEPTH = 200  # levels of a value that are searched for something that is not JSON
+_NON_STRING_KEY = re.compile(r'"(?:-?\d[^"]*|true|false|null|None|True|False)":')  # a key that was perhaps not a string
 _FIELD = re.compile(r"\w[\w.-]{0,63}")
 
 
@@ -63,7 +63,7 @@ def validate_model(model: type[_M], data: object, *, what: str, error: type[Worl
         return own_copy(
             checked, lambda: read_model(model, json_of(checked, what=what, error=error), what=what, error=error)
         )
-    raise _misfit(model, problems, what, error)
+    raise _validation_error(model, problems, what, error)
 
 
 def own_copy(value: _T, otherwise: Callable[[], _T]) -> _T:
@@ -94,7 +94,7 @@ def read_model(model: type[_M], data: Any, *, what: str, error: type[WorldAgentE
         raise
     except Exception as failure:  # an embedder's validator can raise anything, with the value in its text
         problems = f"a validator failed with {type(failure).__name__}"
-    raise _misfit(model, problems, what, error)
+    raise _validation_error(model, problems, what, error)
 
 
 def validate_value(adapter: TypeAdapter[Any], data: object, *, what: str, error: type[WorldAgentError]) -> Any:
@@ -127,10 +127,10 @@ def json_and_text_of(model: BaseModel, *, what: str, error: type[WorldAgentError
     try:
         # Without `warnings`, pydantic would print any value that does not have its field's type.
         dumped: dict[str, Any] = model.model_dump(mode="json", by_alias=True, warnings="error")
-        text = kept_json(dumped)
-        if "null" in text or _NUMBERED.search(text):
+        text = storable_json(dumped)
+        if "null" in text or _NON_STRING_KEY.search(text):
             _check_kept(model.model_dump(by_alias=True, warnings=False), dumped)
-        twice = _twice(model)
+        twice = _duplicate_field(model)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
     else:
@@ -142,7 +142,7 @@ def json_and_text_of(model: BaseModel, *, what: str, error: type[WorldAgentError
     )
 
 
-def kept_json(value: object) -> str:
+def storable_json(value: object) -> str:
     """Return `value` as JSON text that a database can hold and that can be read again.
 
     Raises:
@@ -151,9 +151,9 @@ def kept_json(value: object) -> str:
     try:
         text = canonical_json(value)
         # pydantic reads 200 levels. The brackets account for the levels of the row that will contain the text.
-        whole = f"[[[[{text}]]]]".encode()
-        if len(whole) > _SURELY_READ:  # a shorter text is never too deep, and no number in it is too long
-            from_json(whole)
+        wrapped = f"[[[[{text}]]]]".encode()
+        if len(wrapped) > _SAFE_BYTES:  # a shorter text is never too deep, and no number in it is too long
+            from_json(wrapped)
         return text
     except RecursionError:
         pass
@@ -165,7 +165,7 @@ def declaration(params: type[BaseModel], result: type[BaseModel] | TypeAdapter[A
     return f"{_schema_digest(params)}:{_schema_digest(result)}"
 
 
-def declared_alike(kept: str | None, now: str) -> bool:
+def same_declaration(kept: str | None, now: str) -> bool:
     """Whether a declaration is unchanged. Older versions stored a digest of the params only."""
     return now in (kept, f"{kept}:{now.partition(':')[2]}")
 
@@ -184,8 +184,8 @@ def json_of_value(adapter: TypeAdapter[Any], value: object, *, what: str, error:
     """Return a checked `value` of the adapter's type as JSON, or raise `error` naming `what`."""
     try:
         dumped = adapter.dump_python(value, mode="json", by_alias=True, warnings="error")
-        text = kept_json(dumped)
-        if "null" in text or _NUMBERED.search(text):
+        text = storable_json(dumped)
+        if "null" in text or _NON_STRING_KEY.search(text):
             _check_kept(adapter.dump_python(value, by_alias=True, warnings=False), dumped)
     except (PydanticSerializationError, TypeError, ValueError) as failure:
         problem = type(failure).__name__
@@ -221,7 +221,7 @@ def _check_kept(value: object, dumped: object) -> None:
         _check_kept(*each)
 
 
-def _twice(value: object, steps: tuple[object, ...] = ()) -> str:
+def _duplicate_field(value: object, steps: tuple[object, ...] = ()) -> str:
     """The place of an undeclared field with the name or alias of a declared field; empty if there is none.
 
     In JSON the two would share one key, so that the JSON would not show what the model contains.
@@ -243,7 +243,7 @@ def _twice(value: object, steps: tuple[object, ...] = ()) -> str:
             inner = enumerate(value)
         case _:
             return ""
-    return next(filter(None, (_twice(each, (*steps, step)) for step, each in inner)), "")
+    return next(filter(None, (_duplicate_field(each, (*steps, step)) for step, each in inner)), "")
 
 
 def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[WorldAgentError]) -> Any:
@@ -270,7 +270,7 @@ def describe_failure(failure: ValidationError) -> str:
     """Say which fields are invalid and why, without any input value."""
     parts = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
-        why = item["type"].replace("_", " ") if item["type"] in _TELLING else item["msg"]
+        why = item["type"].replace("_", " ") if item["type"] in _LEAKING_KINDS else item["msg"]
         parts.append(f"{_path(item['loc'])}: {why}")
     return "; ".join(parts)
 
@@ -289,7 +289,7 @@ def _where_in(model: BaseModel) -> str:
 
 def _where(value: object, steps: tuple[object, ...] = ()) -> str:
     """The path of the first value that is not JSON, followed by a colon; empty if it cannot be found."""
-    if len(steps) > _DEPTH:
+    if len(steps) > _MAX_DEPTH:
         return ""
     match value:
         case dict():
@@ -298,14 +298,16 @@ def _where(value: object, steps: tuple[object, ...] = ()) -> str:
             inner = enumerate(value)
         case _:
             try:
-                kept_json(to_jsonable_python(value))
+                storable_json(to_jsonable_python(value))
             except (PydanticSerializationError, TypeError, ValueError):
                 return f"{_path(steps)}: "
             return ""
     return next(filter(None, (_where(each, (*steps, step)) for step, each in inner)), "")
 
 
-def _misfit(model: type[BaseModel], problems: str, what: str, error: type[WorldAgentError]) -> WorldAgentError:
+def _validation_error(
+    model: type[BaseModel], problems: str, what: str, error: type[WorldAgentError]
+) -> WorldAgentError:
     # A model that is declared by a JSON Schema has no pydantic fields.
     names = [info.alias or name for name, info in model.model_fields.items()] or model.model_json_schema().get(
         "properties", ()
@@ -321,15 +323,15 @@ def _extra(model: type[BaseModel]) -> Any:
 
 __all__ = [
     "declaration",
-    "declared_alike",
     "is_text",
     "json_and_text_of",
     "json_of",
     "json_of_value",
-    "kept_json",
     "own_copy",
     "read_model",
     "read_value",
+    "same_declaration",
+    "storable_json",
     "validate_model",
     "validate_value",
 ]

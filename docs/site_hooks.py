@@ -18,7 +18,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 # A relative link of Markdown, without a scheme and not an anchor of the same page. Links in code do not count.
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()((?![a-z]+:|#|/)[^)\s#]+)")
-_OUTSIDE = "checkout"
+CHECKOUT_FOLDER = "checkout"
 """The folder of the site that holds the files from outside `docs/`."""
 
 
@@ -49,10 +49,10 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
     pages = [file.src_uri for file in files.documentation_pages()]
     while pages:
         page = pages.pop()
-        text = (docs / page if _in_docs(page) else root / page.removeprefix(f"{_OUTSIDE}/")).read_text("utf-8")
+        text = (docs / page if _in_docs(page) else root / page.removeprefix(f"{CHECKOUT_FOLDER}/")).read_text("utf-8")
         for _, link in _LINK.findall(_CODE.sub("", text)):
             target = _target(page, link)
-            source = root / target.removeprefix(f"{_OUTSIDE}/")
+            source = root / target.removeprefix(f"{CHECKOUT_FOLDER}/")
             if _in_docs(target) or files.get_file_from_path(target) or not source.is_file():
                 continue
             level = InclusionLevel.NOT_IN_NAV  # reached by links alone
@@ -65,20 +65,20 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point the links of a page to where the site has the files."""
     here = page.file.src_uri
 
-    def moved(link: re.Match[str]) -> str:
+    def relocate_link(link: re.Match[str]) -> str:
         target = _target(here, link[2])
         return f"{link[1]}{posixpath.relpath(target, posixpath.dirname(here) or '.')}"
 
     parts = re.split(rf"({_CODE.pattern})", markdown, flags=re.MULTILINE | re.DOTALL)
-    return "".join(part if _CODE.fullmatch(part) else _LINK.sub(moved, part) for part in parts)
+    return "".join(part if _CODE.fullmatch(part) else _LINK.sub(relocate_link, part) for part in parts)
 
 
 def _in_docs(uri: str) -> bool:
-    return not uri.startswith(f"{_OUTSIDE}/")
+    return not uri.startswith(f"{CHECKOUT_FOLDER}/")
 
 
 def _target(page: str, link: str) -> str:
     """Where the site has what a page links to, as a path in the site's sources."""
-    place = f"docs/{page}" if _in_docs(page) else page.removeprefix(f"{_OUTSIDE}/")
+    place = f"docs/{page}" if _in_docs(page) else page.removeprefix(f"{CHECKOUT_FOLDER}/")
     target = posixpath.normpath(posixpath.join(posixpath.dirname(place), link))
-    return target.removeprefix("docs/") if target.startswith("docs/") else f"{_OUTSIDE}/{target}"
+    return target.removeprefix("docs/") if target.startswith("docs/") else f"{CHECKOUT_FOLDER}/{target}"

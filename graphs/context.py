@@ -26,8 +26,8 @@ from ..signatures.models import Models
 from ..signatures.summaries import scrubbed
 from ..storage import Lease
 from .requests import GraphOptions
-from .rests import Rests
 from .shape import ShapeRegistry
+from .summary_cooldown import SummaryCooldown
 
 if TYPE_CHECKING:
     from .loop import Tools
@@ -63,7 +63,7 @@ class Services:
     conversation: Tools
     resolver: RoleResolver
     log: ConversationStore
-    rests: Rests
+    summary_cooldown: SummaryCooldown
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None
@@ -166,9 +166,9 @@ class TurnContext:
         return await self._asked(call, callers[-1])
 
     async def _asked(self, call: Callable[[ModelCaller], Awaitable[T]], name: str | None) -> T:
-        if not self.caller.modelled:
+        if not self.caller.model_influenced:
             return await call(await self._model(name))
-        async with self.budget.book.slots:
+        async with self.budget.ledger.slots:
             return await call(await self._model(name))
 
     async def _model(self, name: str | None) -> ModelCaller:
@@ -187,9 +187,9 @@ class TurnContext:
 
         def count(used: ModelUsage, *, model: str, seconds: float, tokens: int, cost: float) -> None:
             budget.spend(model, used, tokens, cost)
-            told = asdict(used)
-            del told["calls"]
-            self.emit(Usage, signature=signature, call_id=call_id, model=model, seconds=seconds, **told)
+            usage_fields = asdict(used)
+            del usage_fields["calls"]
+            self.emit(Usage, signature=signature, call_id=call_id, model=model, seconds=seconds, **usage_fields)
 
         def keep(messages: list[dict[str, Any]]) -> None:
             # A text of a person that also became a role is in the prompts of calls without a role, too.

@@ -24,7 +24,7 @@ from ..core.errors import (
 )
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
-from ..core.validation import declared_alike, read_model
+from ..core.validation import read_model, same_declaration
 from ..harness import CallContext, Function, Policy, Registry
 from ..harness.gate import CODE, Approver, Gate
 from ..harness.journal import CallRecord, Drive, Frame, Journal, pause_of
@@ -57,8 +57,8 @@ from .heads import Heads
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-from .rests import Rests
 from .shape import SUBAGENT, Shape, Work, storable
+from .summary_cooldown import SummaryCooldown
 from .tasks import calls_of
 
 _STRUCTURED = 64  # the limit of cached Signatures of answers in JSON
@@ -157,7 +157,7 @@ class TurnEngine:
             conversation=Tools.of_conversation(self._converse[caller.plain], registry, policy),
             resolver=resolver,
             log=log,
-            rests=Rests(clock),
+            summary_cooldown=SummaryCooldown(clock),
             kept=kept,
             attachments=attachments,
             options=options(caller),
@@ -368,7 +368,7 @@ class TurnEngine:
         """
         return body_of(message)
 
-    async def begun_with(self, asked: str, kind: TurnKind) -> tuple[Message, Work | None]:
+    async def load_opening_message(self, asked: str, kind: TurnKind) -> tuple[Message, Work | None]:
         """Load the message that a turn began with, and the task that it dispatches.
 
         Args:
@@ -455,7 +455,7 @@ class TurnEngine:
         self._check_open(run.turn_id, found, records)
         if found.get("status") == "done":
             said = await self._said_at(str(found["head"]), request.work)
-            return self._outcome(turn.budget.book.bill, request.work, said)
+            return self._outcome(turn.budget.ledger.bill, request.work, said)
         return await self._drive(turn, request, None, rounds=int(found["round"]))
 
     async def check_work(self, turn_id: str, thread_key: str) -> None:
@@ -494,7 +494,7 @@ class TurnEngine:
             if absent is not None:
                 raise absent
             kind = found.kind if isinstance(found, Function) else "task"
-            if found is None or kind != record.kind or not declared_alike(record.version, found.declared):
+            if found is None or kind != record.kind or not same_declaration(record.version, found.declared):
                 raise GraphChanged(
                     f"{record.name!r}, which the turn calls, is gone or has changed since the turn began",
                     remedy=_AS_BEFORE,
@@ -556,10 +556,10 @@ class TurnEngine:
                 del self._drives[turn.turn_id]
             if "__interrupt__" not in values:
                 said = run.outcome or await self._said_at(values["head"], request.work)
-                return self._outcome(turn.budget.book.bill, request.work, said)
+                return self._outcome(turn.budget.ledger.bill, request.work, said)
             assert journal is not None, "only a turn with a journal can wait"
             if turn.drive.stopping:
-                return TurnOutcome(status="stopped", usage=turn.budget.book.bill)
+                return TurnOutcome(status="stopped", usage=turn.budget.ledger.bill)
             records = await journal.load(turn.turn_id, lease=turn.lease)
             pauses = tuple(pause_of(record) for record in records.values() if record.open)
             answered = any(record.answered for record in records.values())
@@ -569,7 +569,7 @@ class TurnEngine:
                     remedy="make bodies depend only on their params and the results of their calls, or cancel the turn",
                 )
             if not answered:
-                return TurnOutcome(status="paused", usage=turn.budget.book.bill, pauses=pauses)
+                return TurnOutcome(status="paused", usage=turn.budget.ledger.bill, pauses=pauses)
             drive = self._new_drive(turn.turn_id, records, turn.lease, turn.drive.refreshed, turn.drive.unattended)
             turn, state, rounds = replace(turn, drive=drive), None, int(values["round"])
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..core.errors import StorageInvalid
 from ..memory import Message, MessageKind
 from ..memory.attachments import attachments_of
-from ..memory.bodies import misfits
+from ..memory.bodies import validation_errors
 from ..signatures import NOTE, REPLY, CallMade
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker
@@ -32,7 +32,7 @@ def body_of(message: Message, kind: MessageKind | None = None) -> Mapping[str, A
     Raises:
         StorageInvalid: The message does not have the form of its kind; the text names it.
     """
-    body, wrong = message.body, misfits(message.kind, message.body)
+    body, wrong = message.body, validation_errors(message.kind, message.body)
     if kind not in (None, message.kind):
         wrong.append("kind")
     if not wrong:

@@ -94,10 +94,10 @@ class TurnRequest:
         """The caller of its tasks: the conversation, the host's own code, or a call that a model influenced."""
         workers = () if self.origin is None else self.origin.workers
         if self.kind not in ("task", "skill"):
-            return Caller(CONVERSATION, modelled=True, workers=workers)
-        if self.origin is None or not self.origin.modelled:
+            return Caller(CONVERSATION, model_influenced=True, workers=workers)
+        if self.origin is None or not self.origin.model_influenced:
             return CODE
-        return Caller(self.origin.caller, modelled=True, workers=workers)
+        return Caller(self.origin.caller, model_influenced=True, workers=workers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

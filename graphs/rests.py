@@ -11,11 +11,11 @@ from typing import Final
 
 from ..core import Clock
 
-_REST: Final = timedelta(minutes=5)
-_MOST: Final = 1000
+COOLDOWN: Final = timedelta(minutes=5)
+MAX_THREADS: Final = 1000
 
 
-class Rests:
+class SummaryCooldown:
     """The threads whose summaries failed recently in this process. They are not tried again at every turn."""
 
     def __init__(self, clock: Clock) -> None:
@@ -24,9 +24,9 @@ class Rests:
 
     def begin(self, thread: str) -> None:
         """Try no summary of a thread for a while."""
-        self._until[thread] = self._clock.now() + _REST
+        self._until[thread] = self._clock.now() + COOLDOWN
         self._until.move_to_end(thread)
-        while len(self._until) > _MOST:
+        while len(self._until) > MAX_THREADS:
             self._until.popitem(last=False)
 
     def __contains__(self, thread: str) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 SUBAGENT = "subagent"
 """The key of the shape that runs a worker."""
 
-_LEAST, _MOST = -(1 << 63), (1 << 64) - 1  # the range of integers that a checkpoint can hold
+MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 64) - 1  # the range of integers that a checkpoint can hold
 
 
 class Work(TypedDict):
@@ -183,7 +183,7 @@ def storable(params: BaseModel, *, what: str) -> dict[str, Any]:
                 left += fields.values()
             case list() as items:
                 left += items
-            case int() as number if not _LEAST <= number <= _MOST:
+            case int() as number if not MIN_INTEGER <= number <= MAX_INTEGER:
                 raise ParamsInvalid(
                     f"{what} must hold only integers of at most 64 bits", remedy="pass larger numbers as text"
                 )

@@ -21,11 +21,11 @@ from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of, json_of_value, read_value
 from ..harness import CallContext, call
 from ..harness.gate import Caller
-from ..harness.inside import Inside, kept_in
+from ..harness.inside import Inside, without_exit
 from ..harness.journal import SUSPENDED, Frame, Step
 from ..harness.limits import Budget
 from ..harness.requests import request_of, text_of, value_of
-from ..harness.running import Call, Prepared, guarded, run_call, timely
+from ..harness.running import Call, Prepared, apply_time_limit, guarded, run_call
 from ..memory.attachments import Attachments
 from ..role_resolution import NO_ROLE, ResolvedRole, Role
 from .shape import SUBAGENT, Shape
@@ -117,7 +117,7 @@ class TaskContext:
         call_id = await frame.child(name, asked, model=True)
         step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=asked, body=ask)
         fields = outputs.read(await frame.do(step))
-        frame.hear()  # the model's answer influences later calls
+        frame.mark_model_influenced()  # the model's answer influences later calls
         return fields
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
@@ -245,7 +245,7 @@ async def dispatched(
     return result if how.raw else shape.check_result(result)
 
 
-async def side_by_side(running: Iterable[Awaitable[T]]) -> list[T]:
+async def gather_all(running: Iterable[Awaitable[T]]) -> list[T]:
     """Run several at once. If one fails, its failure is raised after the others have finished."""
     outcomes = await asyncio.gather(*running, return_exceptions=True)
     for outcome in outcomes:
@@ -279,7 +279,7 @@ def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
 async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     """Prepare the call of a worker or a shape. One that is called by its name has no role (T8)."""
     how = call.how if isinstance(call.how, Dispatched) else None
-    shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _whole)
+    shape, given, read = _called(turn, call) if how is None else (how.shape, call.input, _unchanged)
     how = how or Dispatched(shape=shape)
     params = shape.check_params(given)
     shape.names_for(params, turn.services.shapes)  # for every caller: refuses names that it cannot run
@@ -287,7 +287,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     frame = call.ctx.frame
     noted = turn.role_digest(how.role)
     prompt = turn.prompt if how.prompted else None
-    caller = call.ctx.told_caller
+    caller = call.ctx.current_caller
     path = call.id or await frame.child(shape.key, params_json, call.key)
     turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path, caller=caller)
 
@@ -319,20 +319,20 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
         version=shape.declared,
         check=fits,
     )
-    read_whole = _whole if how.raw else lambda value: read(shape.read_result(value))
-    return Prepared(step=step, run=run, read=read_whole, params=shape.params)
+    read_for_caller = _unchanged if how.raw else lambda value: read(shape.read_result(value))
+    return Prepared(step=step, run=run, read=read_for_caller, params=shape.params)
 
 
 def _called(turn: TurnContext, call: Call) -> tuple[Shape[Any, Any], Any, Callable[[Any], Any]]:
     """Shape, params, and the conversion of the result for the caller, of a call by name."""
     function = call.function
     if function.kind == "shape":
-        return turn.services.shapes.get(function.name), call.input, _whole
+        return turn.services.shapes.get(function.name), call.input, _unchanged
     params = {"worker": function.name, "request": request_of(function, call.input)}
     return turn.services.shapes.get(SUBAGENT), params, lambda result: value_of(function, result.text)
 
 
-def _whole(value: Any) -> Any:
+def _unchanged(value: Any) -> Any:
     return value
 
 
@@ -343,9 +343,9 @@ async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, cal
     ctx = TaskContext(turn=turn, calls=calls, entry=entry, signatures=others)
     label = entry.__name__ if entry else shape.key
     parent = frame.path.rpartition("/")[0]
-    told = {"task_id": frame.path, "shape": shape.key, "label": label, "parent": parent}
+    common_fields = {"task_id": frame.path, "shape": shape.key, "label": label, "parent": parent}
     arguments = call.prepared.step.input if function.capture else None
-    turn.emit(TaskStarted, **told, risk=function.risk, gate=gate, arguments=arguments)
+    turn.emit(TaskStarted, **common_fields, risk=function.risk, gate=gate, arguments=arguments)
     status, code = "cancelled", None
     try:
         handler = guarded(
@@ -353,7 +353,7 @@ async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, cal
             what=f"the handler of shape {shape.key!r}",
             on_error=services.on_error,
         )
-        value = await timely(handler, function, turn.budget)
+        value = await apply_time_limit(handler, function, turn.budget)
         if value is SUSPENDED:
             status = "paused"
             return value
@@ -372,4 +372,4 @@ async def _run(shape: Shape[Any, Any], params: BaseModel, turn: TurnContext, cal
 
 async def _awaited(shape: Shape[Any, Any], params: BaseModel, ctx: TaskContext) -> Any:
     with Inside(ctx.calls.caller.name, ctx.calls, leaf=False):
-        return await kept_in(shape.handler(params, ctx))
+        return await without_exit(shape.handler(params, ctx))

@@ -17,7 +17,7 @@ from .schema import params_of
 
 
 @dataclass(frozen=True, slots=True)
-class Adopted:
+class ForeignTool:
     """A tool of another library.
 
     Attributes:
@@ -35,7 +35,7 @@ class Adopted:
     is_async: bool
 
 
-def adopted(given: object) -> Adopted | None:
+def adopted(given: object) -> ForeignTool | None:
     """Read a tool of another library.
 
     Args:
@@ -54,7 +54,7 @@ def adopted(given: object) -> Adopted | None:
     return None
 
 
-def _of_dspy(given: Any) -> Adopted:
+def _of_dspy(given: Any) -> ForeignTool:
     from inspect import iscoroutinefunction
 
     schema: dict[str, Any] = {
@@ -64,17 +64,17 @@ def _of_dspy(given: Any) -> Adopted:
         "additionalProperties": bool(given.has_kwargs),
     }
     is_async = iscoroutinefunction(given.func) or iscoroutinefunction(getattr(given.func, "__call__", None))  # noqa: B004
-    return Adopted(
+    return ForeignTool(
         given.name, _first(given.desc), params_of(given.name, schema), given.acall if is_async else given, is_async
     )
 
 
-def _of_langchain(given: Any) -> Adopted:
+def _of_langchain(given: Any) -> ForeignTool:
     shown = given.tool_call_schema
     schema = dict(shown) if isinstance(shown, dict) else shown.model_json_schema()
-    whole = given.args_schema
-    if isinstance(whole, type) and issubclass(whole, BaseModel):
-        needed = {name for name, field in whole.model_fields.items() if field.is_required()}
+    args_model = given.args_schema
+    if isinstance(args_model, type) and issubclass(args_model, BaseModel):
+        needed = {name for name, field in args_model.model_fields.items() if field.is_required()}
         if injected := sorted(needed - schema.get("properties", {}).keys()):
             raise FunctionInvalid(
                 f"the tool {given.name!r} requires {injected[0]!r}, which only LangGraph's own tool node supplies",
@@ -92,7 +92,7 @@ def _of_langchain(given: Any) -> Adopted:
         return await given.ainvoke(arguments, config={"callbacks": []})
 
     schema = {key: value for key, value in schema.items() if key not in ("title", "description")}
-    return Adopted(
+    return ForeignTool(
         given.name, _first(given.description), params_of(given.name, schema), arun if is_async else run, is_async
     )
 
@@ -102,4 +102,4 @@ def _first(text: str | None) -> str:
     return " ".join((text or "").strip().split("\n\n", 1)[0].split())
 
 
-__all__ = ["Adopted", "adopted"]
+__all__ = ["ForeignTool", "adopted"]

@@ -14,7 +14,7 @@ from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
 from .journal import Frame
-from .leave import Asker
+from .leave import CallerContext
 from .limits import Budget
 from .questions import Question, ask_person
 from .registry import Registry
@@ -239,7 +239,7 @@ class CallContext:
             function: The function that is called.
             budget: The child's budget; by default the budget of this context.
         """
-        caller = self.told_caller
+        caller = self.current_caller
         if function is not None and function.on_behalf:
             function = None
         return CallContext(
@@ -256,14 +256,14 @@ class CallContext:
         )
 
     @property
-    def told_caller(self) -> Caller:
+    def current_caller(self) -> Caller:
         """The caller of the calls that it makes from now on; it is marked if a model has influenced them."""
-        return self.caller.told(modelled=self.frame.modelled)
+        return self.caller.with_model_influence(model_influenced=self.frame.model_influenced)
 
     @property
-    def asker(self) -> Asker:
+    def caller_context(self) -> CallerContext:
         """The caller, as the gate needs it."""
-        return Asker(self.frame.drive, self.gate, self.emit, self.told_caller, self.on_error)
+        return CallerContext(self.frame.drive, self.gate, self.emit, self.current_caller, self.on_error)
 
 
 __all__ = ["CallContext", "Dispatch", "ToolContext", "WorkerContext"]

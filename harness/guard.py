@@ -48,13 +48,13 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
             end the process.
     """
     problem: BaseException
-    told, remedy = "", "fix your code; the `on_error` of the agent receives the original exception"
+    detail, remedy = "", "fix your code; the `on_error` of the agent receives the original exception"
     try:
         return await running
     except WorldAgentError as error:
         if error.turn_id is None or not isinstance(error, _OF_ANOTHER_TURN):
             raise
-        problem, told, remedy = error, f": {error.problem}", error.remedy
+        problem, detail, remedy = error, f": {error.problem}", error.remedy
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -68,7 +68,7 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
         on_error(problem)
     kind = type(problem).__name__
     del problem  # the traceback keeps this frame, and the original may quote a model's text
-    raise TaskFailed(f"{what} failed{told or f' with {kind}'}", remedy=remedy)
+    raise TaskFailed(f"{what} failed{detail or f' with {kind}'}", remedy=remedy)
 
 
 __all__ = ["OnError", "guarded", "harmless"]

@@ -14,7 +14,7 @@ from ..core.events import CallDecided
 from ..core.pauses import Approve, Reject
 from .gate import Callee, Caller, Gate, Verdict
 from .guard import OnError, guarded
-from .inside import Inside, kept_in
+from .inside import Inside, without_exit
 from .journal import UNATTENDED, Ask, Drive, Step, decision_of, pause_of
 
 _LOG = logging.getLogger("worldagent.calls")
@@ -22,7 +22,7 @@ _REFUSED: Final = "; other arguments for it were refused: "
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class CallerContext:
     """The caller of a step, and what is needed to decide about it.
 
     Attributes:
@@ -40,7 +40,7 @@ class Asker:
     on_error: OnError | None = None
 
 
-async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
+async def require_approval(step: Step, callee: Callee, caller_context: CallerContext) -> None:
     """Decide about a step before it runs.
 
     Sets on the step who decided, and either the approval request (`ask`) or the refusal.
@@ -50,7 +50,7 @@ async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
         callee: The function that is called; its `params` declare the step's input.
         asker: The caller.
     """
-    drive, gate, caller = asker.drive, asker.gate, asker.caller
+    drive, gate, caller = caller_context.drive, caller_context.gate, caller_context.caller
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
         step.by = record.by  # decided in an earlier run
@@ -64,49 +64,49 @@ async def with_leave(step: Step, callee: Callee, asker: Asker) -> None:
     if verdict.decision == "approve":
         step.by, step.gate = verdict.by, _note("approve", verdict.by, caller, callee)
         return
-    if verdict.decision == "ask" and not drive.can_ask and caller.modelled:
+    if verdict.decision == "ask" and not drive.can_ask and caller.model_influenced:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and no person can be asked here")
     if verdict.decision == "ask":
-        _ask(step, verdict, callee, asker)
-        if not await _unanswered(step, verdict, callee, asker):
+        _ask(step, verdict, callee, caller_context)
+        if not await _unanswered(step, verdict, callee, caller_context):
             return
         why = f"{verdict.reason}, and no person watches this unattended turn"
         verdict = replace(verdict, decision="refuse", by=UNATTENDED, reason=why)
     if record is None:
-        _tell(asker, step, "refuse", verdict.by)
+        _emit_decision(caller_context, step, "refuse", verdict.by)
     _refuse(step, verdict, callee, caller)
 
 
-async def _unanswered(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> bool:
+async def _unanswered(step: Step, verdict: Verdict, callee: Callee, caller_context: CallerContext) -> bool:
     """Whether an unattended turn must refuse the step, because no approver in the process has answered."""
-    made, refuses = asker.drive.recorded(step.id) is not None, asker.drive.refuses(step.id)
-    if (refuses or not made) and await _answered_at_once(step, callee, asker):
+    made, refuses = caller_context.drive.recorded(step.id) is not None, caller_context.drive.refuses(step.id)
+    if (refuses or not made) and await _answered_at_once(step, callee, caller_context):
         return False
     if not refuses and not made:
-        _tell(asker, step, "ask", verdict.by)
+        _emit_decision(caller_context, step, "ask", verdict.by)
     return refuses
 
 
-async def _answered_at_once(step: Step, callee: Callee, asker: Asker) -> bool:
+async def _answered_at_once(step: Step, callee: Callee, caller_context: CallerContext) -> bool:
     """Ask the approver in the process; return whether it decided, so that no person is asked."""
-    if asker.gate.approver is None:
+    if caller_context.gate.approver is None:
         return False
     try:
-        with Inside.left():
-            asked = kept_in(asker.gate.approver(step.pause(asker.drive.now())))
-            answer = await guarded(asked, what="the approver", on_error=asker.on_error)
+        with Inside.as_host():
+            asked = without_exit(caller_context.gate.approver(step.pause(caller_context.drive.now())))
+            answer = await guarded(asked, what="the approver", on_error=caller_context.on_error)
         if answer is None:
             return False
         if isinstance(answer, Approve | Reject):
-            _take(step, answer, callee, asker)
+            _take(step, answer, callee, caller_context)
             return True
         raise AnswerInvalid(
             f"the approver must return Approve, Reject or None, got {type(answer).__name__!r}",
             remedy="return one of these from it",
         )
     except WorldAgentError as error:
-        if asker.on_error is not None and not isinstance(error, TaskFailed):  # `guarded` reported a TaskFailed
-            asker.on_error(error)
+        if caller_context.on_error is not None and not isinstance(error, TaskFailed):  # `guarded` reported a TaskFailed
+            caller_context.on_error(error)
         code = error.code
     _LOG.warning("the approver gave no valid answer to %s (%s); a person must answer", step.id, code)
     return False
@@ -119,13 +119,13 @@ def _refuse(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> Non
     step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
 
 
-def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
+def _ask(step: Step, verdict: Verdict, callee: Callee, caller_context: CallerContext) -> None:
     """Request approval for the step. Arguments that a person changes are validated and checked by the policy again."""
     fits = step.check
 
     def check(arguments: Any) -> Any:
         taken = arguments if fits is None else fits(arguments)
-        now = asker.gate.by_policy(callee, taken, asker.caller)
+        now = caller_context.gate.by_policy(callee, taken, caller_context.caller)
         if now.decision == "refuse":
             if step.ask is not None:
                 before = step.ask.reason.partition(_REFUSED)[0]
@@ -136,7 +136,9 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
         return taken
 
     def noted(decision: str, said: Mapping[str, Any]) -> str:
-        return _said(decision, "expired" if decision == "refuse" else "person", said, step, callee, asker)
+        return _record_decision(
+            decision, "expired" if decision == "refuse" else "person", said, step, callee, caller_context
+        )
 
     step.ask = Ask(
         kind="approval",
@@ -145,40 +147,42 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, asker: Asker) -> None:
         risk=callee.risk,
         description=callee.description,
         reason=verdict.reason,
-        caller=asker.caller.name,
+        caller=caller_context.caller.name,
         approvers=verdict.approvers,
         seconds=verdict.expires,
     )
     step.by, step.check, step.noted = "person", check, noted
 
 
-def _take(step: Step, answer: Approve | Reject, callee: Callee, asker: Asker) -> None:
+def _take(step: Step, answer: Approve | Reject, callee: Callee, caller_context: CallerContext) -> None:
     """Apply an approver's answer to the step, as if a person had given it."""
-    said = decision_of(step.pause(asker.drive.now()), answer)
+    said = decision_of(step.pause(caller_context.drive.now()), answer)
     if said["kind"] == "reject":
-        _tell(asker, step, "reject", "approver")
+        _emit_decision(caller_context, step, "reject", "approver")
         verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
-        _refuse(step, verdict, callee, asker.caller)
+        _refuse(step, verdict, callee, caller_context.caller)
         return
     arguments, check = said.get("arguments"), step.check
     if arguments is not None and check is not None:
         check(arguments)
     decision = "approve" if arguments is None else "modify"
     step.ask, step.by = None, "approver"
-    step.gate = _said(decision, "approver", said, step, callee, asker)
+    step.gate = _record_decision(decision, "approver", said, step, callee, caller_context)
 
 
-def _said(decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, asker: Asker) -> str:
+def _record_decision(
+    decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, caller_context: CallerContext
+) -> str:
     """Emit the decision and remember an "always" in the gate; return the text that the journal keeps."""
     kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
     if said.get("always"):
         changed = said.get("arguments")
         taken = step.input if changed is None or step.check is None else step.check(changed)
-        grant = asker.gate.grant(callee, asker.caller, None if said["always"] == "any" else taken)
+        grant = caller_context.gate.grant(callee, caller_context.caller, None if said["always"] == "any" else taken)
         kept |= {"always": "any" if said["always"] == "any" else "same"}
         kept |= {"covers": grant.covers, "description": grant.description}
-    _tell(asker, step, decision, by, said.get("account"))
-    return _note(decision, by, asker.caller, callee, **kept)
+    _emit_decision(caller_context, step, decision, by, said.get("account"))
+    return _note(decision, by, caller_context.caller, callee, **kept)
 
 
 def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:
@@ -193,8 +197,10 @@ def _plain_note(decision: str, by: str, caller: str, function: str) -> str:
     return canonical_json({"decision": decision, "by": by, "caller": caller, "function": function})
 
 
-def _tell(asker: Asker, step: Step, decision: str, by: str, account: str | None = None) -> None:
-    asker.emit(
+def _emit_decision(
+    caller_context: CallerContext, step: Step, decision: str, by: str, account: str | None = None
+) -> None:
+    caller_context.emit(
         CallDecided,
         call_id=step.id,
         function=step.name,
@@ -205,4 +211,4 @@ def _tell(asker: Asker, step: Step, decision: str, by: str, account: str | None 
     )
 
 
-__all__ = ["Asker", "with_leave"]
+__all__ = ["CallerContext", "require_approval"]

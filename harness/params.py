@@ -18,12 +18,12 @@ _CONFIG: Final = ConfigDict(
     validate_default=True,
     protected_namespaces=(),
 )
-TAKEN: Final = frozenset(name for name in dir(BaseModel) if name.startswith("model_"))
+RESERVED_NAMES: Final = frozenset(name for name in dir(BaseModel) if name.startswith("model_"))
 _TYPED: Final = "a TypedDict of typing"
 
 
 def params_model(
-    name: str, parameters: list[inspect.Parameter], hints: dict[str, Any], told: dict[str, str]
+    name: str, parameters: list[inspect.Parameter], hints: dict[str, Any], descriptions: dict[str, str]
 ) -> type[BaseModel]:
     """Make the model of a function's params.
 
@@ -50,11 +50,11 @@ def params_model(
                 f"the parameter {parameter.name!r} of the function {name!r} has no type hint",
                 remedy="decorate a plain function, not a method" if is_self else "annotate it",
             )
-        if parameter.name.startswith("_") or parameter.name in TAKEN:
+        if parameter.name.startswith("_") or parameter.name in RESERVED_NAMES:
             raise FunctionInvalid(
                 f"a parameter of the function {name!r} cannot be named {parameter.name!r}", remedy="rename it"
             )
-        hint, about = hints[parameter.name], told.get(parameter.name)
+        hint, about = hints[parameter.name], descriptions.get(parameter.name)
         if about is not None:
             hint = Annotated[hint, Field(description=about)]
         # pydantic merges a default of `Field(...)` with the hint.
@@ -75,7 +75,7 @@ def params_model(
         )
         raise FunctionInvalid(f"the {what} no schema ({problem})", remedy=remedy)
     for each, field in fields.items():
-        problem = "" if made.model_fields[each].is_required() else _misfit(field)
+        problem = "" if made.model_fields[each].is_required() else _default_error(field)
         if problem:
             raise FunctionInvalid(
                 f"the default of the parameter {each!r} of the function {name!r} does not fit its type hint: {problem}",
@@ -94,7 +94,7 @@ def _model(name: str, fields: dict[str, Any]) -> type[BaseModel] | str:
             return _TYPED if "typing_extensions.TypedDict" in str(error) else type(error).__name__
 
 
-def _misfit(field: tuple[Any, Any]) -> str:
+def _default_error(field: tuple[Any, Any]) -> str:
     """Return why a default does not fit its hint; empty if it fits."""
     alone = _model("alone", {"value": field})
     try:

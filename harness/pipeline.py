@@ -40,12 +40,12 @@ from .context import CallContext
 from .function import Function
 from .gate import is_like
 from .guard import guarded
-from .inside import Inside, kept_in
+from .inside import Inside, without_exit
 from .journal import ABOUT_THE_TURN, SUSPENDED, Step
-from .leave import with_leave
-from .limits import PATIENCE, Budget, in_time, tried
+from .leave import require_approval
+from .limits import LEAF_END_SECONDS, Budget, retry_call, with_timeout
 
-_SHOWN: Final = 20  # names in an error
+MAX_NAMES_IN_ERROR: Final = 20  # names in an error
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -136,12 +136,12 @@ def _limited(inner: Handler) -> Handler:
     async def layer(call: Call) -> Any:
         function, ctx, step = call.function, call.ctx, call.prepared.step
         if ctx.tools is not None and not is_like(function.name, ctx.tools):
-            some = ", ".join(ctx.tools[:_SHOWN]) + (", ..." if len(ctx.tools) > _SHOWN else "")
+            some = ", ".join(ctx.tools[:MAX_NAMES_IN_ERROR]) + (", ..." if len(ctx.tools) > MAX_NAMES_IN_ERROR else "")
             raise ToolNotAllowed(
                 f"{ctx.caller.name!r} is not allowed to call {function.name!r}",
                 remedy=f"it can call: {some or 'nothing'}",
             )
-        depth = ctx.budget.book.depth
+        depth = ctx.budget.ledger.depth
         if ctx.frame.depth >= depth:
             raise DepthExceeded(
                 f"the call of {function.name!r} is nested {ctx.frame.depth + 1} deep, and the limit is {depth}",
@@ -151,7 +151,7 @@ def _limited(inner: Handler) -> Handler:
         if ctx.frame.drive.recorded(step.id) is None:  # else it was counted when it was first made
             try:
                 # A map counts as one call and bounds its items itself.
-                ctx.budget.take(step.id, chosen=ctx.told_caller.modelled and call.slot is None)
+                ctx.budget.take(step.id, chosen=ctx.current_caller.model_influenced and call.slot is None)
             except LimitReached as error:
                 reached = error
         if reached is not None:
@@ -190,20 +190,20 @@ def _gated(inner: Handler) -> Handler:
         step = prepared.step
         # A worker that is called by name has the params of the shape that runs it.
         callee = function if function.params is prepared.params else replace(function, params=prepared.params)
-        await with_leave(step, callee, call.ctx.asker)
-        told = False
+        await require_approval(step, callee, call.ctx.caller_context)
+        result_read = False
         try:
             value = await inner(call)
-            told = value is not SUSPENDED
+            result_read = value is not SUSPENDED
         except WorldAgentError as error:
             # An error can contain a stranger's text as well.
-            told = not isinstance(error, CallRefused | PauseExpired)
+            result_read = not isinstance(error, CallRefused | PauseExpired)
             raise
         finally:
-            if told and function.untrusted:
+            if result_read and function.untrusted:
                 call.ctx.gate.mark(function.name)
-            if call.ctx.frame.drive.heard(step.id):
-                call.ctx.frame.hear()
+            if call.ctx.frame.drive.is_model_influenced(step.id):
+                call.ctx.frame.mark_model_influenced()
         return value
 
     return layer
@@ -216,8 +216,10 @@ def _journaled(inner: Handler) -> Handler:
             return await inner(call)
 
         slot = call.slot
-        if slot is None and call.function.kind == "leaf" and call.ctx.told_caller.modelled:
-            slot = call.budget.book.slots  # leaves only: a function that waits for its own calls could wait for itself
+        if slot is None and call.function.kind == "leaf" and call.ctx.current_caller.model_influenced:
+            slot = (
+                call.budget.ledger.slots
+            )  # leaves only: a function that waits for its own calls could wait for itself
         call.prepared.step.body, call.prepared.step.slot = body, slot
         return await _stepped(call)
 
@@ -231,8 +233,8 @@ def _traced(inner: Handler) -> Handler:
         step, emit = call.prepared.step, call.ctx.emit
         risk = call.function.risk
         arguments = (step.input if call.changed is None else dict(call.changed)) if call.function.capture else None
-        told = {"title": call.function.title, "risk": risk, "gate": step.by, "arguments": arguments}
-        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, **told)
+        result_read = {"title": call.function.title, "risk": risk, "gate": step.by, "arguments": arguments}
+        emit(CallStarted, call_id=step.id, function=step.name, parent=step.parent, **result_read)
         if arguments is not None:
             emit.keep(step.id, "inputs", arguments)
         status, code = "cancelled", None
@@ -253,11 +255,11 @@ def _traced(inner: Handler) -> Handler:
 
 async def _run(call: Call) -> Any:
     if call.is_task:  # a task applies its own time limit
-        return await _tried(call)
-    return await timely(_tried(call), call.function, call.budget)
+        return await _run_attempts(call)
+    return await apply_time_limit(_run_attempts(call), call.function, call.budget)
 
 
-async def _tried(call: Call) -> Any:
+async def _run_attempts(call: Call) -> Any:
     function, prepared, budget = call.function, call.prepared, call.budget
 
     def run() -> Awaitable[Any]:
@@ -267,7 +269,7 @@ async def _tried(call: Call) -> Any:
         step = prepared.step
         call.ctx.emit(CallRetried, call_id=step.id, function=step.name, attempt=attempt, code=code, seconds=seconds)
 
-    return await (run() if function.retry.attempts == 1 else tried(run, function.retry, budget.clock, tell=tell))
+    return await (run() if function.retry.attempts == 1 else retry_call(run, function.retry, budget.clock, tell=tell))
 
 
 _CALL: Final = _fold(_run)
@@ -334,9 +336,9 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
     async def body() -> Any:
         with Inside(function.name, ctx, leaf=not flow):
             if flow:
-                return await kept_in(function.body(ctx, **given))
+                return await without_exit(function.body(ctx, **given))
             try:
-                return await kept_in(function.body(ctx, **given) if function.context else function.body(**given))
+                return await without_exit(function.body(ctx, **given) if function.context else function.body(**given))
             finally:
                 ctx.frame.end()
 
@@ -354,8 +356,8 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
         value = await running  # the frame ends a body that does not end by itself
     else:
         time = None if function.timeout is None else ctx.budget.clock.sleep(function.timeout)
-        patience = None if flow else PATIENCE
-        value = await in_time(running, time, what=what, late=late, patience=patience, cut=cut)
+        patience = None if flow else LEAF_END_SECONDS
+        value = await with_timeout(running, time, what=what, late=late, patience=patience, cut=cut)
     if value is SUSPENDED:
         return value
     what = f"the result of function {function.name!r}"
@@ -363,7 +365,7 @@ async def _body(function: Function, params: BaseModel, ctx: CallContext) -> Any:
     return json_of_value(function.result, checked, what=what, error=ResultInvalid)
 
 
-def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget) -> Awaitable[Any]:
+def apply_time_limit(running: Coroutine[Any, Any, Any], function: Function, budget: Budget) -> Awaitable[Any]:
     """Apply the time limit of the function's `Limits` to a running call, if it has one."""
     seconds = function.limits.seconds
     if seconds is None:
@@ -375,7 +377,7 @@ def timely(running: Coroutine[Any, Any, Any], function: Function, budget: Budget
             f"{whose} reached its limit of {seconds:g} s", remedy="ask for less work in one call, or raise its limits"
         )
 
-    return in_time(running, budget.clock.sleep(seconds), what=whose, late=late)
+    return with_timeout(running, budget.clock.sleep(seconds), what=whose, late=late)
 
 
 def _whose(function: Function) -> str:
@@ -411,4 +413,4 @@ async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallC
     return value
 
 
-__all__ = ["Call", "Prepared", "call", "call_alone", "run_call", "timely"]
+__all__ = ["Call", "Prepared", "apply_time_limit", "call", "call_alone", "run_call"]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from ..core import Emitter, canonical_json
 from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
 from ..core.events import CallDecided
-from ..core.pauses import LONGEST_WAIT
+from ..core.pauses import MAX_WAIT_SECONDS
 from ..core.validation import is_text, json_of_value, read_value
 from .journal import UNATTENDED, Ask, Drive, Frame, Step
 
@@ -62,7 +62,7 @@ class Question:
 
 
 def _is_time(seconds: object) -> bool:
-    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= LONGEST_WAIT
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_WAIT_SECONDS
 
 
 async def ask_person(frame: Frame, question: Question, key: str | None, *, emit: Emitter, caller: str) -> Any:

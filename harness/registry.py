@@ -24,9 +24,9 @@ Missing = Callable[[str], WorldAgentError | None]
 
 
 _GLOB: Final = frozenset("*?[")
-_LISTED: Final = 20  # names that an error lists
-_COMPARED: Final = 2000  # names that are compared to find similar ones
-_SHOWN: Final = 80  # characters that an error shows of an unknown name
+MAX_LISTED_NAMES: Final = 20  # names that an error lists
+MAX_COMPARED_NAMES: Final = 2000  # names that are compared to find similar ones
+MAX_NAME_CHARACTERS: Final = 80  # characters that an error shows of an unknown name
 
 
 class Registry:
@@ -57,7 +57,7 @@ class Registry:
         self._workers: dict[str, Worker] = {}
         self._tasks: dict[str, Function] = {}
         self._shapes: set[str] = set()
-        self._stand_ins: set[str] = set()
+        self._worker_replacements: set[str] = set()
         self._sources: dict[str, frozenset[str]] = {}
         self._missing: dict[str, Missing] = {}
         self._unknown: set[str] = set()
@@ -75,7 +75,7 @@ class Registry:
             if isinstance(worker, Function):
                 self._claim(worker.name)
                 self._place(self._functions, worker)
-                self._stand_ins.add(worker.name)
+                self._worker_replacements.add(worker.name)
                 continue
             if not isinstance(worker, Worker):
                 raise FunctionInvalid(f"{worker!r} is not a worker", remedy="make it with Worker(name, instructions)")
@@ -140,7 +140,7 @@ class Registry:
         if absent is not None:
             raise absent
         raise UnknownFunction(
-            f"there is no function {str(name)[:_SHOWN]!r}", remedy=_known("functions", self.names, name)
+            f"there is no function {str(name)[:MAX_NAME_CHARACTERS]!r}", remedy=_known("functions", self.names, name)
         )
 
     def find(self, capability: str) -> tuple[Function, ...]:
@@ -165,7 +165,7 @@ class Registry:
         """
         if name in self._barred:
             raise ToolNotAllowed(
-                f"{str(name)[:_SHOWN]!r} is not among the tools of this agent's profile",
+                f"{str(name)[:MAX_NAME_CHARACTERS]!r} is not among the tools of this agent's profile",
                 remedy=f"the tools are: {', '.join(self._allow or ())}",
             )
 
@@ -236,7 +236,7 @@ class Registry:
             named = function.tools or ("*",)
             if not any(self._is_taken(name) or _GLOB.intersection(name) for name in named):
                 raise FunctionInvalid(
-                    f"{function.name!r} names {named[0][:_SHOWN]!r} in its tools, which does not exist",
+                    f"{function.name!r} names {named[0][:MAX_NAME_CHARACTERS]!r} in its tools, which does not exist",
                     remedy=_known("functions", self.names, named[0]),
                 )
 
@@ -255,7 +255,7 @@ class Registry:
 
     def is_worker(self, name: str) -> bool:
         """Whether this is a worker, or a function that replaces a worker (H8)."""
-        return name in self._workers or name in self._stand_ins
+        return name in self._workers or name in self._worker_replacements
 
     def runnable(self, name: str) -> Function:
         """Return the worker called `name` as a function, or the function that replaces a worker (H8).
@@ -264,7 +264,7 @@ class Registry:
             UnknownWorker: Neither exists.
             ToolNotAllowed: `allow` excludes it.
         """
-        found = self._functions.get(name) if name in self._stand_ins else None
+        found = self._functions.get(name) if name in self._worker_replacements else None
         return found if found is not None else self.worker(name).function
 
     def worker(self, name: str) -> Worker:
@@ -278,8 +278,8 @@ class Registry:
             return self._workers[name]
         self.check_allowed(name)
         raise UnknownWorker(
-            f"there is no worker {str(name)[:_SHOWN]!r}",
-            remedy=_known("workers", [*self._workers, *self._stand_ins], name),
+            f"there is no worker {str(name)[:MAX_NAME_CHARACTERS]!r}",
+            remedy=_known("workers", [*self._workers, *self._worker_replacements], name),
         )
 
     def _place(self, where: dict[str, Function], function: Function) -> bool:
@@ -303,13 +303,17 @@ def _known(what: str, names: Iterable[str], wanted: object) -> str:
     known = sorted(names)
     if not known:
         return f"this agent has no {what}; pass {what}= to WorldAgent"
-    if len(known) <= _LISTED:
+    if len(known) <= MAX_LISTED_NAMES:
         return f"the {what} are: {', '.join(known)}"
-    text = str(wanted)[:_SHOWN]
+    text = str(wanted)[:MAX_NAME_CHARACTERS]
     # Comparing many thousands of names would block the event loop.
-    alike = known if len(known) <= _COMPARED else [name for name in known if name[:1] == text[:1]][:_COMPARED]
-    close = difflib.get_close_matches(text, alike, _LISTED, cutoff=0.5)
-    others = [name for name in known[:_LISTED] if name not in close][: _LISTED - len(close)]
+    alike = (
+        known
+        if len(known) <= MAX_COMPARED_NAMES
+        else [name for name in known if name[:1] == text[:1]][:MAX_COMPARED_NAMES]
+    )
+    close = difflib.get_close_matches(text, alike, MAX_LISTED_NAMES, cutoff=0.5)
+    others = [name for name in known[:MAX_LISTED_NAMES] if name not in close][: MAX_LISTED_NAMES - len(close)]
     if not close:
         return f"some of the {len(known)} {what} are: {', '.join(others)}"
     more = f"; others are: {', '.join(others)}" if others else ""

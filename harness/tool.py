@@ -22,7 +22,7 @@ from pydantic import PydanticUserError, TypeAdapter
 
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
-from .adopted import Adopted, adopted
+from .adopted import ForeignTool, adopted
 from .context import CallContext, ToolContext
 from .function import READ_ONLY, Body, Function, FunctionKind
 from .inside import Inside
@@ -191,7 +191,7 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
     )
 
 
-def _foreign(given: Adopted, options: dict[str, Any]) -> Function:
+def _foreign(given: ForeignTool, options: dict[str, Any]) -> Function:
     name, description = options.get("name") or given.name, options.get("description")
     others = _options_of(name, "leaf", options)
     if others.get("capabilities") is not None:

@@ -16,13 +16,13 @@ from ..core.validation import is_text, validate_model
 from .function import READ_ONLY, Function, Risk, check_name, risks, undispatched
 from .gate import Policy
 from .limits import Limits
-from .params import TAKEN
+from .params import RESERVED_NAMES
 from .requests import TEXT, WorkerRequest
 
-MOST_RETRIES: Final = 20
-MOST_STEPS: Final = 1000
+MAX_RETRIES: Final = 20
+MAX_STEPS: Final = 1000
 
-_TAKEN: Final = TAKEN | {"calls", "lm", "offered_tools", "result", "role"}
+_RESERVED_PARAMS: Final = RESERVED_NAMES | {"calls", "lm", "offered_tools", "result", "role"}
 """Names that a worker's params cannot have: its Signature has these fields, or pydantic reserves them."""
 
 
@@ -98,8 +98,8 @@ class Worker:
             )
         self._check_policy()
         self._check_texts()
-        self._check_number("retries", 0, MOST_RETRIES)
-        self._check_number("max_steps", 0, MOST_STEPS)
+        self._check_number("retries", 0, MAX_RETRIES)
+        self._check_number("max_steps", 0, MAX_STEPS)
         object.__setattr__(self, "params", self._params())
         self._check_params()
         object.__setattr__(self, "result", self._result())
@@ -159,7 +159,7 @@ class Worker:
         schema = self.params.model_json_schema()
         names = schema.get("properties", {})
         missing = [name for name in schema.get("required", ()) if name not in names]
-        wrong = [name for name in names if name in _TAKEN or not name.isidentifier() or name.startswith("_")]
+        wrong = [name for name in names if name in _RESERVED_PARAMS or not name.isidentifier() or name.startswith("_")]
         problem, remedy = "", "give its params names that are Python identifiers and do not begin with '_'"
         if not names:
             problem = "no params"

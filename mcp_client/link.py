@@ -44,10 +44,10 @@ R = TypeVar("R", bound=BaseModel)
 
 IN_FLIGHT: Final = 32
 """The number of calls that a host gets at once; the others wait."""
-WAITING: Final = 256
+MAX_WAITING_CALLS: Final = 256
 """The limit of running and waiting calls; one more is refused."""
 
-_STREAMS: Final = 10  # the number of notification streams that a host can end before no new one is opened
+MAX_STREAMS: Final = 10  # the number of notification streams that a host can end before no new one is opened
 _MISUSED: Final = (INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, HEADER_MISMATCH)
 # The library has no error type for this. The tests include a host that speaks such a revision.
 _OF_REVISIONS: Final = ("Unsupported protocol version", "No mutually supported modern protocol version")
@@ -122,7 +122,7 @@ class Link(ABC):
         return open_transport(self._host, self._failures, self._lose)
 
     @abstractmethod
-    async def _meet(self, client: Client) -> Failure | None:
+    async def _discover(self, client: Client) -> Failure | None:
         """Learn what the host offers. Return the failure if it cannot be used."""
 
     @abstractmethod
@@ -136,7 +136,7 @@ class Link(ABC):
             listen: Listens once, and returns whether the host ended the stream. Then it is called again a few times.
         """
         ended = 0
-        while self.modern and ended < _STREAMS:
+        while self.modern and ended < MAX_STREAMS:
             try:
                 ended += await listen()
             except Exception:  # any error: notifications are optional, and calls work without them
@@ -155,9 +155,9 @@ class Link(ABC):
     def _has_answered(self) -> None:
         """Record that the host answered a call."""
         self.answered = True
-        self._heard()
+        self._reset_silence()
 
-    def _heard(self) -> None:
+    def _reset_silence(self) -> None:
         """Record that the host answered. Earlier silence then no longer counts against it."""
         self._garbled = False
         self._silent_since = None
@@ -192,7 +192,7 @@ class Link(ABC):
             async with asyncio.timeout(limit):
                 await opened.enter_async_context(client)
                 self._version = client.protocol_version
-                failure = await self._meet(client)
+                failure = await self._discover(client)
             giving_up.cancel()
             if failure is not None or self.over:  # the time limit passed just before it became ready
                 return failure
@@ -241,7 +241,7 @@ class Link(ABC):
         """
         if self._serving is None or self.over:
             return self._failures.gone()
-        if len(self._calls) >= WAITING:
+        if len(self._calls) >= MAX_WAITING_CALLS:
             what = f"has {len(self._calls)} calls waiting"
             return self._failures.unavailable(what, "try again later, and find out why the host is slow")
         quieten()
@@ -288,7 +288,7 @@ class Link(ABC):
             case MCPError():
                 return self._failure_of_mcp(error)
             case ValidationError():
-                self._heard()
+                self._reset_silence()
                 return failures.garbled(_OF_ITS_KIND)
             case RuntimeError() if self._session is not None:
                 # The library uses this code for an answer that it cannot interpret. The connection still works.
@@ -319,7 +319,7 @@ class Link(ABC):
         if made_here and code == CONNECTION_CLOSED:
             self._lose()
         else:
-            self._heard()
+            self._reset_silence()
         if self.over:
             return self._over.result()
         if made_here and code in range(100, 600):

@@ -79,7 +79,7 @@ class RoleLink(Link):
         answer = Answer(cast("object", result.structured_content), bool(result.is_error))
         return operation.read(answer, self._failures)
 
-    async def _meet(self, client: Client) -> Failure | None:
+    async def _discover(self, client: Client) -> Failure | None:
         """Learn which tools the host has, and which tiers it keeps."""
 
         # Not `list_tools` of the session: it keeps the schemas of the host, and these can copy arguments into HTTP
@@ -90,7 +90,7 @@ class RoleLink(Link):
         schemas: dict[str, object] = {}
         async for page in pages(fetch, _PAGES):
             schemas |= {tool.name: tool.input_schema for tool in page.tools}
-            self._heard()
+            self._reset_silence()
         self._tools = frozenset(tool for tool in TOOLS if self._name(tool) in schemas)
         if "role_list" not in self._tools:
             return self._lacking("role_list")

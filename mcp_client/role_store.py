@@ -28,7 +28,7 @@ class ContractRoleStore(ABC):
 
     def __init__(self) -> None:
         self._tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
-        self._told: list[Callable[[Tier, str], None]] = []
+        self._callbacks: list[Callable[[Tier, str], None]] = []
 
     @abstractmethod
     async def _reach(self) -> frozenset[Tier]:
@@ -49,9 +49,9 @@ class ContractRoleStore(ABC):
         """
         return self._tiers
 
-    def on_change(self, told: Callable[[Tier, str], None]) -> None:
-        """Call `told` with the tier and scope of each role that the host reports as changed."""
-        self._told.append(told)
+    def on_change(self, callback: Callable[[Tier, str], None]) -> None:
+        """Call `callback` with the tier and scope of each role that the host reports as changed."""
+        self._callbacks.append(callback)
 
     async def connect(self) -> None:
         """Connect if needed. Afterwards `tiers` holds what the host offers.
@@ -127,8 +127,8 @@ class ContractRoleStore(ABC):
             raise UnknownTier(f"the {tier} role is not kept by this host", remedy=f"use one of {known}")
 
     def _changed(self, tier: Tier, scope_id: str) -> None:
-        for told in self._told:
-            told(tier, scope_id)
+        for callback in self._callbacks:
+            callback(tier, scope_id)
 
 
 class HostRoleStore(ContractRoleStore):

@@ -37,9 +37,9 @@ MADE_HERE: Final = "made here"
 # Servers usually close an idle connection after five seconds, and a request sent at that moment is lost.
 _IDLE: Final = 4.0
 # A stream of notifications is silent as long as nothing changes.
-_SILENCE: Final = 300.0
+READ_TIMEOUT_SECONDS: Final = 300.0
 # The time limit for ending a session; nothing waits longer for a host that is gone.
-_FAREWELL: Final = 2.0
+CLOSE_TIMEOUT_SECONDS: Final = 2.0
 # Bytes. A longer request is not a notification, because those hold a request id at most.
 _LONGEST_NOTIFICATION: Final = 4096
 # The beginning of the library's text about an answer that can no longer arrive, with the code of a lost connection.
@@ -77,16 +77,16 @@ async def _over_http(host: HttpHost, failures: Failures, lost: Lost) -> AsyncGen
         _Client(
             # Compressed content can be a thousand times as long when it is decompressed.
             headers=headers | {"Accept-Encoding": "identity"},
-            timeout=httpx2.Timeout(host.timeout, read=_SILENCE),
+            timeout=httpx2.Timeout(host.timeout, read=READ_TIMEOUT_SECONDS),
             limits=httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=_IDLE),
             event_hooks={"response": [answered]},
         ) as client,
         streamable_http_client(host.url, http_client=client, max_sse_event_size=LONGEST_ANSWER) as (read, write),
     ):
-        yield Incoming(read, _told_apart), write
+        yield Incoming(read, _without_host_text), write
 
 
-def _told_apart(item: Item) -> Item:
+def _without_host_text(item: Item) -> Item:
     """Return the item without a host's error text. An error that was made in this process is marked."""
     error = item.message.error if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCError) else None
     made_here = error is not None and (
@@ -107,7 +107,7 @@ class _Client(httpx2.AsyncClient):
 
     async def send(self, request: httpx2.Request, **more: Any) -> httpx2.Response:
         if request.method == "DELETE":
-            request.extensions["timeout"] = httpx2.Timeout(_FAREWELL).as_dict()
+            request.extensions["timeout"] = httpx2.Timeout(CLOSE_TIMEOUT_SECONDS).as_dict()
         if not _is_notification(request):
             return await super().send(request, **more)
         request.extensions["timeout"] |= {"read": self.timeout.connect}
@@ -201,14 +201,14 @@ class _Checked(httpx2.AsyncByteStream):
             length = len(chunk) if self._events and b"\n" in chunk else length + len(chunk)
             if length > LONGEST_ANSWER:
                 self._end(self._failures.oversized())
-            if self._events and not _goes_on(decoder, chunk):
+            if self._events and not _is_valid_utf8_so_far(decoder, chunk):
                 self._end(self._failures.garbled())
             held += chunk
             end = 1 + max(chunk.rfind(b"\n"), chunk.rfind(b"\r"))
             if self._events and end:
-                whole = len(held) - len(chunk) + end
-                lines = bytes(held[:whole]).splitlines(keepends=True)
-                del held[:whole]
+                complete_end = len(held) - len(chunk) + end
+                lines = bytes(held[:complete_end]).splitlines(keepends=True)
+                del held[:complete_end]
                 yield b"".join([await _readable_line(line) for line in lines])
         yield bytes(held) if self._events else await readable(bytes(held))
 
@@ -231,7 +231,7 @@ async def _readable_line(line: bytes) -> bytes:
     return line if changed is message else _DATA + changed + b"\n"
 
 
-def _goes_on(decoder: codecs.IncrementalDecoder, chunk: bytes) -> bool:
+def _is_valid_utf8_so_far(decoder: codecs.IncrementalDecoder, chunk: bytes) -> bool:
     try:
         decoder.decode(chunk)
     except UnicodeDecodeError:

@@ -50,6 +50,6 @@ def _json(body: object, where: str) -> str:
         )
     if _HALF_PAIR.search(text):
         # Models emit halves of surrogate pairs. UTF-8 cannot encode them, but JSON can escape them.
-        whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        text = _HALF_PAIR.sub(lambda half: f"\\u{ord(half[0]):04x}", whole)
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        text = _HALF_PAIR.sub(lambda half: f"\\u{ord(half[0]):04x}", joined)
     return text

@@ -72,8 +72,11 @@ _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
 _READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at", "thread")
 _SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
-_LONGEST_PAGE = 1000
-_MOST_KNOWN, _LONGEST_KNOWN = 500, 400_000  # the most messages and characters of a thread that are kept in memory
+MAX_PAGE = 1000
+MAX_KNOWN_MESSAGES, MAX_KNOWN_CHARACTERS = (
+    500,
+    400_000,
+)  # the most messages and characters of a thread that are kept in memory
 
 
 class _Row(NamedTuple):
@@ -127,7 +130,7 @@ class ConversationLog:
             await self._database.transact(work)
         else:
             lease.enqueue(work)
-            _follow(lease, rows, at)
+            _extend_known(lease, rows, at)
         return rows[-1].id
 
     async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
@@ -212,7 +215,7 @@ def _id_of(thread: str, parent: str | None, turn_id: str, author: str, kind: str
     return digest([thread if parent is None else None, parent, turn_id, author, kind, body])
 
 
-def _follow(lease: Lease, rows: Sequence[_Row], at: int) -> None:
+def _extend_known(lease: Lease, rows: Sequence[_Row], at: int) -> None:
     """Add appended `rows` to the lease's data, if it has the messages before them and the result is not too long."""
     known: _Known | None = lease.known.pop(Tail, None)
     if known is None or not known.ends_with(rows[0].parent):
@@ -220,10 +223,10 @@ def _follow(lease: Lease, rows: Sequence[_Row], at: int) -> None:
     messages, summary = list(known.tail.messages), known.tail.summary
     depth = messages[-1].depth + 1 if messages else 0
     for place, row in enumerate(rows, start=depth):
-        messages.append(_made((row.id, row.parent, place, row.turn, row.author, row.kind, row.body, at)))
+        messages.append(_make_message((row.id, row.parent, place, row.turn, row.author, row.kind, row.body, at)))
         summary = messages[-1] if row.kind == "summary" else summary
     characters = known.characters + sum(len(row.body) for row in rows)
-    if len(messages) <= _MOST_KNOWN and characters <= _LONGEST_KNOWN:
+    if len(messages) <= MAX_KNOWN_MESSAGES and characters <= MAX_KNOWN_CHARACTERS:
         lease.known[Tail] = _Known(Tail(tuple(messages), summary), characters)
 
 
@@ -263,15 +266,15 @@ def _summary(transaction: Transaction, head: str) -> list[tuple[Any, ...]]:
 
 def _some(transaction: Transaction, head: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
     """The rows of those `ids` that are in the conversation ending with `head`, newest first."""
-    standing: list[tuple[Any, ...]] = []
+    present: list[tuple[Any, ...]] = []
     for row in transaction.execute(_SOME.format(", ".join("?" * len(ids))), tuple(ids)):
         found = transaction.execute(_ANCESTOR, (head, row[2], row[2], row[2]))
         if not found:
             continue  # it is on another branch or after the head
         head = str(found[0][0])  # the next one is before it, so no message is walked twice
         if head == row[0]:
-            standing.append(row)
-    return standing
+            present.append(row)
+    return present
 
 
 def _parent_within(transaction: Transaction, head: str, before: str) -> str | None:
@@ -288,10 +291,10 @@ def _message(row: tuple[Any, ...], database: str) -> Message:
     columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
     check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", database=database)
     _check_id(columns, database)
-    return _made(row[:-1])
+    return _make_message(row[:-1])
 
 
-def _made(columns: Sequence[Any]) -> Message:
+def _make_message(columns: Sequence[Any]) -> Message:
     message_id, parent, depth, turn_id, author, kind, body, at = columns
     return Message(
         id=message_id,
@@ -316,9 +319,9 @@ def _check_id(columns: Mapping[str, Any], database: str) -> None:
 
 
 def _check_limit(limit: object) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _LONGEST_PAGE:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
         raise InvalidArgument(
-            f"`limit` must be an integer from 1 to {_LONGEST_PAGE}, got {limit!r}", remedy="page with `before` for more"
+            f"`limit` must be an integer from 1 to {MAX_PAGE}, got {limit!r}", remedy="page with `before` for more"
         )
 
 

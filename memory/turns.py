@@ -71,7 +71,7 @@ _ONGOING = f"""SELECT {_FIRST_COLUMNS} FROM wa_turn
                 ORDER BY workspace, name"""
 # Reads in order of the primary key. Few turns run, and an index would cost every turn more than it saves here.
 _RUNNING = f"SELECT {_COLUMNS} FROM wa_turn WHERE status='running' ORDER BY id DESC LIMIT ?"
-_AGAIN = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
+_BY_IDS = f"SELECT {_COLUMNS} FROM wa_turn WHERE id IN ({{}})"
 _CANCEL = f"UPDATE wa_turn SET cancel=1 WHERE id=? AND {_IS_OPEN} RETURNING id"
 _TO_CANCEL = "SELECT id FROM wa_turn WHERE cancel=1 AND status='running'"
 # Keys of a workspace's threads begin with the workspace and a slash, so only the index over (thread, id) is read. `0`
@@ -196,7 +196,7 @@ class TurnRegister:
         written = await lease.commit(work, final=final)
         return self._known(replace(record, status=written, code=code, changed=now), lease)
 
-    def begun_in(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
+    def set_origin(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
         """Enqueue the call that a turn is resumed from for the next commit of its thread's lease.
 
         Raises:
@@ -237,7 +237,7 @@ class TurnRegister:
 
     async def get(self, turn_id: str) -> TurnRecord | None:
         """The turn with an id, or None."""
-        rows = await self._database.read(lambda tx: tx.execute(_AGAIN.format("?"), (turn_id,)))
+        rows = await self._database.read(lambda tx: tx.execute(_BY_IDS.format("?"), (turn_id,)))
         return _record(rows[0], self._database.name) if rows else None
 
     async def threads(
@@ -275,7 +275,7 @@ class TurnRegister:
         """The same turns as they are now, by their ids."""
         if not records:
             return {}
-        statement = _AGAIN.format(", ".join("?" * len(records)))
+        statement = _BY_IDS.format(", ".join("?" * len(records)))
         ids = tuple(record.id for record in records)
         rows = await self._database.read(lambda tx: tx.execute(statement, ids))
         return {found.id: found for found in (_record(row, self._database.name) for row in rows)}
@@ -294,7 +294,7 @@ class TurnRegister:
         """Ask a turn's owner, in any process, to cancel it; False if the turn is over."""
         return bool(await self._database.transact(lambda tx: tx.execute(_CANCEL, (turn_id,))))
 
-    async def to_cancel(self) -> tuple[str, ...]:
+    async def cancel_requested(self) -> tuple[str, ...]:
         """The ids of running turns whose cancellation was requested."""
         return tuple(turn_id for (turn_id,) in await self._database.read(lambda tx: tx.execute(_TO_CANCEL)))
 

@@ -16,9 +16,9 @@ from .level import Level, LevelName, parsed
 from .near import near
 from .profile import GENERAL, Profile
 from .tools import unknown_tools
-from .trust import ProjectTrust, distrust, project_folder
+from .trust import ProjectTrust, project_folder, trust_error
 
-_SHOWN: Final = 80
+MAX_SHOWN_CHARACTERS: Final = 80
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Profiles:
         if project is not None:
             trusted = ProjectTrust(trust)
             levels.append(
-                Level("project", lambda: project_folder(project), lambda folder: distrust(trusted, project, folder))
+                Level("project", lambda: project_folder(project), lambda folder: trust_error(trusted, project, folder))
             )
         return cls(levels)
 
@@ -84,7 +84,7 @@ class Profiles:
         return tuple(sorted({file.name for level in self._levels for file in level.all()} | {GENERAL}))
 
     @property
-    def _yours(self) -> str:
+    def _own_profiles_hint(self) -> str:
         """The end of a remedy: where the user's profiles are."""
         own = (level.folder.path for level in self._levels if level.name == "user")
         return "".join(f"; add your own as NAME.yaml in the folder {str(path)!r}" for path in own)
@@ -121,8 +121,8 @@ class Profiles:
         found = self._find(name, len(self._levels), trusting=False)
         if found is None:
             raise ProfileInvalid(
-                f"there is no profile {name[:_SHOWN]!r}",
-                remedy=f"{near(name, self.names)}the profiles are: {', '.join(self.names)}{self._yours}",
+                f"there is no profile {name[:MAX_SHOWN_CHARACTERS]!r}",
+                remedy=f"{near(name, self.names)}the profiles are: {', '.join(self.names)}{self._own_profiles_hint}",
             )
         return effective(self._chain(*found, trusting=False))
 
@@ -214,7 +214,7 @@ class Profiles:
             )
         named = [file] if level is None else level.named(file.name)
         if len(named) > 1:
-            yield _twice(named)
+            yield _duplicate_name(named)
         for each in named:
             yield from each.problems
 
@@ -237,7 +237,7 @@ class Profiles:
             if files and not trusting and level.refused is not None:
                 raise level.refused
             if len(files) > 1:
-                raise _twice(files)
+                raise _duplicate_name(files)
             if files:
                 return depth, files[0]
         return None
@@ -262,9 +262,9 @@ class Profiles:
         while file.extends is not None:
             depth, file = self._parent(depth, file, trusting=trusting)
             if any(each.path == file.path for each in chain):
-                told = " -> ".join(f"{each.name!r} ({each.extends_at})" for each in [*chain, file])
+                described = " -> ".join(f"{each.name!r} ({each.extends_at})" for each in [*chain, file])
                 raise ProfileInvalid(
-                    f"{chain[0].extends_at}: the profile {chain[0].name!r} extends others in a circle: {told}",
+                    f"{chain[0].extends_at}: the profile {chain[0].name!r} extends others in a circle: {described}",
                     remedy="remove one 'extends'",
                 )
             chain.append(file)
@@ -280,20 +280,21 @@ class Profiles:
         if found is not None and found[1].problems:
             problem = found[1].problems[0]
         if problem is not None:
-            told = f"{file.extends_at}: it extends {name!r}, which cannot be used: {problem.problem}"
-            raise type(problem)(told, remedy=problem.remedy)
+            described = f"{file.extends_at}: it extends {name!r}, which cannot be used: {problem.problem}"
+            raise type(problem)(described, remedy=problem.remedy)
         if found is None:
             which = "no other profile of this name below it" if name == file.name else f"no profile {name!r} for it"
             raise ProfileInvalid(
                 f"{file.extends_at}: {file.name!r} extends {name!r}, but there is {which}",
-                remedy=f"{near(name, set(self.names) - {name})}the profiles are: {', '.join(self.names)}{self._yours}",
+                remedy=f"{near(name, set(self.names) - {name})}the profiles are: {', '.join(self.names)}"
+                f"{self._own_profiles_hint}",
             )
         return found
 
 
-def _twice(files: Sequence[ProfileFile]) -> ProfileInvalid:
-    told = " and ".join(file.where or str(file.path) for file in files)
-    return ProfileInvalid(f"{told} are both called {files[0].name!r}", remedy="rename or remove one of them")
+def _duplicate_name(files: Sequence[ProfileFile]) -> ProfileInvalid:
+    described = " and ".join(file.where or str(file.path) for file in files)
+    return ProfileInvalid(f"{described} are both called {files[0].name!r}", remedy="rename or remove one of them")
 
 
 def _user_folder() -> Path:

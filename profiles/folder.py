@@ -17,8 +17,8 @@ PROJECT_FOLDER: Final = Path(".worldagent", "profiles")
 """The folder of a project's profiles, relative to the project."""
 
 _SUFFIXES: Final = (".yaml", ".yml")
-_LARGEST: Final = 1 << 16  # bytes in a file: parsing a megabyte of YAML keys takes seconds
-_MOST: Final = 500  # files in a folder
+MAX_FILE_BYTES: Final = 1 << 16  # bytes in a file: parsing a megabyte of YAML keys takes seconds
+MAX_FILES: Final = 500  # files in a folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
         path: The folder. A missing folder has no files.
         within: The folder that links must not lead out of; None allows all links.
     """
-    problem = _outside(path, within)
+    problem = _link_error(path, within)
     if problem is not None:
         return ProfileFolder(path=path, problem=problem)
     try:
@@ -78,37 +78,37 @@ def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
     except FileNotFoundError:
         if not os.path.islink(path):
             return ProfileFolder(path=path)
-        told = "it is a broken link"
+        reason = "it is a broken link"
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or type(error).__name__
+        reason = getattr(error, "strerror", None) or type(error).__name__
     else:
-        if len(names) <= _MOST:
-            return ProfileFolder(path=path, files={path / name: _held(path / name, within) for name in names})
-        told = f"it has {len(names)} files, more than {_MOST}"
+        if len(names) <= MAX_FILES:
+            return ProfileFolder(path=path, files={path / name: _read_within(path / name, within) for name in names})
+        reason = f"it has {len(names)} files, more than {MAX_FILES}"
     problem = ProfileInvalid(
-        f"the profiles in {str(path)!r} cannot be read: {told}", remedy="make it a readable folder"
+        f"the profiles in {str(path)!r} cannot be read: {reason}", remedy="make it a readable folder"
     )
     return ProfileFolder(path=path, problem=problem)
 
 
-def _held(path: Path, within: Path | None) -> bytes | ProfileInvalid:
-    return _outside(path, within) or read_one(path)
+def _read_within(path: Path, within: Path | None) -> bytes | ProfileInvalid:
+    return _link_error(path, within) or read_one(path)
 
 
 def read_one(path: Path) -> bytes | ProfileInvalid:
     """The content of a file, or why it cannot be read."""
     try:
-        data = read_regular(path, _LARGEST + 1)
+        data = read_regular(path, MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        told = getattr(error, "strerror", None) or type(error).__name__
+        reason = getattr(error, "strerror", None) or type(error).__name__
     else:
-        if data is not None and len(data) <= _LARGEST:
+        if data is not None and len(data) <= MAX_FILE_BYTES:
             return data
-        told = "it is not a regular file" if data is None else f"it has more than {_LARGEST} bytes"
-    return ProfileInvalid(f"{path}:1 cannot be read: {told}", remedy="replace it with a readable file, or remove it")
+        reason = "it is not a regular file" if data is None else f"it has more than {MAX_FILE_BYTES} bytes"
+    return ProfileInvalid(f"{path}:1 cannot be read: {reason}", remedy="replace it with a readable file, or remove it")
 
 
-def _outside(path: Path, within: Path | None) -> ProfileInvalid | None:
+def _link_error(path: Path, within: Path | None) -> ProfileInvalid | None:
     """The error if a link in the path leads out of the project, else None."""
     if within is None:
         return None

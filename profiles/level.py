@@ -57,9 +57,9 @@ class Level:
         spelt = re.compile(rb"(?<!%b)%b(?!%b)" % (_IN_NAMES, re.escape(name.encode(errors="replace")), _IN_NAMES))
         likely = [
             path
-            for path, held in self.folder.files.items()
+            for path, content in self.folder.files.items()
             if path.stem == name
-            or (isinstance(held, bytes) and (b"\\" in held or (b"name" in held and spelt.search(held))))
+            or (isinstance(content, bytes) and (b"\\" in content or (b"name" in content and spelt.search(content))))
         ]
         return [file for file in map(self._file, likely) if file.name == name]
 
@@ -78,17 +78,17 @@ class Level:
         return self._parsed[path]
 
 
-def parsed(path: Path, held: bytes | ProfileInvalid) -> ProfileFile:
+def parsed(path: Path, content: bytes | ProfileInvalid) -> ProfileFile:
     """The content of a file, or why it cannot be read.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.
     """
-    if isinstance(held, ProfileInvalid):
-        return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(held,))
+    if isinstance(content, ProfileInvalid):
+        return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(content,))
     from .files import read_profile
 
-    return read_profile(path, held)
+    return read_profile(path, content)
 
 
 __all__ = ["Level", "LevelName", "parsed"]

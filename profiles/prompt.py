@@ -13,8 +13,8 @@ from typing import Final
 
 from .profile import Profile
 
-_MOST: Final = 20  # the most AGENTS.md files that are listed
-_LOOKED: Final = 2_000  # the most folders that are searched for them
+MAX_AGENTS_FILES: Final = 20  # the most AGENTS.md files that are listed
+MAX_FOLDERS: Final = 2_000  # the most folders that are searched for them
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "build", "dist"})
 AGENTS_FILE: Final = "AGENTS.md"
 _PLAIN: Final = re.compile(r"[\w ./\\:~+@()\[\],-]{1,300}")
@@ -67,18 +67,18 @@ def compose(profile: Profile, tools: Collection[str] = (), roots: Iterable[Path]
         The text after the identity in the conversation's instructions. None if the profile has no prompt and does not
         set `sections: all`.
     """
-    whole = profile.sections == "all"
-    if profile.system_prompt is None and not whole:
+    all_sections = profile.sections == "all"
+    if profile.system_prompt is None and not all_sections:
         return None
     sections = [profile.system_prompt.strip()] if profile.system_prompt is not None else []
-    if whole:
+    if all_sections:
         sections.append(_RULES)
     if "manage_todo_list" in tools:
         sections.append(_TASKS)
     if profile.agents_md:
         sections.append(_agents_md(roots))
     sections += [_GUIDELINES, _WORKFLOW]
-    if whole:
+    if all_sections:
         sections.append(_complex_strategy(tools))
     return "\n\n".join(sections)
 
@@ -111,7 +111,7 @@ def _found(roots: Iterable[Path]) -> list[Path]:
             looked += 1
             if AGENTS_FILE in files and (path := Path(folder, AGENTS_FILE)) not in found:
                 found.append(path)
-            if len(found) >= _MOST or looked >= _LOOKED:
+            if len(found) >= MAX_AGENTS_FILES or looked >= MAX_FOLDERS:
                 return found
     return found
 

@@ -11,8 +11,8 @@ from .near import near
 from .profile import Profile
 
 _GLOB: Final = frozenset("*?[")
-_SHOWN: Final = 80
-_MOST: Final = 20  # the most problems that are reported
+MAX_SHOWN_CHARACTERS: Final = 80
+MAX_PROBLEMS: Final = 20  # the most problems that are reported
 
 
 def check_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] = ()) -> None:
@@ -36,13 +36,13 @@ def unknown_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str
     beginnings = (*prefixes, *(entry.server().prefix_as(name) for name, entry in profile.mcp_servers.items()))
     found = (
         ProfileInvalid(
-            f"{_where(profile, place)}: there is no tool {name[:_SHOWN]!r}",
+            f"{_where(profile, place)}: there is no tool {name[:MAX_SHOWN_CHARACTERS]!r}",
             remedy=f"{near(name, names)}the tools are: {', '.join(names)}",
         )
         for place, name in enumerate(profile.tools or ())
         if not (_GLOB.intersection(name) or name in names or name.startswith(beginnings))
     )
-    return list(islice(found, _MOST))
+    return list(islice(found, MAX_PROBLEMS))
 
 
 def _where(profile: Profile, place: int) -> str:

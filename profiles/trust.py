@@ -22,8 +22,8 @@ from .folder import PROJECT_FOLDER, ProfileFolder, read_folder
 Standing = Literal["trusted", "changed", "unknown"]
 
 _VERSION: Final = 1
-_LARGEST: Final = 16 << 20  # bytes
-_PATIENCE: Final = 10.0  # seconds for another writer
+MAX_FILE_BYTES: Final = 16 << 20  # bytes
+LOCK_TIMEOUT_SECONDS: Final = 10.0  # seconds for another writer
 
 
 class ProjectTrust:
@@ -110,10 +110,10 @@ class ProjectTrust:
         """Write or remove one entry. Entries that other processes write at the same time are kept."""
         from filelock import FileLock, Timeout
 
-        file, told = self.file, ""
+        file, reason = self.file, ""
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with FileLock(f"{file}.lock", timeout=_PATIENCE, mode=0o600):
+            with FileLock(f"{file}.lock", timeout=LOCK_TIMEOUT_SECONDS, mode=0o600):
                 known = dict(self._read())
                 was = known.pop(key, None)
                 if digest is not None:
@@ -122,38 +122,38 @@ class ProjectTrust:
                     _write(file, known)
             return was is not None
         except Timeout:
-            told = "another process keeps it locked"
+            reason = "another process keeps it locked"
         except OSError as error:
-            told = error.strerror or type(error).__name__
+            reason = error.strerror or type(error).__name__
         raise ProfileUntrusted(
-            f"{str(file)!r} cannot be written: {told}", remedy="make its folder writable and try again"
+            f"{str(file)!r} cannot be written: {reason}", remedy="make its folder writable and try again"
         )
 
     def _read(self) -> Mapping[str, str]:
         """The digests by project."""
-        told, file = "", self.file
+        reason, file = "", self.file
         try:
             said = os.stat(file)
             if hasattr(os, "getuid") and (said.st_uid != os.getuid() or said.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
-                told = "other users can write it"
+                reason = "other users can write it"
             else:
-                projects = _projects(read_regular(file, _LARGEST))
+                projects = _projects(read_regular(file, MAX_FILE_BYTES))
                 if projects is not None:
                     return projects
-                told = "this version of worldagent did not write it"
+                reason = "this version of worldagent did not write it"
         except FileNotFoundError:
             return {}
         except OSError as error:
-            told = error.strerror or type(error).__name__
+            reason = error.strerror or type(error).__name__
         except (ValueError, RecursionError):
-            told = "it is not JSON"
+            reason = "it is not JSON"
         raise ProfileUntrusted(
-            f"the trusted projects cannot be read from {str(file)!r}: {told}",
+            f"the trusted projects cannot be read from {str(file)!r}: {reason}",
             remedy="remove the file, and run `worldagent profiles trust` in each project again",
         )
 
 
-def distrust(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> ProfileUntrusted | None:
+def trust_error(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> ProfileUntrusted | None:
     """The error if a project's profiles are not trusted, else None."""
     try:
         standing = trust.standing(project, folder)
@@ -161,9 +161,9 @@ def distrust(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> Profi
         return error
     if standing == "trusted":
         return None
-    told = "are not trusted" if standing == "unknown" else "have changed since they were trusted"
+    reason = "are not trusted" if standing == "unknown" else "have changed since they were trusted"
     return ProfileUntrusted(
-        f"the profiles of the project {str(project)!r} {told}",
+        f"the profiles of the project {str(project)!r} {reason}",
         remedy=f"review them, then run `worldagent profiles trust {shlex.quote(str(project))}`",
     )
 
@@ -207,4 +207,4 @@ def _write(file: Path, known: Mapping[str, str]) -> None:
         undo.pop_all()
 
 
-__all__ = ["ProjectTrust", "Standing", "distrust", "project_folder"]
+__all__ = ["ProjectTrust", "Standing", "project_folder", "trust_error"]

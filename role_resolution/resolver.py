@@ -25,7 +25,7 @@ from .threads import ThreadRoles
 OnUnavailable = Literal["fail", "skip"]
 TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
 
-_GRACE = 1.0  # seconds that a cancelled source has to end
+GRACE_SECONDS = 1.0  # seconds that a cancelled source has to end
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,7 +260,7 @@ class RoleResolver:
             for task in tasks:
                 task.cancel()
         if late:
-            await asyncio.wait(late, timeout=_GRACE)
+            await asyncio.wait(late, timeout=GRACE_SECONDS)
         found: dict[Tier, Role] = {}
         failed: dict[Tier, HostError] = {}
         for task, tiers in tasks.items():

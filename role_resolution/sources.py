@@ -63,6 +63,6 @@ class RemoteStore(RoleStore, Protocol):
         """
         ...
 
-    def on_change(self, told: Callable[[Tier, str], None], /) -> None:
+    def on_change(self, callback: Callable[[Tier, str], None], /) -> None:
         """Register a callback. It gets tier and scope when another client changes a role, if the store knows that."""
         ...

@@ -11,7 +11,7 @@ from ..core import Clock, Scope, Tier, new_id
 from ..core.errors import InvalidArgument
 from .role import Role, check_length
 
-_MOST: Final = 1000
+MAX_THREADS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class ThreadRoleChange:
 
 
 @dataclass(slots=True)
-class _Held:
+class _ThreadRole:
     """The role of one thread, and its changes.
 
     Attributes:
@@ -57,7 +57,7 @@ class ThreadRoles:
     def __init__(self, limit: int, clock: Clock) -> None:
         self._limit = limit
         self._clock = clock
-        self._held: OrderedDict[str, _Held] = OrderedDict()
+        self._held: OrderedDict[str, _ThreadRole] = OrderedDict()
 
     def set(self, thread: str, role: Role, ttl: float, *, turn: str | None = None) -> None:
         """Set or replace the role of a thread for `ttl` seconds. With too many threads, the oldest role is dropped.
@@ -89,7 +89,7 @@ class ThreadRoles:
 
     def clear(self, thread: str) -> bool:
         """Clear the role of a thread; True if there was one."""
-        if self._of(thread) is None:
+        if self._current(thread) is None:
             return False
         self._change(thread, None, self._clock.monotonic())
         return True
@@ -105,7 +105,7 @@ class ThreadRoles:
             scope: The scope of the thread.
             turn: The turn that is resumed; None for a new one.
         """
-        return None if scope.thread is None else self._of(scope.thread, turn)
+        return None if scope.thread is None else self._current(scope.thread, turn)
 
     def changes(self, thread: str) -> tuple[ThreadRoleChange, ...]:
         """The changes that no turn has recorded yet."""
@@ -121,7 +121,7 @@ class ThreadRoles:
             if held.role is None and not held.changes:
                 del self._held[thread]
 
-    def _of(self, thread: str, turn: str | None = None) -> Role | None:
+    def _current(self, thread: str, turn: str | None = None) -> Role | None:
         held = self._held.get(thread)
         if held is None:
             return None
@@ -134,7 +134,7 @@ class ThreadRoles:
         return held.role
 
     def _change(self, thread: str, role: Role | None, end: float, turn: str | None = None) -> None:
-        held = self._held.setdefault(thread, _Held(None, 0.0))
+        held = self._held.setdefault(thread, _ThreadRole(None, 0.0))
         self._held.move_to_end(thread)
         if turn is None:
             held.turn, held.before = None, (None, 0.0)
@@ -142,5 +142,5 @@ class ThreadRoles:
             held.turn, held.before = turn, (held.role, held.end)
         held.role, held.end = role, end
         held.changes.append(ThreadRoleChange(new_id("role"), self._clock.now()))
-        while len(self._held) > _MOST:
+        while len(self._held) > MAX_THREADS:
             self._held.popitem(last=False)

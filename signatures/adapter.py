@@ -41,7 +41,7 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ValidationError, create_model
 
-from .bounds import LONGEST, MOST_SECTIONS, JsonReader, Unreadable
+from .bounds import MAX_CHARACTERS, MAX_SECTIONS, JsonReader, Unreadable
 from .calling import CALLS, DECLARED, LAST_STEP, TOOLS, ToolCall, in_words
 from .engines import GrammarUnfit, bounded
 from .escape import escape_markers
@@ -74,7 +74,7 @@ MEDIA_DESCRIPTIONS = {
 
 _UNREAD: Final = "partial_json"  # lm15's key for arguments that it cannot parse
 
-_WHOLE: Final = frozenset({None, "stop", "tool_call"})
+COMPLETE_FINISH_REASONS: Final = frozenset({None, "stop", "tool_call"})
 """The finish reasons of a complete response."""
 
 _NOTHING = frozenset({"", "none", "null", "n/a", "[]"})
@@ -152,7 +152,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self._steps: Sequence[PastStep] = ()
         self._mode: _Mode | None = None
         self._final = False
-        self._cut_off = False
+        self._truncated = False
         self.message: Message | None = None
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
@@ -193,7 +193,7 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def sent(self, value: object) -> str:
         """A text value as it appears in the prompt."""
-        return self._escape(whole_text(str(value)))
+        return self._escape(without_unpaired_surrogates(str(value)))
 
     def parser(self, signature: Signature, field: str) -> FieldParser:
         """The parser that reads `field` from a streamed completion."""
@@ -247,17 +247,17 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def _with_cache(self, request: Request, signature: Signature, inputs: Mapping[str, Any]) -> Request:
         """Add the cache hints to the request. A prompt that is used once does not need one."""
-        told = self.cache
-        if told is None:
+        hints = self.cache
+        if hints is None:
             return request
-        if told.prefix is not None:
+        if hints.prefix is not None:
             again = self._mode != "bare" or bool(_histories(signature))
             own = inputs.get(ROLE) is not None or (self._mode == "words" and bool(self._steps))  # in a separate message
             place = len(request.messages) - 1 - own
-            told = replace(told, prefix=None, prefix_until_index=place if again and place >= 0 else None)
-        if told == CacheConfig():  # this would mark the static part
+            hints = replace(hints, prefix=None, prefix_until_index=place if again and place >= 0 else None)
+        if hints == CacheConfig():  # this would mark the static part
             return request
-        return replace(request, config=replace(request.config, cache=told))
+        return replace(request, config=replace(request.config, cache=hints))
 
     def _offered(self, tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
         """The tools as they are sent natively."""
@@ -345,7 +345,7 @@ class RoleAdapter(dspy.ChatAdapter):
         Raises:
             AdapterParseError: The fields cannot be read.
         """
-        self._cut_off = response.finish_reason not in _WHOLE
+        self._truncated = response.finish_reason not in COMPLETE_FINISH_REASONS
         shown = self._form(signature)
         if self._final and CALLS in shown.output_fields:  # no call is made, so none can invalidate the answer
             shown = shown.delete(CALLS)
@@ -372,10 +372,10 @@ class RoleAdapter(dspy.ChatAdapter):
             return dict(self.parse(shown, text))
         except (AdapterParseError, ValueError):
             # Text next to calls need not be an answer.
-            beside = {} if calls else self._calls_in_words(shown, text)
-            if beside is None:
+            calls_in_text = {} if calls else self._calls_in_words(shown, text)
+            if calls_in_text is None:
                 raise
-            return beside
+            return calls_in_text
 
     def _calls_in_words(self, shown: Signature, text: str) -> dict[str, Any] | None:
         """The calls in a completion whose answer cannot be read; None if it has none."""
@@ -390,9 +390,9 @@ class RoleAdapter(dspy.ChatAdapter):
 
     def parse(self, signature: Signature, completion: str) -> dict[str, Any]:
         _check_length(completion)
-        reader = JsonReader(repairs=not self._cut_off)
+        reader = JsonReader(repairs=not self._truncated)
         found = list(_HEADER.finditer(completion))
-        if len(found) > MOST_SECTIONS:
+        if len(found) > MAX_SECTIONS:
             raise Unreadable
         headers = {header[1] for header in found}
         if not signature.output_fields.keys() & headers:
@@ -568,7 +568,7 @@ class PlainAdapter(RoleAdapter):
         only = sole_text_output(signature)
         if only:
             return {only: completion.strip()}
-        reader = JsonReader(repairs=not self._cut_off)
+        reader = JsonReader(repairs=not self._truncated)
         read = reader.read(completion)
         fields = _fields_in(read if isinstance(read, dict) else {}, signature, reader)
         if fields is None:
@@ -590,7 +590,7 @@ def _refuse(adapter: str, signature: Any, cause: BaseException | None = None) ->
 
 
 def _check_length(text: str) -> None:
-    if len(text) > LONGEST:
+    if len(text) > MAX_CHARACTERS:
         raise Unreadable
 
 
@@ -602,7 +602,7 @@ def _plain_name(name: str) -> str:
 def _calls_in(message: Message) -> list[ToolCall]:
     """The calls of a response. Their arguments are within the limits of an answer."""
     parts = message.parts_of(ToolCallPart)
-    if len(parts) > MOST_SECTIONS:
+    if len(parts) > MAX_SECTIONS:
         raise Unreadable
     reader = JsonReader()
     return [ToolCall(tool=part.name, arguments=_arguments(part.input, reader)) for part in parts]
@@ -801,7 +801,7 @@ def _sound(value: Any, annotation: Any, reader: JsonReader) -> Any:
     return value if read == "" else json.dumps(read)
 
 
-def whole_text(text: str) -> str:
+def without_unpaired_surrogates(text: str) -> str:
     """Replace unpaired surrogates. Models emit them and JSON allows them, but nothing can send or store them."""
     # A pure ASCII text, the usual case, has none.
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -12,16 +12,18 @@ from typing import Any, Final, SupportsIndex
 
 import json_repair
 
-LONGEST: Final = 1 << 17
+MAX_CHARACTERS: Final = 1 << 17
 """The limit of characters of one answer. Reading them takes a few passes of 5 to 15 ms each."""
 
-MOST_SECTIONS: Final = 1000
+MAX_SECTIONS: Final = 1000
 """The limit of field markers in one answer."""
 
-_MOST_VALUES = 4096  # the limit of values in one answer: walking, checking and scrubbing each takes microseconds
-_DEEPEST = 64  # the limit of levels of one JSON text; recursive code fails at about 300
+MAX_VALUES = 4096  # the limit of values in one answer: walking, checking and scrubbing each takes microseconds
+MAX_DEPTH = 64  # the limit of levels of one JSON text; recursive code fails at about 300
 _LONGEST_REPAIRED = 4096  # the limit of characters of one text that is repaired if it is not JSON
-_MOST_STEPS = 20_000  # steps of all repairs of one answer, 5 to 15 ms; a repair takes up to three steps per character
+MAX_REPAIR_STEPS = (
+    20_000  # steps of all repairs of one answer, 5 to 15 ms; a repair takes up to three steps per character
+)
 
 
 class Unreadable(ValueError):
@@ -38,8 +40,8 @@ class JsonReader:
 
     def __init__(self, *, repairs: bool = True) -> None:
         self._repairs = repairs
-        self._steps = [_MOST_STEPS]
-        self._values = _MOST_VALUES
+        self._steps = [MAX_REPAIR_STEPS]
+        self._values = MAX_VALUES
 
     def read(self, text: str, *, repair: bool = True) -> Any:
         """Read `text` as JSON.
@@ -54,7 +56,7 @@ class JsonReader:
         Raises:
             Unreadable: The text is not JSON, or is too long, too deep or has too many values.
         """
-        if len(text) > LONGEST:
+        if len(text) > MAX_CHARACTERS:
             raise Unreadable
         try:
             value = json.loads(text, strict=False)
@@ -91,7 +93,7 @@ def _count(value: object, most: int) -> int:
         Unreadable: There are more than `most`, or they are nested too deeply.
     """
     level, count = [value], 0
-    for _ in range(_DEEPEST):
+    for _ in range(MAX_DEPTH):
         count += len(level)
         if count > most:
             raise Unreadable
@@ -143,4 +145,4 @@ class _Metered(str):
             raise Unreadable
 
 
-__all__ = ["LONGEST", "MOST_SECTIONS", "JsonReader", "Unreadable"]
+__all__ = ["MAX_CHARACTERS", "MAX_SECTIONS", "JsonReader", "Unreadable"]

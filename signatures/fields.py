@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .bounds import LONGEST
+from .bounds import MAX_CHARACTERS
 from .echo import EchoGuard
 from .engines import AnswerTooLong
 from .steps import SLICE, Pause
@@ -278,7 +278,7 @@ class AnswerStream:
         self._parser, self._emit, self._reason = parser, emit, reason
         self._guard = None if guard is None else guard.filter()
         self._reason_guard = None if guard is None or reason is None else guard.filter()
-        self._left = self._reason_left = LONGEST
+        self._left = self._reason_left = MAX_CHARACTERS
         self._pause = Pause()  # for all chunks, because many can arrive without a chance for other work of the loop
 
     @property

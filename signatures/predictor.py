@@ -31,12 +31,12 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..role_resolution import NO_ROLE, ResolvedRole
-from .adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, whole_text
+from .adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, without_unpaired_surrogates
 from .echo import EchoGuard
 from .engines import (
     CostTracker,
-    HeldBack,
     ModelConnection,
+    RateLimitWait,
     classify,
     connect_model,
     is_local,
@@ -132,12 +132,12 @@ class ModelCaller:
     @property
     def takes(self) -> frozenset[MediaKind]:
         """The media that the model accepts in addition to text."""
-        told: dict[Takes, frozenset[MediaKind]] = {
+        by_setting: dict[Takes, frozenset[MediaKind]] = {
             "text": frozenset(),
             "images": frozenset({"image"}),
             "files": frozenset({"image", "file"}),
         }
-        return told.get(self.options.takes, self.connection.takes)
+        return by_setting.get(self.options.takes, self.connection.takes)
 
     def cache_of(self, signature: str) -> CacheConfig | None:
         """The cache hints for the prompts of a Signature; None for no hints."""
@@ -247,7 +247,7 @@ async def open_model(
 
 _SILENT = Listener()
 _UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)
-_LETTERS: Final = 4  # characters of a token, an estimate
+CHARACTERS_PER_TOKEN: Final = 4  # characters of a token, an estimate
 
 
 class Predictor:
@@ -320,11 +320,11 @@ class Predictor:
             RoleEchoed: The model repeated the role and `echo` is `fail`.
             HostError: The model failed. The text holds nothing of the prompt.
         """
-        call = _Call(self, inputs, caller, role.reveal(self.name), listener, _How(steps=steps, final=final))
+        call = _Call(self, inputs, caller, role.reveal(self.name), listener, _StepOptions(steps=steps, final=final))
         failure: WorldAgentError | None = None
         answer: Answer | None = None
         try:
-            answer = await _retried(call.run, caller.options)
+            answer = await _with_retries(call.run, caller.options)
         except WorldAgentError as error:
             failure = error
         finally:
@@ -342,7 +342,7 @@ class Predictor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _How:
+class _StepOptions:
     """The options of a call in addition to its inputs: the previous steps, and whether it must answer."""
 
     steps: Sequence[PastStep]
@@ -378,7 +378,7 @@ class _Call:
         caller: ModelCaller,
         role: str | None,
         listener: Listener,
-        how: _How,
+        how: _StepOptions,
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
         self._role, self._listener, self._how = role, listener, how
@@ -399,7 +399,7 @@ class _Call:
         async with connection.pace.place(
             options.timeout, backoff=options.backoff, model=name, waiting=lambda seconds: waiting(name, seconds)
         ):
-            return await self._tried()
+            return await self._ask_in_forms()
 
     def _adapter_now(self) -> RoleAdapter:
         how, steps, form = self._how, self._how.steps, self._forms.now
@@ -409,7 +409,7 @@ class _Call:
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 
-    async def _tried(self) -> Answer:
+    async def _ask_in_forms(self) -> Answer:
         """Ask once, in another form if the service could have refused the first one."""
         while True:
             try:
@@ -464,9 +464,9 @@ class _Call:
         sent, received, cost = used.input_tokens, used.output_tokens, used.cost
         if sent is None:
             texts = [self._predictor.signature.instructions, self._role or "", *self._adapter.step_texts]
-            sent = sum(map(len, (*texts, *_texts(self._inputs)))) // _LETTERS
+            sent = sum(map(len, (*texts, *_texts(self._inputs)))) // CHARACTERS_PER_TOKEN
         if received is None:
-            received = sum(map(len, _texts(said))) // _LETTERS
+            received = sum(map(len, _texts(said))) // CHARACTERS_PER_TOKEN
         if cost is None and None in (used.input_tokens, used.output_tokens):
             cost = usage.estimated(sent, received)
         name = self._caller.connection.name
@@ -539,7 +539,7 @@ class _Call:
     async def _read(self, prediction: dspy.Prediction) -> Answer:
         fields = {name: prediction[name] for name in self._predictor.signature.output_fields}
         del prediction
-        fields = with_texts(fields, lambda text, in_key: whole_text(text))
+        fields = with_texts(fields, lambda text, in_key: without_unpaired_surrogates(text))
         message = self._adapter.message if self._adapter.is_native else None
         if self._guard is None:
             return Answer(fields=fields, message=message)
@@ -558,10 +558,10 @@ class _Call:
 
     def _think(self, text: str) -> None:
         if self._listener.reason is not None:
-            self._listener.reason(whole_text(text))
+            self._listener.reason(without_unpaired_surrogates(text))
 
     def _emit(self, text: str) -> None:
-        text = whole_text(text)
+        text = without_unpaired_surrogates(text)
         self._emitted += text
         self._listener.emit(text)
 
@@ -603,7 +603,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield str(value)
 
 
-async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
+async def _with_retries(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
     """Retry until it succeeds or fails permanently.
 
     Retries cost more than a call, so they are set up only when needed.
@@ -612,13 +612,13 @@ async def _retried(run: Callable[[], Awaitable[Answer]], options: ModelOptions) 
     try:
         return await run()
     except WorldAgentError as error:
-        if not error.retryable or options.attempts == 1 or isinstance(error, HeldBack):
+        if not error.retryable or options.attempts == 1 or isinstance(error, RateLimitWait):
             raise
         failed = error
     import stamina
 
     def passing(error: Exception) -> bool | float:
-        if not isinstance(error, WorldAgentError) or not error.retryable or isinstance(error, HeldBack):
+        if not isinstance(error, WorldAgentError) or not error.retryable or isinstance(error, RateLimitWait):
             return False
         return 0.0 if isinstance(error, ModelRateLimited) else True  # the rate limiter of the model makes it wait
 

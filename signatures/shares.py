@@ -15,7 +15,7 @@ from .steps import Steps, at_once
 GRAM = 8
 """The number of words in a piece."""
 
-MOST = 32
+MAX_REPEATED_PIECES = 32
 """This many pieces are a repetition, however small their share of a long text."""
 
 # Words of scripts that separate words, and single characters of other scripts.
@@ -53,12 +53,12 @@ class ShareIndex:
         known = yield from _all_grams(texts)
         in_others = (yield from _all_grams(others)) if known else set[str]()
         self._allowed, self._grams = known & in_others, known - in_others
-        self._need = min(-(-len(self._grams) // 2), MOST)
+        self._need = min(-(-len(self._grams) // 2), MAX_REPEATED_PIECES)
 
     def passages(self, texts: Sequence[str]) -> list[list[Passage]] | None:
         """Where the texts of one answer repeat too much in sum; None if they do not.
 
-        The limit is half of the pieces, or `MOST` of them, with `run` characters in all.
+        The limit is half of the pieces, or `MAX_REPEATED_PIECES` of them, with `run` characters in all.
 
         Args:
             texts: Normalised texts.

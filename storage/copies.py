@@ -22,7 +22,7 @@ from .address import PostgresAddress
 from .database import Database
 from .home import Storage
 from .locks import FileLocks, Locks
-from .schema import COPYING, Schema, migrate, older
+from .schema import COPYING, Schema, migrate, outdated_schemas
 from .transaction import Transaction
 
 BATCH: Final = 200  # rows; one of them may be a long message
@@ -64,7 +64,7 @@ class Part(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class PartDigest:
     """How much of a part a database has.
 
     Attributes:
@@ -76,13 +76,13 @@ class Held:
     digest: str
 
     @staticmethod
-    async def of(part: Part, database: Database) -> Held:
+    async def of(part: Part, database: Database) -> PartDigest:
         """Read a part of a database and count it."""
         rows = total = 0
         async for batch in part.batches(database):
             rows += len(batch)
             total += sum(int.from_bytes(hashlib.sha256(part.text(item).encode()).digest(), "big") for item in batch)
-        return Held(rows, f"{total % (1 << 256):064x}")
+        return PartDigest(rows, f"{total % (1 << 256):064x}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ def schemas_at(versions: Mapping[str, int], schemas: Sequence[Schema], *, databa
         SchemaTooNew: It has a version or a part that this package does not know.
         StorageHalfCopied: A copy into it is not finished.
     """
-    older(versions, database, schemas)
+    outdated_schemas(versions, database, schemas)
     return tuple(Schema(each.name, each.migrations[: versions[each.name]]) for each in schemas if each.name in versions)
 
 
@@ -269,4 +269,4 @@ async def copying_alone(target: Storage) -> AsyncGenerator[None]:
         yield
 
 
-__all__ = ["COPYING", "Held", "Import", "Part", "Statements", "Table", "copying_alone", "schemas_at", "tables_of"]
+__all__ = ["COPYING", "Import", "Part", "PartDigest", "Statements", "Table", "copying_alone", "schemas_at", "tables_of"]

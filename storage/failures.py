@@ -8,7 +8,7 @@ from pathlib import Path
 from ..core.errors import HostError, StorageInvalid, StorageUnavailable
 
 _WRITABLE = "make its folder and files writable for this user, or use another home"
-_ANOTHER = "restore the file from a copy, move it away, or use another home"
+_RESTORE = "restore the file from a copy, move it away, or use another home"
 _REMEDIES = {
     sqlite3.SQLITE_PERM: _WRITABLE,
     sqlite3.SQLITE_READONLY: _WRITABLE,
@@ -34,7 +34,7 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
     if primary in _INVALID:
         return StorageInvalid(
             f"file {str(path)!r} is not a valid SQLite database ({error})",
-            remedy=_ANOTHER,
+            remedy=_RESTORE,
         )
     if primary in _REMEDIES:
         return StorageUnavailable(f"database {str(path)!r} failed ({error})", remedy=_REMEDIES[primary])
@@ -47,14 +47,14 @@ def is_busy(error: BaseException | None) -> bool:
     return code & 0xFF == sqlite3.SQLITE_BUSY
 
 
-def not_as_made(error: sqlite3.Error, path: Path) -> StorageInvalid:
+def schema_mismatch(error: sqlite3.Error, path: Path) -> StorageInvalid:
     """The error for tables that have our names but another definition."""
-    return StorageInvalid(f"the tables in {str(path)!r} differ from those of this package ({error})", remedy=_ANOTHER)
+    return StorageInvalid(f"the tables in {str(path)!r} differ from those of this package ({error})", remedy=_RESTORE)
 
 
 def not_text(path: Path) -> StorageInvalid:
     """The error for a text that is not UTF-8. SQLite's own error would show the text."""
-    return StorageInvalid(f"a text in {str(path)!r} is not UTF-8", remedy=_ANOTHER)
+    return StorageInvalid(f"a text in {str(path)!r} is not UTF-8", remedy=_RESTORE)
 
 
 def from_system(error: OSError, path: Path) -> StorageUnavailable:

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 from ..core.errors import AgentClosed, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
-from .failures import from_sqlite, is_busy, not_as_made, not_text
+from .failures import from_sqlite, is_busy, not_text, schema_mismatch
 from .schema import Schema, differs
 from .transaction import Transaction
 
 T = TypeVar("T")
 Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]
-_TOGETHER: Final = 256  # the most transactions that are committed as one
+MAX_GROUP: Final = 256  # the most transactions that are committed as one
 
 
 class Lane:
@@ -49,7 +49,7 @@ class Lane:
         def job() -> None:
             with self._translated():
                 self._connection = connect()
-            self._file = self._found()
+            self._file = self._file_identity()
 
         await self._submit(job)
 
@@ -67,7 +67,7 @@ class Lane:
         return future.result()
 
     def _drain(self) -> None:
-        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), _TOGETHER))]
+        group = [self._waiting.popleft() for _ in range(min(len(self._waiting), MAX_GROUP))]
         results: list[Any] = []
         if len(group) > 1:
             with contextlib.suppress(Exception):
@@ -88,7 +88,7 @@ class Lane:
     def _transacted(self, works: Sequence[Callable[[Transaction], Any]], synced: bool) -> list[Any]:
         connection = self._connection
         assert connection is not None, "call open() before run()"
-        if self._found() != self._file:
+        if self._file_identity() != self._file:
             # SQLite would keep writing to the removed file, and all that data would be lost when it is closed.
             raise StorageUnavailable(
                 f"database {str(self._path)!r} is no longer the file that was opened",
@@ -96,11 +96,11 @@ class Lane:
             )
         if self._read_only:
             with self._translated(), transaction(connection, "BEGIN"):
-                return [self._worked(work, connection) for work in works]
+                return [self._run_work(work, connection) for work in works]
         with self._translated(), _synced(connection, synced), transaction(connection):
-            return [self._worked(work, connection) for work in works]
+            return [self._run_work(work, connection) for work in works]
 
-    def _worked(self, work: Callable[[Transaction], T], connection: sqlite3.Connection) -> T:
+    def _run_work(self, work: Callable[[Transaction], T], connection: sqlite3.Connection) -> T:
         try:
             return work(_SqliteTransaction(connection, self._path))
         except StopIteration as error:
@@ -131,7 +131,7 @@ class Lane:
             raise closed(self._path)
         return await outcome(self._executor.submit(job))
 
-    def _found(self) -> tuple[int, int] | None:
+    def _file_identity(self) -> tuple[int, int] | None:
         """Device and inode of the file that is at the path now."""
         try:
             found = os.stat(self._path)
@@ -152,7 +152,7 @@ class Lane:
                 raise
             failure = from_sqlite(error, self._path)
             if failure is None and self._connection is not None:
-                failure = blame(error, self._connection, self._path, self._schemas)
+                failure = schema_error(error, self._connection, self._path, self._schemas)
             if failure is None:
                 raise
             raise failure from error
@@ -183,11 +183,11 @@ class _SqliteTransaction:
         return self.execute(sql, params)  # SQLite allows no other write during this transaction
 
 
-def blame(
+def schema_error(
     error: sqlite3.Error, connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema]
 ) -> StorageInvalid | None:
     """The error of this package if the file's tables are the cause of `error`; None if the statement is."""
-    return not_as_made(error, path) if differs(connection, path, schemas) else None
+    return schema_mismatch(error, path) if differs(connection, path, schemas) else None
 
 
 @contextlib.contextmanager

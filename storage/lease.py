@@ -34,7 +34,7 @@ _RAISE = f"""INSERT INTO wa_epoch(key, epoch) VALUES('{RETIRED}', ?) ON CONFLICT
              SET epoch=CASE WHEN excluded.epoch > wa_epoch.epoch THEN excluded.epoch ELSE wa_epoch.epoch END"""
 _EPOCH = "SELECT epoch FROM wa_epoch WHERE key=?"
 _DELETE = "DELETE FROM wa_epoch WHERE key=?"
-_LATEST: Final = 1.0  # seconds after which a part is written if no commit has written it
+MAX_DELAY_SECONDS: Final = 1.0  # seconds after which a part is written if no commit has written it
 
 
 @dataclass(slots=True)
@@ -88,7 +88,9 @@ class Lease:
         self._waiting.append((part, done))
         if self._timer is None:
             # In an empty context: a loop keeps cancelled timers for a while, and their context would keep the turn.
-            self._timer = asyncio.get_running_loop().call_later(_LATEST, self._late, context=Context())
+            self._timer = asyncio.get_running_loop().call_later(
+                MAX_DELAY_SECONDS, self._write_overdue, context=Context()
+            )
 
     async def commit(self, part: Part[T], *, final: bool = False) -> T:
         """Write the kept parts and `part` in one transaction, and return what `part` returns.
@@ -130,11 +132,11 @@ class Lease:
             HostError: A transaction failed with this error.
         """
         if self._closed:
-            raise self._over()
+            raise self._ended_error()
         if self._failure is not None:
             raise self._failure
 
-    def _over(self) -> LeaseLost:
+    def _ended_error(self) -> LeaseLost:
         return LeaseLost(
             f"the turn that owned {self.key!r} has ended, but its code still writes",
             remedy="await everything that a tool or a handler starts before it returns",
@@ -152,14 +154,14 @@ class Lease:
         finally:
             self._closed = True
             if self._waiting:
-                self._fail(self._waiting, self._over())
+                self._fail(self._waiting, self._ended_error())
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
             if self._writer is not None:
                 await uninterrupted(asyncio.wait({self._writer}))
 
-    def _late(self) -> None:
+    def _write_overdue(self) -> None:
         self._timer = None
         if self._waiting:
             self._write()
@@ -168,16 +170,16 @@ class Lease:
         self._wanted = True
         if self._writer is None:
             # In an empty context, so that the writer has neither the turn's context variables nor its role.
-            self._writer = asyncio.get_running_loop().create_task(self._written(), context=Context())
-            self._writer.add_done_callback(self._unbegun)
+            self._writer = asyncio.get_running_loop().create_task(self._write_batches(), context=Context())
+            self._writer.add_done_callback(self._fail_unstarted)
 
-    def _unbegun(self, writer: asyncio.Task[None]) -> None:
+    def _fail_unstarted(self, writer: asyncio.Task[None]) -> None:
         """Fail the commits of a writer that was cancelled before its first step, such as by the end of the loop."""
         if self._writer is writer:
             self._writer = None
             self._fail(self._waiting, asyncio.CancelledError())
 
-    async def _written(self) -> None:
+    async def _write_batches(self) -> None:
         try:
             while self._wanted:
                 self._wanted = False

@@ -20,7 +20,7 @@ from ..core.awaiting import abandoned
 from ..core.errors import InvalidArgument, ThreadBusy
 from .database import Database
 from .lease import HIGHEST, Known, Lease
-from .locks import Held
+from .locks import HeldLock
 from .schema import Schema
 from .transaction import Transaction
 
@@ -30,9 +30,9 @@ _BUMP = f"""INSERT INTO wa_epoch(key, epoch)
             VALUES(?, 1 + {HIGHEST})
             ON CONFLICT(key) DO UPDATE SET epoch=wa_epoch.epoch+1 RETURNING epoch"""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.005, 0.05
-_LONGEST_RUN = 1.0  # seconds for which one process passes a key between its own waiting tasks
-_BREAK = 3 * _LONGEST_PAUSE
-_KNOWN = 256  # keys for which the data of the last owner is kept in memory
+MAX_RUN_SECONDS = 1.0  # seconds for which one process passes a key between its own waiting tasks
+BREAK_SECONDS = 3 * _LONGEST_PAUSE
+MAX_KNOWN_KEYS = 256  # keys for which the data of the last owner is kept in memory
 
 
 class _Queue(asyncio.Lock):
@@ -44,24 +44,24 @@ class _Queue(asyncio.Lock):
 
     def __init__(self) -> None:
         super().__init__()
-        self._askers = 0
+        self._waiting_tasks = 0
         self._since = 0.0
 
     @contextlib.contextmanager
     def asking(self) -> Generator[None]:
         """Count as waiting for the block."""
-        if self._askers == 0:
+        if self._waiting_tasks == 0:
             self._since = time.monotonic()
-        self._askers += 1
+        self._waiting_tasks += 1
         try:
             yield
         finally:
-            self._askers -= 1
+            self._waiting_tasks -= 1
 
-    async def let_others_in(self) -> None:
+    async def yield_ownership(self) -> None:
         """Pause so that other processes can take the key, if the queue has had tasks for long."""
-        if time.monotonic() - self._since > _LONGEST_RUN:
-            await asyncio.sleep(_BREAK)
+        if time.monotonic() - self._since > MAX_RUN_SECONDS:
+            await asyncio.sleep(BREAK_SECONDS)
             self._since = time.monotonic()
 
 
@@ -108,13 +108,15 @@ class Leases:
             try:
                 # Not synced: a power failure that loses the epoch also ends all owners, and any commit syncs it.
                 before = self._ended.pop(key, None)
-                epoch, known = await self._database.transact(lambda tx: _taken(tx, key, before, read), synced=False)
+                epoch, known = await self._database.transact(
+                    lambda tx: _next_epoch(tx, key, before, read), synced=False
+                )
                 lease = Lease(key, epoch, self._database, known)
                 yield lease
                 await lease.close()
                 if read is not None:
                     self._ended[key] = lease
-                    while len(self._ended) > _KNOWN:
+                    while len(self._ended) > MAX_KNOWN_KEYS:
                         self._ended.popitem(last=False)
                 if last:
                     held.forget()
@@ -151,12 +153,12 @@ class Leases:
             if not arrived:
                 raise _busy(key, wait)
             try:
-                await queue.let_others_in()
+                await queue.yield_ownership()
                 yield
             finally:
                 queue.release()
 
-    async def _locked(self, key: str, deadline: float, wait: float) -> Held:
+    async def _locked(self, key: str, deadline: float, wait: float) -> HeldLock:
         pause = _FIRST_PAUSE
         while (held := await self._locks.acquire(key)) is None:
             left = deadline - asyncio.get_running_loop().time()
@@ -167,7 +169,7 @@ class Leases:
         return held
 
 
-def _taken(
+def _next_epoch(
     transaction: Transaction, key: str, before: Lease | None, read: Callable[[Transaction], Known] | None
 ) -> tuple[int, Known]:
     """The next epoch of a key, and the first data of its owner."""

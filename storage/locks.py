@@ -12,7 +12,7 @@ from filelock import FileLock, Timeout
 from .failures import from_system
 
 
-class Held(Protocol):
+class HeldLock(Protocol):
     """A lock that is held."""
 
     async def release(self) -> None:
@@ -27,7 +27,7 @@ class Held(Protocol):
 class Locks(Protocol):
     """Locks by key."""
 
-    async def acquire(self, key: str) -> Held | None:
+    async def acquire(self, key: str) -> HeldLock | None:
         """Take the lock of `key`; None if another process has it. A process must ask for a key only once at a time.
 
         Raises:
@@ -54,7 +54,7 @@ class FileLocks:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    async def acquire(self, key: str) -> Held | None:
+    async def acquire(self, key: str) -> HeldLock | None:
         """See `Locks.acquire`."""
         lock = self._lock(key)
         return _HeldFile(lock) if self._acquired(lock) else None

@@ -67,10 +67,10 @@ def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
     """
     any_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name='wa_schema'").fetchall()
     rows = connection.execute("SELECT name, version FROM wa_schema").fetchall() if any_made else []
-    return older(dict(rows), str(path), schemas)
+    return outdated_schemas(dict(rows), str(path), schemas)
 
 
-def older(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
+def outdated_schemas(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:
     """The schemas that a database has in an older version, or not at all, each with its version there.
 
     Raises:
@@ -107,14 +107,14 @@ def differs(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
     with contextlib.closing(sqlite3.connect(":memory:")) as fresh:
         try:
             migrate(fresh, path, schemas)
-            made = _made(fresh)
+            made = _objects_of(fresh)
         except sqlite3.Error:  # the migrations themselves are wrong
             return False
     try:
-        return not made <= _made(connection)
+        return not made <= _objects_of(connection)
     except sqlite3.Error:  # the names of its tables cannot be read
         return True
 
 
-def _made(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
+def _objects_of(connection: sqlite3.Connection) -> set[tuple[str, ...]]:
     return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))

@@ -12,7 +12,7 @@ from typing import Self, TypeVar
 from ..core.errors import StorageInvalid, StorageUnavailable
 from .database import Database
 from .failures import from_sqlite, from_system, is_busy
-from .lane import Lane, blame, closed, transaction
+from .lane import Lane, closed, schema_error, transaction
 from .locks import FileLocks, Locks
 from .schema import Schema, migrate, pending
 from .transaction import Transaction
@@ -20,8 +20,8 @@ from .transaction import Transaction
 T = TypeVar("T")
 _BUSY_TIMEOUT = 30.0  # seconds that a write waits for another process
 _OPEN_TIMEOUT = 5.0  # seconds that opening waits for a process that blocks even reads
-_MAKING = 1.0  # seconds that another process can take between making the file and writing to it
-_WAL_PAUSE = 0.01
+MAKING_SECONDS = 1.0  # seconds that another process can take between making the file and writing to it
+WAL_RETRY_SECONDS = 0.01
 _PAGE_BYTES, _WAL_PAGES = 2048, 2000  # half of SQLite's default page size, and twice the pages before a checkpoint
 _OVERWRITE = "PRAGMA secure_delete=ON"  # overwrites deleted data, which not every build of SQLite does by default
 
@@ -127,7 +127,7 @@ def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) 
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fresh = not path.exists()
         if not expendable:
-            _check_not_cut(path)
+            _check_not_truncated(path)
     except OSError as error:
         raise from_system(error, path.parent) from error
     connection = sqlite3.connect(path, isolation_level=None, timeout=_OPEN_TIMEOUT)
@@ -151,7 +151,7 @@ def _connect_writer(path: Path, schemas: Sequence[Schema], *, expendable: bool) 
     return connection
 
 
-def _check_not_cut(path: Path) -> None:
+def _check_not_truncated(path: Path) -> None:
     """Refuse an empty file in a home where turns ran. SQLite would treat it as new, and the loss would go unnoticed.
 
     An interrupted first start leaves an empty file too, but then no turn has run. If another process is making the file
@@ -160,14 +160,14 @@ def _check_not_cut(path: Path) -> None:
     Raises:
         StorageInvalid: The file is empty and was in use before.
     """
-    deadline = time.monotonic() + _MAKING
+    deadline = time.monotonic() + MAKING_SECONDS
     while _is_empty(path) and _was_used(path):
         if time.monotonic() > deadline:
             raise StorageInvalid(
                 f"file {str(path)!r} is empty, and this home was used before",
                 remedy="restore it from a copy, or delete it to start with an empty database",
             )
-        time.sleep(_WAL_PAUSE)
+        time.sleep(WAL_RETRY_SECONDS)
 
 
 def _is_empty(path: Path) -> bool:
@@ -188,7 +188,7 @@ def _bring_up_to_date(connection: sqlite3.Connection, path: Path, schemas: Seque
             with transaction(connection):
                 migrate(connection, path, schemas)
     except sqlite3.Error as error:
-        failure = from_sqlite(error, path) or blame(error, connection, path, schemas)
+        failure = from_sqlite(error, path) or schema_error(error, connection, path, schemas)
         if failure is None:
             raise
         raise failure from error
@@ -224,7 +224,7 @@ def _scrub(connection: sqlite3.Connection, path: Path) -> None:
                 f"database {str(path)!r} is being read by another process, so its write-ahead log cannot be emptied",
                 remedy="end the process that reads, or try again when that is done",
             )
-        time.sleep(_WAL_PAUSE)
+        time.sleep(WAL_RETRY_SECONDS)
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
@@ -244,6 +244,6 @@ def _enter_wal(connection: sqlite3.Connection, path: Path) -> None:
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
-        time.sleep(_WAL_PAUSE)
+        time.sleep(WAL_RETRY_SECONDS)
     if mode != "wal":
         raise StorageUnavailable(f"database {str(path)!r} cannot use WAL", remedy="put the home on a local disk")

@@ -54,8 +54,8 @@ def listed(path: Path) -> list[Path]:
         found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names)
         return sorted(file for file in found if file.is_file())
     if path.is_file():
-        beside = (path.with_name(path.name + ending) for ending in _COMPANIONS)
-        return [path, *(file for file in beside if file.is_file())]
+        companion = (path.with_name(path.name + ending) for ending in _COMPANIONS)
+        return [path, *(file for file in companion if file.is_file())]
     raise InvalidArgument(f"the path {str(path)!r} does not exist", remedy="pass a path that exists")
 
 
@@ -73,7 +73,7 @@ def snapshots(path: Path) -> Generator[Iterator[Snapshot], None, None]:
         present = {
             source: target
             for source, target, error in zip(files, targets, _copy(files, targets), strict=True)
-            if _there(source, error)
+            if _was_copied(source, error)
         }
         yield (
             Snapshot(place=_name(path, source), copy=target, database=_database(source, target, present))
@@ -126,7 +126,7 @@ def _copy(sources: Sequence[Path], targets: Sequence[Path]) -> list[str | None]:
     return errors
 
 
-def _there(source: Path, error: str | None) -> bool:
+def _was_copied(source: Path, error: str | None) -> bool:
     if error is None:
         return True
     if error == FileNotFoundError.__name__:  # deleted since it was listed, as a WAL is with its last connection
@@ -146,7 +146,7 @@ def _database(source: Path, copy: Path, present: dict[Path, Path]) -> Path | Non
     database = copy.with_name(f"{copy.name}.db")
     shutil.copyfile(copy, database)
     for ending in ("-wal", "-journal"):
-        beside = present.get(source.with_name(source.name + ending))
-        if beside is not None:
-            shutil.copyfile(beside, database.with_name(database.name + ending))
+        companion = present.get(source.with_name(source.name + ending))
+        if companion is not None:
+            shutil.copyfile(companion, database.with_name(database.name + ending))
     return database

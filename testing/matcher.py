@@ -55,7 +55,8 @@ class Matcher:
             groups.setdefault(need, []).extend(needles(canary, number, need))
         self.shortest = min(groups)
         self._searches = [
-            _Sampled(need, group) if need >= _SHORTEST_SAMPLED else _Whole(group) for need, group in groups.items()
+            _Sampled(need, group) if need >= _SHORTEST_SAMPLED else _PlainSearch(group)
+            for need, group in groups.items()
         ]
 
     def search(self, data: bytes, known: set[tuple[int, str]]) -> Iterator[Hit]:
@@ -102,7 +103,7 @@ class _Sampled:
                         yield at, own, needle
 
 
-class _Whole:
+class _PlainSearch:
     """Searches for each complete needle."""
 
     def __init__(self, group: list[Needle]) -> None:

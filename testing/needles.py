@@ -48,7 +48,7 @@ class Needle:
             The position in `text` where the match begins, and how many complete characters of the canary it has.
         """
         left, right = _grow(text, at, self.data, own)
-        return at - left, _whole(self.bounds, own - left, own + right)
+        return at - left, _complete_characters(self.bounds, own - left, own + right)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,7 @@ class Base64Needle(Needle):
         after = self._differing(text, at + right, own + right)
         if after:
             end += 6 - after.bit_length()
-        return at - left, _whole(self.bounds, -(-first // 8) - self.pad, end // 8 - self.pad)
+        return at - left, _complete_characters(self.bounds, -(-first // 8) - self.pad, end // 8 - self.pad)
 
     def _differing(self, text: bytes, at: int, own: int) -> int | None:
         """Return the bits in which two digits differ; None if one of them is not a digit."""
@@ -192,6 +192,6 @@ def _up(data: bytes, start: int) -> Iterator[int]:
     return (data[at] for at in range(start, len(data)))
 
 
-def _whole(bounds: tuple[int, ...], start: int, end: int) -> int:
+def _complete_characters(bounds: tuple[int, ...], start: int, end: int) -> int:
     """Return how many characters lie completely between `start` and `end`."""
     return max(0, bisect_right(bounds, end) - 1 - bisect_left(bounds, start))

@@ -222,8 +222,8 @@ class _AsyncEngine:
                 if isinstance(delta, str):
                     yield StreamDeltaEvent(TextDelta(text=delta))
                 else:
-                    told = to_json(delta.input).decode()
-                    yield StreamDeltaEvent(ToolCallDelta(told, len(said), id=delta.id, name=delta.name))
+                    arguments_json = to_json(delta.input).decode()
+                    yield StreamDeltaEvent(ToolCallDelta(arguments_json, len(said), id=delta.id, name=delta.name))
         text = "".join(delta for delta in said if isinstance(delta, str))
         reason: FinishReason = "stop" if all(isinstance(delta, str) for delta in said) else "tool_call"
         yield StreamEndEvent(finish_reason=reason, usage=_usage(call, text))

@@ -16,7 +16,7 @@ from ..core.validation import json_of_value
 from ..harness import CallContext, Function, Worker, flow
 from ..harness.journal import ABOUT_THE_TURN
 
-_MOST: Final = 10
+MAX_CALLS: Final = 10
 _NAME: Final = "parallel_execution"
 
 
@@ -53,7 +53,7 @@ class ToolOutcome(BaseModel):
 @flow(name=_NAME)
 async def _parallel(
     ctx: CallContext,
-    calls: Annotated[list[ToolCall], Field(min_length=1, max_length=_MOST, description="the calls, in any order")],
+    calls: Annotated[list[ToolCall], Field(min_length=1, max_length=MAX_CALLS, description="the calls, in any order")],
 ) -> list[ToolOutcome]:
     """Make up to ten calls of tools side by side, each of which asks for approval by itself where it needs any."""
     if any(each.tool == _NAME for each in calls):

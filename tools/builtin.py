@@ -172,9 +172,13 @@ class BuiltinTools:
     def _placed(self, made: Function) -> Function:
         """Bind a tool to the folders, so that an approval in one folder does not apply in another."""
         folders = [str(root.absolute()) for root in self.roots]
-        told = json.dumps(folders[0]) if folders else "none"  # as JSON, since a stranger may have named the folder
+        shown_folder = (
+            json.dumps(folders[0]) if folders else "none"
+        )  # as JSON, since a stranger may have named the folder
         return replace(
-            made, description=f"{made.description} Paths are relative to the folder {told}.", variant="\n".join(folders)
+            made,
+            description=f"{made.description} Paths are relative to the folder {shown_folder}.",
+            variant="\n".join(folders),
         )
 
     @staticmethod

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..core.errors import ToolFailed
 from ..harness import tool
 
-_MOST: Final = 100
+MAX_ITEMS: Final = 100
 _MARKS: Final = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 
 
@@ -34,7 +34,9 @@ class TodoItem(BaseModel):
 
 @tool(risk="read_only")
 async def manage_todo_list(
-    items: Annotated[list[TodoItem], Field(max_length=_MOST, description="the full list, also what did not change")],
+    items: Annotated[
+        list[TodoItem], Field(max_length=MAX_ITEMS, description="the full list, also what did not change")
+    ],
 ) -> str:
     """Write the to-do list of this conversation: give all items each time, with one `in_progress` at most."""
     seen = Counter(item.content.strip() for item in items)

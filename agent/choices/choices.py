@@ -11,7 +11,7 @@ from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.validation import is_text
 from ...graphs import GraphOptions, Shape
 from ...harness import Function, GenerationOptions, Worker, load_workers, tool
-from ...harness.limits import CHOSEN, Limits, Usage
+from ...harness.limits import DEFAULT_CHOSEN_CALLS, Limits, Usage
 from ...profiles import Profile
 from ...signatures import check_named
 from ...storage import Database
@@ -28,8 +28,8 @@ T = TypeVar("T")
 TurnModel = str | Sequence[str] | None
 """The model of one turn: a name from `WorldAgent(models=...)` or a model string, or several to try in turn."""
 
-_MOST: Final = 8  # models in one turn's `model=`
-_LENGTH: Final = 200  # characters of a name
+MAX_TURN_MODELS: Final = 8  # models in one turn's `model=`
+MAX_MODEL_NAME_CHARACTERS: Final = 200  # characters of a name
 
 
 def all_workers(given: Iterable[object], settings: Settings) -> tuple[Worker | Function, ...]:
@@ -153,7 +153,7 @@ def open_usage(settings: Settings, database: Database, clock: Clock) -> Usage:
         account=limits_of(settings.account_limits),
         workspace=limits_of(settings.workspace_limits),
         depth=settings.turn_depth,
-        chosen=None if "turn_calls" in settings.model_fields_set else CHOSEN,
+        chosen=None if "turn_calls" in settings.model_fields_set else DEFAULT_CHOSEN_CALLS,
         at_once=settings.turn_concurrency,
     )
 
@@ -170,10 +170,12 @@ def turn_models(given: TurnModel) -> tuple[str, ...]:
             f"`model` must be a non-empty string or a list of them, got {type(given).__name__!r}",
             remedy="pass a model string or a name from WorldAgent(models=...), or a list of them",
         )
-    if len(names) > _MOST or any(len(name) > _LENGTH or not is_text(name) for name in names):
+    if len(names) > MAX_TURN_MODELS or any(
+        len(name) > MAX_MODEL_NAME_CHARACTERS or not is_text(name) for name in names
+    ):
         raise InvalidArgument(
-            f"`model` has more than {_MOST} names, or a name that is too long",
-            remedy=f"pass at most {_MOST} names of at most {_LENGTH} characters",
+            f"`model` has more than {MAX_TURN_MODELS} names, or a name that is too long",
+            remedy=f"pass at most {MAX_TURN_MODELS} names of at most {MAX_MODEL_NAME_CHARACTERS} characters",
         )
     return tuple(names)
 

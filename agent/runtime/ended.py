@@ -26,7 +26,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
         WorldAgentError: The turn failed. The type is that of its error; the error's text is not stored.
         UnknownShape, StorageInvalid: The turn's result cannot be read.
     """
-    told = await _told(parts, record)
+    told = await _usage_events(parts, record)
     given: dict[str, Any] = {
         "id": record.id,
         "thread": record.scope.thread or "",
@@ -36,7 +36,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
     }
     match record.status:
         case "done":
-            _, work = await parts.engine.begun_with(record.asked, record.kind)
+            _, work = await parts.engine.load_opening_message(record.asked, record.kind)
             [last] = await parts.upkeep.log.of_turn(record.thread, record.id, limit=1)
             outcome = await parts.engine.ended(record.thread, work, head=last.id)
             text = outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json())
@@ -52,7 +52,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
             return Turn(id=record.id, thread=given["thread"], status=status)
 
 
-async def _told(parts: RunnerParts, record: TurnRecord) -> list[Event]:
+async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
     """Read the turn's events that report its usage and its skipped tiers; empty once the events have been removed."""
     follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)
     found: list[Event] = []
@@ -74,7 +74,7 @@ def _usage(told: Iterable[Event]) -> TurnUsage:
     return TurnUsage.of(models)
 
 
-def passing(record: TurnRecord) -> bool:
+def may_succeed_later(record: TurnRecord) -> bool:
     """Whether a turn that failed can succeed later without a change."""
     return record.status == "failed" and WorldAgentError.kind_of(record.code or "").retryable
 
@@ -88,4 +88,4 @@ def _error(record: TurnRecord) -> WorldAgentError:
     return error
 
 
-__all__ = ["outcome_of", "passing"]
+__all__ = ["may_succeed_later", "outcome_of"]

@@ -26,7 +26,7 @@ from ..recording import Recording
 from ..stream import RunningTurn, cancel_once
 from ..turns import Turn
 from ..unset import UNSET
-from .ended import outcome_of, passing
+from .ended import may_succeed_later, outcome_of
 from .limits import KeyBegun
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
@@ -42,7 +42,7 @@ class Keyed:
         turn: The turn that it creates if none exists.
         prompt: The digest of a skill's prompt; it stays in this process.
         turn_id: The id of the turn with this key, once it is known.
-        runs: How often `tell` was called.
+        runs: How often `notify` was called.
         news: Is set when the turn becomes known, is resumed here, or is over.
         holders: How many streams hold it.
         detached: Whether the turn continues after all streams have left, because one of them asked for that.
@@ -58,7 +58,7 @@ class Keyed:
     detached: bool = False
     task: asyncio.Task[Turn] = field(init=False)
 
-    def tell(self, turn_id: str = "") -> None:
+    def notify(self, turn_id: str = "") -> None:
         """Wake the tasks that wait for news; a `turn_id` means that the turn is now known."""
         self.turn_id = turn_id or self.turn_id
         self.runs += 1
@@ -98,7 +98,7 @@ class KeyedStarts:
         if keyed is None:
             keyed = self._here[place] = this
             keyed.task = self._runner.spawn(turn.turn, self._run(parts, keyed, work))
-            keyed.task.add_done_callback(lambda _: self._here.pop(place).tell())
+            keyed.task.add_done_callback(lambda _: self._here.pop(place).notify())
         else:
             work.role = None  # the role of the first start applies
             if (keyed.turn.asked, keyed.prompt) != (turn.asked, this.prompt):
@@ -117,7 +117,7 @@ class KeyedStarts:
             return found is not None
         if record.status == "running" and await parts.leases.owned([thread]):
             return True
-        return not await _can_go_on(parts, record)
+        return not await _is_resumable(parts, record)
 
     async def _held(self, parts: RunnerParts, keyed: Keyed, scope: Scope) -> RunningTurn:
         """Hold a turn once it is known, with its events over all runs, or a start that failed before that."""
@@ -130,7 +130,7 @@ class KeyedStarts:
                 cancel_once(task)
             raise
         turn_id, workspace = keyed.turn_id, scope.workspace
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, whole=False, thinks=True)
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, strict=False, with_reasoning=True)
 
         async def next_event() -> Event | None:
             while turn_id:
@@ -163,21 +163,21 @@ class KeyedStarts:
         found = await parts.recorder.log.find(turn.thread, turn.key or "")
         if found is None:
             with contextlib.suppress(KeyBegun):
-                return await self._runner.running(parts, turn.turn, work, lambda: keyed.tell(turn.turn))
+                return await self._runner.running(parts, turn.turn, work, lambda: keyed.notify(turn.turn))
             found = await parts.recorder.log.find(turn.thread, turn.key or "")
         assert found is not None, "a key is removed only with its thread"
         if found.asked != turn.asked or not await _same_prompt(parts, found, work.request.prompt):
             raise _reused(turn)
-        keyed.tell(found.turn)
-        return await self._go_on(parts, keyed, found, work)
+        keyed.notify(found.turn)
+        return await self._resume_or_return(parts, keyed, found, work)
 
-    async def _go_on(self, parts: RunnerParts, keyed: Keyed, found: RecordedTurn, work: NewTurn) -> Turn:
+    async def _resume_or_return(self, parts: RunnerParts, keyed: Keyed, found: RecordedTurn, work: NewTurn) -> Turn:
         while True:
             await self._followed(parts, found.turn)
             record = await parts.turns.get(found.turn)
             if record is None:  # its thread was removed
                 return Turn(id=found.turn, thread=work.scope.thread or "", status="cancelled")
-            if not await _can_go_on(parts, record):
+            if not await _is_resumable(parts, record):
                 outcome = await outcome_of(parts, record)
                 if outcome.status == "paused" and not outcome.pauses:
                     continue  # all pauses were answered since the record was read
@@ -191,12 +191,12 @@ class KeyedStarts:
             del how
             self._runner.enlist(found.turn, keyed.task)
             try:
-                return await self._runner.running(parts, found.turn, resumed, keyed.tell)
+                return await self._runner.running(parts, found.turn, resumed, keyed.notify)
             except NothingToResume:
                 pass
             except KeyBegun:  # the role was not used yet
                 work.role = resumed.how.role if isinstance(resumed.how.role, Role) else None
-                keyed.tell()  # a reader of the turn follows the other run
+                keyed.notify()  # a reader of the turn follows the other run
 
     async def _followed(self, parts: RunnerParts, turn_id: str) -> None:
         """Wait for the end of a run that another process, or another caller in this one, has started.
@@ -209,7 +209,7 @@ class KeyedStarts:
                 record = await parts.turns.get(turn_id)
                 if record is not None and record.status == "running":
                     workspace = record.scope.workspace
-                    follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=END, whole=False)
+                    follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=END, strict=False)
                     while await follower.next() is not None:
                         pass
                 return
@@ -233,7 +233,7 @@ async def _same_prompt(parts: RunnerParts, found: RecordedTurn, prompt: str | No
     return not key.made(kept) or kept == key.named(key.maker(kept)).digest_of(prompt)
 
 
-async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
+async def _is_resumable(parts: RunnerParts, record: TurnRecord) -> bool:
     """Whether a repeated start resumes the turn.
 
     That is so if the turn was interrupted, was stopped, or failed with a retryable error. It is also so if all its
@@ -243,13 +243,13 @@ async def _can_go_on(parts: RunnerParts, record: TurnRecord) -> bool:
         records = await parts.journal.load(record.id)
         if any(entry.open for entry in records.values()):
             return False
-    elif record.status not in ("running", "stopped") and not passing(record):
+    elif record.status not in ("running", "stopped") and not may_succeed_later(record):
         return False
     latest = await parts.turns.latest(record.thread)
     return latest is not None and latest.id == record.id
 
 
-def asked_of(request: TurnRequest) -> str:
+def request_digest(request: TurnRequest) -> str:
     """Return a digest of the request. It covers neither a role, a skill's prompt, nor a person's display name."""
     body = {name: value for name, value in request.body.items() if name != "name"}
     attached = [_source(source) for source in request.attached]
@@ -275,4 +275,4 @@ def _reused(turn: RecordedTurn) -> KeyReused:
     )
 
 
-__all__ = ["KeyedStarts", "asked_of"]
+__all__ = ["KeyedStarts", "request_digest"]

@@ -14,8 +14,8 @@ from typing import Final
 from ...core import Clock
 from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 
-_LOOK: Final = 0.25  # seconds between two polls
-_STARTING: Final = 16  # one transaction writes all of them; a higher number costs memory and gains no speed
+POLL_SECONDS: Final = 0.25  # seconds between two polls
+MAX_STARTING_TURNS: Final = 16  # one transaction writes all of them; a higher number costs memory and gains no speed
 
 
 class KeyBegun(Exception):
@@ -61,7 +61,7 @@ class StartQueue:
     """
 
     def __init__(self) -> None:
-        self._free = asyncio.Semaphore(_STARTING)
+        self._free = asyncio.Semaphore(MAX_STARTING_TURNS)
         self._beginning: set[str] = set()
 
     async def enter(self, turn_id: str) -> None:
@@ -145,7 +145,7 @@ async def interruptible(error: Callable[[], Exception]) -> AsyncGenerator[Callab
 async def _look(begun: Callable[[], Awaitable[bool]], stop: Callable[[], None]) -> None:
     found = False
     while not found:
-        await asyncio.sleep(_LOOK)
+        await asyncio.sleep(POLL_SECONDS)
         with contextlib.suppress(WorldAgentError):  # the turn itself reports a database that is down
             found = await begun()
     stop()

@@ -8,7 +8,7 @@ from typing import Final
 from ...core import Clock
 from ...role_resolution import ResolvedRole
 
-_MOST: Final = 1000
+MAX_PINS: Final = 1000
 
 
 class Pins:
@@ -29,7 +29,7 @@ class Pins:
         self._held.pop(turn_id, None)
         self._held[turn_id] = (self._clock.monotonic() + self._ttl, role)
         now = self._clock.monotonic()
-        while self._held and (len(self._held) > _MOST or next(iter(self._held.values()))[0] <= now):
+        while self._held and (len(self._held) > MAX_PINS or next(iter(self._held.values()))[0] <= now):
             self._held.popitem(last=False)
 
     def get(self, turn_id: str) -> ResolvedRole | None:

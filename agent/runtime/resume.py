@@ -166,7 +166,7 @@ async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumpti
     """
     failure: WorldAgentError
     try:
-        begun = await parts.engine.begun_with(record.asked, record.kind)
+        begun = await parts.engine.load_opening_message(record.asked, record.kind)
         # Only the turn's own account can pass its call role. An approver's answer is stored and waits for that account.
         if account is None or account == record.scope.account:
             await checked(parts, record, how, begun)
@@ -264,12 +264,12 @@ async def resume(
     if gone is not None:
         raise gone
     assert record is not None
-    message, item = await engine.begun_with(record.asked, record.kind)
+    message, item = await engine.load_opening_message(record.asked, record.kind)
     if record.status == "done":
         return await engine.ended(record.thread, item)
     recording = work.recording
     if recording is not None:
-        emit.go_on_after(await parts.recorder.log.last(record.id) or 0)
+        emit.continue_after(await parts.recorder.log.last(record.id) or 0)
     how, work.how = work.how, Resumption()
     resolution, refreshed = await checked(parts, record, how, (message, item))
     emit_started(emit, record.scope.thread or "", record.kind, resolution, resumed=True)
@@ -303,7 +303,7 @@ async def resume(
         use=use,
     )
     if origin is not None and work.origin is not None:
-        record = parts.turns.begun_in(record, origin.to_json(), lease=lease)
+        record = parts.turns.set_origin(record, origin.to_json(), lease=lease)
     begin = None if recording is None else recording.write_begin
     written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=begin))
     if recording is not None:

@@ -19,7 +19,7 @@ from ...core.pauses import Pause
 from ...graphs import TurnOutcome
 from ...memory import TurnRecord, TurnStatus, thread_key
 from ...storage import Known, Lease, Transaction
-from ..recording import Tell
+from ..recording import EmitEnd
 from ..turns import Turn, TurnUsage
 from ..unattended import notify
 from ..upkeep import Retention
@@ -49,7 +49,7 @@ class TurnPath:
     deltas: bool
     _stopped: bool = False  # interrupted by a drain, and recorded as stopped
     _kept_as: str = ""  # the thread that keeps the messages from before an edit
-    _fresh: tuple[Pause, ...] = ()  # the pauses that this run has notified a person of
+    _new_pauses: tuple[Pause, ...] = ()  # the pauses that this run has notified a person of
 
     async def follow(self) -> Turn:
         """Run the turn to its end or its next pause, and emit how that ended.
@@ -224,12 +224,18 @@ class TurnPath:
         return turn
 
     async def _write_end(
-        self, begun: Begun, status: TurnStatus, tell: Tell, *, code: str | None = None, also: Retention | None = None
+        self,
+        begun: Begun,
+        status: TurnStatus,
+        emit_end_events: EmitEnd,
+        *,
+        code: str | None = None,
+        also: Retention | None = None,
     ) -> TurnRecord:
         """Write the turn's end with its usage and, for a recorded turn, its last events."""
         parts, recording, writing = self.parts, self.work.recording, begun.use.writing()
         if recording is not None:
-            recording.prepare_end(self.emit, status, tell)
+            recording.prepare_end(self.emit, status, emit_end_events)
 
         def each(transaction: Transaction, still_open: bool) -> None:
             writing(transaction, still_open)
@@ -252,8 +258,8 @@ class TurnPath:
         if begun.record.unattended is None:
             return
         parts = self.parts
-        self._fresh = tuple(pause for pause in outcome.pauses if pause.id not in begun.announced)
-        await notify(parts.notifier, self._fresh, clock=parts.clock, on_error=parts.engine.services.on_error)
+        self._new_pauses = tuple(pause for pause in outcome.pauses if pause.id not in begun.announced)
+        await notify(parts.notifier, self._new_pauses, clock=parts.clock, on_error=parts.engine.services.on_error)
 
     async def _settled(self, *, patient: bool = False) -> None:
         """Wait until no event of the run is being written; the remaining ones are written with the turn's end."""
@@ -279,7 +285,7 @@ class TurnPath:
                 answer_schema=None if pause.schema is None else dict(pause.schema),
             )
         scope = self.work.scope
-        for pause in self._fresh:
+        for pause in self._new_pauses:
             emit(
                 PauseNotified,
                 pause_id=pause.id,

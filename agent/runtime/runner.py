@@ -24,7 +24,7 @@ from ..roles import check_role
 from ..stream import RunningTurn, TurnStream, cancel_once
 from ..turns import Turn
 from .branching import Again, Edit, Replay, run_again
-from .keys import KeyedStarts, asked_of
+from .keys import KeyedStarts, request_digest
 from .resume import resumable, take_answers
 from .run import TurnPath
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
@@ -32,8 +32,8 @@ from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 T = TypeVar("T")
 
 
-_CANCEL_LOOK: Final = 0.25  # seconds between two checks for cancellations from other processes
-_AGAIN: Final = 10.0  # seconds after which a task that has not ended is cancelled again
+CANCEL_POLL_SECONDS: Final = 0.25  # seconds between two checks for cancellations from other processes
+RECANCEL_SECONDS: Final = 10.0  # seconds after which a task that has not ended is cancelled again
 
 Sink = Callable[[Event], None]
 
@@ -47,7 +47,7 @@ class TurnRunner:
         self._parts: RunnerParts | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
         self._turns: dict[str, set[asyncio.Task[Turn]]] = {}  # one turn can be resumed twice at the same time
-        self._look: asyncio.TimerHandle | None = None
+        self._poll_timer: asyncio.TimerHandle | None = None
         self._keyed = KeyedStarts(self)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._mark = object()  # identifies this runner where a reference would keep it alive
@@ -78,7 +78,7 @@ class TurnRunner:
         for task in self._tasks:
             cancel_once(task)
         while self._tasks:
-            _, left = await asyncio.wait(self._tasks, timeout=_AGAIN)
+            _, left = await asyncio.wait(self._tasks, timeout=RECANCEL_SECONDS)
             for task in left:  # code that it waited for has swallowed the cancellation
                 task.cancel()
 
@@ -143,7 +143,7 @@ class TurnRunner:
         work = self._new(request, check_role(role) if role is not None else None, edit)
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
         if key is not None:
-            turn = replace(turn, key=check_id("key", key), asked=asked_of(request))
+            turn = replace(turn, key=check_id("key", key), asked=request_digest(request))
         if detach or key is not None:
             work.recording = Recording(self.parts.recorder, turn)
         enter = partial(self._started, self.parts, turn.turn, work, deltas=deltas, detach=detach)
@@ -250,7 +250,7 @@ class TurnRunner:
         task = self.spawn(turn_id, _path(parts, turn_id, work, recording.take, deltas=True).follow())
         task.add_done_callback(lambda _: recording.close())
         workspace, run = work.scope.workspace, recording.channel
-        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, thinks=True)
+        follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=None, run=run, with_reasoning=True)
         return RunningTurn(turn_id, thread, task, follower.next, end, lambda: follower.behind, recorded=True)
 
     async def running(
@@ -289,35 +289,35 @@ class TurnRunner:
         """Add a task that runs a turn; cancelling the turn cancels the task."""
         self._turns.setdefault(turn_id, set()).add(task)
         task.add_done_callback(lambda done: self._over(turn_id, done))
-        if self._look is None:
-            self._look_later()
+        if self._poll_timer is None:
+            self._schedule_poll()
 
     def _over(self, turn_id: str, task: asyncio.Task[Turn]) -> None:
         tasks = self._turns.get(turn_id, set())
         tasks.discard(task)
         if not tasks:
             self._turns.pop(turn_id, None)
-        if not self._turns and self._look is not None:
-            self._look.cancel()
-            self._look = None
+        if not self._turns and self._poll_timer is not None:
+            self._poll_timer.cancel()
+            self._poll_timer = None
 
-    def _look_later(self) -> None:
+    def _schedule_poll(self) -> None:
         """Check regularly for cancellations from other processes while turns are running.
 
         This is a timer and not a task, so that an agent that is dropped without a close can be freed.
         """
-        self._look = asyncio.get_running_loop().call_later(_CANCEL_LOOK, self._look_now)
+        self._poll_timer = asyncio.get_running_loop().call_later(CANCEL_POLL_SECONDS, self._poll)
 
-    def _look_now(self) -> None:
+    def _poll(self) -> None:
         if self._parts is not None:
-            looking = asyncio.ensure_future(self._cancel_what_others_want(self._parts.turns))
+            looking = asyncio.ensure_future(self._cancel_requested_turns(self._parts.turns))
             self._tasks.add(looking)
             looking.add_done_callback(self._forget)
-        self._look_later()
+        self._schedule_poll()
 
-    async def _cancel_what_others_want(self, turns: TurnRegister) -> None:
+    async def _cancel_requested_turns(self, turns: TurnRegister) -> None:
         with contextlib.suppress(WorldAgentError):  # the turns themselves report a database that is down
-            for turn_id in await turns.to_cancel():
+            for turn_id in await turns.cancel_requested():
                 self._cancel(turn_id)
 
     def _cancel(self, turn_id: str) -> None:

@@ -8,6 +8,6 @@ from .branching import Branching
 from .register import ThreadRegister
 from .schemas import SCHEMAS
 from .state import ThreadState, ThreadStatus
-from .wanted import Wanted
+from .wanted import ThreadFilters
 
-__all__ = ["SCHEMAS", "Branching", "ThreadRegister", "ThreadState", "ThreadStatus", "Wanted"]
+__all__ = ["SCHEMAS", "Branching", "ThreadFilters", "ThreadRegister", "ThreadState", "ThreadStatus"]

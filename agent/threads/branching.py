@@ -20,9 +20,9 @@ from ...storage import Lease, Leases
 if TYPE_CHECKING:
     from ...graphs.heads import Heads  # its folder loads langgraph
 
-_WAIT: Final = 1.0  # seconds to wait for the owner of a requested name
-_PAGE: Final = 50
-_LONGEST: Final = 180  # characters of a name before the added number; a name can have 200
+NAME_WAIT_SECONDS: Final = 1.0  # seconds to wait for the owner of a requested name
+PAGE_MESSAGES: Final = 50
+MAX_BASE_NAME_CHARACTERS: Final = 180  # characters of a name before the added number; a name can have 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Branching:
         """
         if wanted is not None:
             new = replace(scope, thread=check_id(name, wanted))
-            lease = await self._claimed(held, thread_key(new), _WAIT)
+            lease = await self._claimed(held, thread_key(new), NAME_WAIT_SECONDS)
             if lease is None:
                 raise NameTaken(
                     f"the thread {wanted!r} exists already",
@@ -119,7 +119,7 @@ class Branching:
             return new, lease
         first = 2 + await self.branches.count(thread_key(scope))
         for number in count(first):
-            new = replace(scope, thread=f"{(scope.thread or '')[:_LONGEST]}.{number}")
+            new = replace(scope, thread=f"{(scope.thread or '')[:MAX_BASE_NAME_CHARACTERS]}.{number}")
             try:
                 lease = await self._claimed(held, thread_key(new), 0)
             except ThreadBusy:
@@ -144,7 +144,7 @@ class Branching:
 
     async def _newest(self, head: str | None, kinds: Collection[str]) -> Message | None:
         before: str | None = None
-        while page := await self.log.history(head, before=before, limit=_PAGE) if head is not None else ():
+        while page := await self.log.history(head, before=before, limit=PAGE_MESSAGES) if head is not None else ():
             for message in reversed(page):
                 if not kinds or message.kind in kinds:
                     return message

@@ -17,11 +17,11 @@ from ...memory.titles import ThreadSearch, ThreadTitles, check_title
 from ...memory.turn_log import TurnLog
 from ...storage import Leases
 from .state import ThreadState
-from .wanted import Place, Wanted
+from .wanted import Place, ThreadFilters
 
-_MOST: Final = 1000
-_AT_ONCE: Final = 50  # threads of a page that is filtered after it was read
-_LET_GO: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
+MAX_RUNNING_TURNS: Final = 1000
+FILTERED_PAGE_THREADS: Final = 50  # threads of a page that is filtered after it was read
+RELEASE_WAIT_SECONDS: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
 
 
 class ThreadRegister:
@@ -55,7 +55,7 @@ class ThreadRegister:
         self._titles = titles
         self._search = search
 
-    async def list(self, workspace: str, wanted: Wanted) -> tuple[ThreadState, ...]:
+    async def list(self, workspace: str, wanted: ThreadFilters) -> tuple[ThreadState, ...]:
         """Return the state of a workspace's threads; the thread with the newest turn comes first.
 
         The number of reads does not grow with the threads of a page. If threads are filtered out after they were read,
@@ -67,9 +67,9 @@ class ThreadRegister:
         """
         found: list[ThreadState] = []
         before = wanted.before
-        size = max(wanted.limit, _AT_ONCE) if wanted.sifted else wanted.limit
+        size = max(wanted.limit, FILTERED_PAGE_THREADS) if wanted.filtered_after_read else wanted.limit
         if wanted.query is not None:
-            size = _AT_ONCE  # so that other database work does not wait long
+            size = FILTERED_PAGE_THREADS  # so that other database work does not wait long
         while len(found) < wanted.limit:
             page = await self._page(workspace, wanted, before, size)
             found += await self._matching(wanted, page)
@@ -83,7 +83,7 @@ class ThreadRegister:
 
         This reads all turns of the database. Use it to show them to people, not during each turn.
         """
-        records = await self._turns.running(limit=_MOST)
+        records = await self._turns.running(limit=MAX_RUNNING_TURNS)
         found = zip(records, await self._states(records), strict=True)
         return tuple(
             (record.scope.workspace, state) for record, state in found if state.status in ("running", "cut_off")
@@ -146,7 +146,7 @@ class ThreadRegister:
         key = thread_key(scope)
         found = await self._turns.latest(key)
         # A process that has just recorded the pause still owns the thread for a moment and does not poll any more.
-        wait = 0.0 if found is None or found.status == "running" else _LET_GO
+        wait = 0.0 if found is None or found.status == "running" else RELEASE_WAIT_SECONDS
         try:
             async with self._leases.hold(key, wait=wait) as lease:
                 latest = await self._turns.latest(key)
@@ -156,7 +156,7 @@ class ThreadRegister:
         except ThreadBusy:
             return
 
-    async def _page(self, workspace: str, wanted: Wanted, before: Place | None, size: int) -> Sequence[_Row]:
+    async def _page(self, workspace: str, wanted: ThreadFilters, before: Place | None, size: int) -> Sequence[_Row]:
         """Read the next threads of a workspace; some of them may be filtered out later."""
         records: Sequence[TurnRecord] = ()
         branches: Sequence[Branch] = ()
@@ -175,20 +175,20 @@ class ThreadRegister:
         rows = merge(map(_Row.of_turn, records), map(_Row.of_branch, branches), key=lambda row: row.place, reverse=True)
         return list(rows)[:size]
 
-    async def _matching(self, wanted: Wanted, page: Sequence[_Row]) -> Sequence[ThreadState]:
+    async def _matching(self, wanted: ThreadFilters, page: Sequence[_Row]) -> Sequence[ThreadState]:
         titles = await self._titles.of([row.key for row in page])
         if wanted.account is not None:
             heads = {row.key: row.branch.head for row in page if row.branch is not None and row.branch.head is not None}
             spoken = await self._search.speaking(heads, wanted.account)
             page = [row for row in page if row.record is not None or row.key in spoken]
         if wanted.query is not None:
-            said = await self._saying(wanted.query, page, titles)
+            said = await self._matching_text(wanted.query, page, titles)
             page = [row for row in page if row.key in said]
         states = iter(await self._states([row.record for row in page if row.record is not None], titles))
         found = [_forked(row.branch, titles.get(row.key)) if row.branch is not None else next(states) for row in page]
         return [state for state in found if wanted.status in (None, state.status)]
 
-    async def _saying(self, query: str, page: Sequence[_Row], titles: Mapping[str, str]) -> set[str]:
+    async def _matching_text(self, query: str, page: Sequence[_Row], titles: Mapping[str, str]) -> set[str]:
         """Return the threads of a page whose title or conversation contains the text."""
         said = {key for key, title in titles.items() if query.lower() in title.lower()}
         left = [row for row in page if row.key not in said]

@@ -13,9 +13,9 @@ from ...memory import TurnStatus
 from ...memory.titles import check_query
 from .state import ThreadStatus
 
-_MOST: Final = 1000
+MAX_THREADS: Final = 1000
 _KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off", "forked")
-_LAST: Final = "\x7f"  # sorts after every thread key
+AFTER_ALL_KEYS: Final = "\x7f"  # sorts after every thread key
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -64,11 +64,11 @@ class Place:
     @property
     def for_branches(self) -> tuple[datetime, str]:
         """The bound for the threads without a turn after this position."""
-        return self.at, _LAST if self.has_turn else self.id
+        return self.at, AFTER_ALL_KEYS if self.has_turn else self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ThreadFilters:
     """The filters of a listing; see `ThreadRegister.list`."""
 
     limit: int
@@ -94,8 +94,10 @@ class Wanted:
         Raises:
             InvalidArgument: One of them is invalid.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
-            raise InvalidArgument(f"`limit` must be 1 to {_MOST}, got {limit!r}", remedy=f"pass limit= 1 to {_MOST}")
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_THREADS:
+            raise InvalidArgument(
+                f"`limit` must be 1 to {MAX_THREADS}, got {limit!r}", remedy=f"pass limit= 1 to {MAX_THREADS}"
+            )
         known: ThreadStatus | None = next((each for each in _KNOWN if each == status), None)
         if status is not None and known is None:
             raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")
@@ -109,7 +111,7 @@ class Wanted:
         )
 
     @property
-    def sifted(self) -> bool:
+    def filtered_after_read(self) -> bool:
         """Whether some threads are filtered out after they were read."""
         return self.query is not None or self.account is not None or self.status in ("running", "cut_off")
 
@@ -125,4 +127,4 @@ class Wanted:
                 return status
 
 
-__all__ = ["Place", "Wanted"]
+__all__ = ["Place", "ThreadFilters"]

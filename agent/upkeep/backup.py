@@ -25,9 +25,9 @@ from filelock import FileLock, Timeout
 from ...core.errors import InvalidArgument, StorageUnavailable, WorldAgentError
 from ...storage import Storage, from_sqlite
 
-_BUSY: Final = 30.0  # seconds
-_STEP: Final = 2048  # pages of a database between two checks for cancellation
-_ELSEWHERE: Final = "name a folder that does not exist yet, on a disk with space"
+BUSY_TIMEOUT_SECONDS: Final = 30.0  # seconds
+COPY_STEP_PAGES: Final = 2048  # pages of a database between two checks for cancellation
+OTHER_FOLDER_REMEDY: Final = "name a folder that does not exist yet, on a disk with space"
 _REMEDIES: Final = {
     errno.ENAMETOOLONG: "name a folder with a shorter name",
     errno.ENOENT: "create its parent folder first",
@@ -105,7 +105,7 @@ def _copied(storage: Storage, folder: Path, roles: bool, check: _Check) -> Backu
     failure: OSError | None = None
     try:
         _check_free(folder)
-        with _whole_folder(folder) as new:
+        with _atomic_folder(folder) as new:
             missing = _fill(new, storage, roles, check)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         names = tuple(path.relative_to(folder).as_posix() for path in files)
@@ -120,7 +120,7 @@ def _copied(storage: Storage, folder: Path, roles: bool, check: _Check) -> Backu
         )
     raise StorageUnavailable(
         f"the backup at {str(folder)!r} could not be made ({problem})",
-        remedy=_REMEDIES.get(failure.errno or 0, _ELSEWHERE),
+        remedy=_REMEDIES.get(failure.errno or 0, OTHER_FOLDER_REMEDY),
     )
 
 
@@ -149,7 +149,7 @@ def _copy_database(source: Path, target: Path, check: _Check) -> None:
     target.touch(mode=0o600)
     failure: WorldAgentError | None
     try:
-        with contextlib.closing(sqlite3.connect(source, timeout=_BUSY)) as live:
+        with contextlib.closing(sqlite3.connect(source, timeout=BUSY_TIMEOUT_SECONDS)) as live:
             live.execute("PRAGMA query_only=ON")
             # All steps copy one snapshot, so that later writes do not restart the copy.
             live.execute("BEGIN")
@@ -172,7 +172,7 @@ def _copy_database(source: Path, target: Path, check: _Check) -> None:
 def _copy_pages(live: sqlite3.Connection, target: Path, check: _Check) -> None:
     try:
         with contextlib.closing(sqlite3.connect(target)) as copy:
-            live.backup(copy, pages=_STEP, progress=lambda *_: check())
+            live.backup(copy, pages=COPY_STEP_PAGES, progress=lambda *_: check())
             return
     except sqlite3.OperationalError as error:
         if getattr(error, "sqlite_errorcode", None) not in _UNWRITTEN:
@@ -217,7 +217,7 @@ def _missing(new: Path, storage: Storage) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def _whole_folder(folder: Path) -> Generator[Path]:
+def _atomic_folder(folder: Path) -> Generator[Path]:
     """Yield a new folder to fill, which gets its final name at the end of the block if nothing was raised.
 
     An unfinished folder has a name that begins with `.worldagent-backup-` and is removed with the block. One that a

@@ -21,9 +21,9 @@ from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
 from .parts import UpkeepParts
 from .retention import open_turns
-from .typed import Said, forget_typed
+from .typed import TypedTexts, forget_typed
 
-_LET_GO: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
+RELEASE_WAIT_SECONDS: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
 _TURNS: Final = "SELECT thread, id FROM wa_turn WHERE thread=?"
 # After an edit, the messages in its kept copy belong to turns of this thread, which no turn continues from.
 _OTHERS: Final = """SELECT thread, id FROM wa_turn t
@@ -76,7 +76,7 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
     latest = await parts.turns.latest(key)
     if cancel and latest is not None:
         await parts.turns.ask_to_cancel(latest.id)
-    async with parts.leases.hold(key, wait=parts.wait if cancel else _LET_GO, last=True) as lease:
+    async with parts.leases.hold(key, wait=parts.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
         if not cancel:
             await _check_over(parts, key)
         async with parts.traces() as traces:  # first, since nothing finds them once the thread is gone
@@ -95,9 +95,9 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
 
 async def _check_over(parts: UpkeepParts, key: str) -> None:
     for turn, status in await parts.database.read(lambda tx: open_turns(tx, key)):
-        stands = "was interrupted" if status == "running" else f"is {status}"
+        state = "was interrupted" if status == "running" else f"is {status}"
         raise ThreadPaused(
-            f"the turn {turn!r} of thread {key!r} {stands} and can be resumed",
+            f"the turn {turn!r} of thread {key!r} {state} and can be resumed",
             remedy="resume it, or cancel it as well: upkeep.remove(..., cancel=True), `threads rm --cancel`",
         )
 
@@ -127,19 +127,21 @@ def _remove(
     checkpoints = parts.checkpoints.remove(transaction, key) + sum(
         parts.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )
-    forget_typed(parts.storage.typed, _said(key, messages, turns, decisions))
+    forget_typed(parts.storage.typed, _typed_texts(key, messages, turns, decisions))
     if not (branched or messages.count or turns or checkpoints):
         return None
     count = sum(len(some) for some in turns.values())
     return Removed(messages=messages.count, turns=count, calls=len(decisions), checkpoints=checkpoints)
 
 
-def _said(key: str, messages: RemovedMessages, turns: Iterable[str], decisions: Iterable[str | None]) -> Said:
+def _typed_texts(
+    key: str, messages: RemovedMessages, turns: Iterable[str], decisions: Iterable[str | None]
+) -> TypedTexts:
     given = [json.loads(decision) for decision in decisions if decision is not None]
     answers = [answer for one in given for answer in (one.get("value"), one.get("reason"))]
     texts = {answer for answer in answers if isinstance(answer, str)}
     values = [answer for answer in answers if answer is not None and not isinstance(answer, str)]
-    return Said(thread=key, threads=messages.threads.union(turns), texts=messages.said | texts, values=values)
+    return TypedTexts(thread=key, threads=messages.threads.union(turns), texts=messages.said | texts, values=values)
 
 
 def _turns(transaction: Transaction, key: str, messages: RemovedMessages) -> dict[str, list[str]]:

@@ -23,7 +23,7 @@ _NAMING: Final = ("/thread", "/fork", "/new")  # commands that take a thread's n
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class TypedTexts:
     """The messages and answers of persons on a removed thread.
 
     Attributes:
@@ -39,7 +39,7 @@ class Said:
     values: Sequence[Any]
 
 
-def forget_typed(file: Path, said: Said) -> None:
+def forget_typed(file: Path, said: TypedTexts) -> None:
     """Rewrite the file without the lines that were typed on a thread.
 
     Args:
@@ -58,7 +58,7 @@ def forget_typed(file: Path, said: Said) -> None:
             _replace(file, b"".join(left))
 
 
-def _holds(line: bytes, said: Said) -> bool:
+def _holds(line: bytes, said: TypedTexts) -> bool:
     thread, typed = _read(line)
     if thread == said.thread:
         return True
@@ -66,7 +66,7 @@ def _holds(line: bytes, said: Said) -> bool:
     command, _, given = typed.strip().partition(" ")
     if command in _NAMING and given.strip() == unquote(name):
         return thread is None or thread.partition("/")[0] == workspace
-    return (thread is None or thread in said.threads) and _says(typed, said)
+    return (thread is None or thread in said.threads) and _matches_text(typed, said)
 
 
 def _read(line: bytes) -> tuple[str | None, str]:
@@ -83,16 +83,16 @@ def _read(line: bytes) -> tuple[str | None, str]:
             return None, ""
 
 
-def _says(typed: str, said: Said) -> bool:
+def _matches_text(typed: str, said: TypedTexts) -> bool:
     # The message can follow a command, such as /edit or no; a doubled slash is an escaped one.
     _, _, given = typed.strip().partition(" ")
     message = typed[1:] if typed.startswith("//") else typed
     if not said.texts.isdisjoint({typed, typed.strip(), message.strip(), given.strip()} - {""}):
         return True
-    return any(_gives(part, value) for value in said.values for part in (typed, given))
+    return any(_matches_value(part, value) for value in said.values for part in (typed, given))
 
 
-def _gives(typed: str, value: Any) -> bool:
+def _matches_value(typed: str, value: Any) -> bool:
     """Whether the typed text gives this value: as JSON, or each of its fields."""
     with contextlib.suppress(ValueError, RecursionError):
         return bool(json.loads(typed) == value)
@@ -114,4 +114,4 @@ def _replace(file: Path, data: bytes) -> None:
         Path(name).unlink(missing_ok=True)
 
 
-__all__ = ["Said", "forget_typed"]
+__all__ = ["TypedTexts", "forget_typed"]

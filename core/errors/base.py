@@ -66,8 +66,8 @@ class HostError(WorldAgentError):
     request_id: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        told = {"status": self.status, "service_code": self.service_code, "request_id": self.request_id}
-        return (*super().__reduce__(), told)
+        details = {"status": self.status, "service_code": self.service_code, "request_id": self.request_id}
+        return (*super().__reduce__(), details)
 
 
 class UsageError(WorldAgentError):

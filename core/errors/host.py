@@ -84,9 +84,9 @@ class ModelRateLimited(HostError):
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[object, ...]:
-        made, arguments, told = super().__reduce__()
-        assert isinstance(told, dict), "see `HostError`"
-        return (made, arguments, {**told, "retry_after": self.retry_after})
+        made, arguments, state = super().__reduce__()
+        assert isinstance(state, dict), "see `HostError`"
+        return (made, arguments, {**state, "retry_after": self.retry_after})
 
 
 class ModelTimeout(HostError):

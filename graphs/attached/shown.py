@@ -23,10 +23,10 @@ base64 adds a third."""
 MEDIA: Final = 64
 """The limit of images and documents in one prompt. Services refuse more than about a hundred."""
 
-LETTERS: Final = 100_000
+MAX_TEXT_CHARACTERS: Final = 100_000
 """The limit of characters of one text in a prompt."""
 
-_TEXT: Final = 4 * LETTERS  # the limit of bytes for that many characters
+_TEXT: Final = 4 * MAX_TEXT_CHARACTERS  # the limit of bytes for that many characters
 
 _SHARE: Final = 4
 """The part of the characters that the model sees which texts of earlier messages can take."""
@@ -55,7 +55,7 @@ class _Room:
     left: int
     media: int
     own: bool
-    letters: int | None = None
+    text_characters: int | None = None
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Shown:
         """
         if _ATTACHED not in message and not any(_ATTACHED in entry for entry in history):
             return cls(message=message, history=[*history])
-        gather = _Gathering(turn, report)
+        gather = _ContentLoader(turn, report)
         store = turn.services.attachments
         most_bytes = ROOM if store is None else room_of(store)
         room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
@@ -119,8 +119,14 @@ class Shown:
         # If the context is known it is small, and then messages matter more than old attachments.
         light = light or turn.services.caller.history_characters is not None
         most = turn.services.options.history_characters
-        letters = None if most is None else texts_of(most)
-        room = _Room(takes=room.takes, left=-1 if light else room.left, media=room.media, own=False, letters=letters)
+        text_characters = None if most is None else texts_of(most)
+        room = _Room(
+            takes=room.takes,
+            left=-1 if light else room.left,
+            media=room.media,
+            own=False,
+            text_characters=text_characters,
+        )
         shown = [*history]
         for place in range(len(shown) - 1, -1, -1):
             if _ATTACHED in shown[place]:
@@ -128,7 +134,7 @@ class Shown:
         return cls(message=message, history=shown, heavy=gather.earlier)
 
 
-class _Gathering:
+class _ContentLoader:
     """Loads the content of attachments for one prompt.
 
     Attributes:
@@ -158,8 +164,8 @@ class _Gathering:
                 self._left_out(attachment, "not_taken")
             return f", not shown: the model takes no {kind}s"
         size = _bytes_of(attachment)
-        if kind == "text" and room.letters is not None and size > room.letters:
-            room.letters = 0
+        if kind == "text" and room.text_characters is not None and size > room.text_characters:
+            room.text_characters = 0
             return f", {_NO_ROOM}"
         if size > room.left or room.media <= 0:
             room.left = -1  # nothing older is shown either, so that content does not disappear and reappear
@@ -182,11 +188,11 @@ class _Gathering:
     def _in_words(self, content: bytes, room: _Room) -> str:
         """The text as it appears in the list, if there is space for it."""
         text = _text(content)
-        if room.letters is not None:
-            if len(text) > room.letters:
-                room.letters = 0
+        if room.text_characters is not None:
+            if len(text) > room.text_characters:
+                room.text_characters = 0
                 return f", {_NO_ROOM}"
-            room.letters -= len(text)
+            room.text_characters -= len(text)
         self._used(room, min(len(content), _TEXT))
         return f":\n{text}"
 
@@ -279,8 +285,12 @@ def _named(attachment: Attachment) -> str:
 def _text(content: bytes) -> str:
     """The text, indented so that no line of it looks like the next attachment."""
     text = content.decode("utf-8-sig", "replace")
-    shown = "".join(f"  {line}" for line in text[:LETTERS].splitlines(keepends=True))
-    return shown if len(text) <= LETTERS else f"{shown}\n[the first {LETTERS:,} of {len(text):,} characters]"
+    shown = "".join(f"  {line}" for line in text[:MAX_TEXT_CHARACTERS].splitlines(keepends=True))
+    return (
+        shown
+        if len(text) <= MAX_TEXT_CHARACTERS
+        else f"{shown}\n[the first {MAX_TEXT_CHARACTERS:,} of {len(text):,} characters]"
+    )
 
 
-__all__ = ["LETTERS", "MEDIA", "ROOM", "Shown", "check_taken", "room_of", "size_of", "texts_of"]
+__all__ = ["MAX_TEXT_CHARACTERS", "MEDIA", "ROOM", "Shown", "check_taken", "room_of", "size_of", "texts_of"]

@@ -70,14 +70,16 @@ class Conversation(Loop):
             if self.tools.result is TEXT:
                 turn.emit(TextReplaced, text=self._checks.accepted)
             return await self._answered(state["head"], self._checks.accepted)
-        final = state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.used_up()
+        final = (
+            state["rejections"] > _MAX_REPORTS or self.round >= turn.services.options.max_rounds or self.limit_reached()
+        )
         self._fault, self.step = state["fault"] or "", state.get("step", 0)
         self._first = not (self.round or state["rejections"] or self._checks.report)
         own = sum(map(len, self._found))
         if self._window is None:
             self._window = await Window.open(turn, state["head"], state["asked"], first=self._first, own=own)
         else:  # the log only has additional messages of this turn, which the steps contain
-            self._window.go_on(state["head"], own)
+            self._window.continue_at(state["head"], own)
         said = await self._step(final=final)
         head = self._window.head
         if "fault" in said:
@@ -137,7 +139,7 @@ class Conversation(Loop):
 
         step = Step(id=self.think_id, parent=turn.turn_id, name=CONVERSE, kind="model", input=self.round)
         kept = await turn.drive.keep(step, said)
-        self.took_step(self.think_id, kept)
+        self.on_step(self.think_id, kept)
         return dict(kept)
 
     def _rejected(self, state: Mapping[str, Any], fault: str, head: str, *, final: bool) -> Command[Node]:

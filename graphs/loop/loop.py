@@ -29,7 +29,7 @@ from ...signatures import CallMade, Listener, ModelCaller, PastStep, Question, S
 from ..apart import apart
 from ..context import TurnContext
 from ..history import result_text
-from ..tasks import side_by_side
+from ..tasks import gather_all
 from .tools import Tools
 
 Node = Literal["think", "act", "__end__"]
@@ -146,7 +146,7 @@ class Loop:
         self._own = None if thought.message is None else (caller.connection.name, thought.message)
         return thought
 
-    def took_step(self, think_id: str, said: Mapping[str, Any]) -> None:
+    def on_step(self, think_id: str, said: Mapping[str, Any]) -> None:
         """A step ended in calls, which are made next."""
         own, self._own = self._own, None
         self.steps.append(CallingStep(think_id, said, own))
@@ -174,13 +174,13 @@ class Loop:
         """The texts for the model about an answer that could not be used."""
         return [f"Your last answer could not be used: {self._fault}. Correct it, or answer now."] if self._fault else []
 
-    def used_up(self) -> bool:
+    def limit_reached(self) -> bool:
         """Whether one of the last calls was refused by a limit that no further call can pass."""
         if not self.steps or all(each.get("code") != LimitReached.code for each in self.steps[-1].outcomes):
             return False
         # A called function can reach its own limit; then other calls are still possible.
-        purses = self.turn.budget.purses
-        return any(each.limits.calls is not None and each.spent.calls >= each.limits.calls for each in purses)
+        counters = self.turn.budget.counters
+        return any(each.limits.calls is not None and each.spent.calls >= each.limits.calls for each in counters)
 
     # --- acting -----------------------------------------------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Loop:
         """Make the calls of the last step concurrently; False if one waits for a person, or has to stop."""
         step = self.steps[-1]
         with apart():
-            outcomes = await side_by_side(
+            outcomes = await gather_all(
                 self._called(call, call_id) for call, call_id in zip(step.calls, self.act_ids, strict=True)
             )
         await self.calls.frame.drive.settle(self.calls.path)
@@ -225,7 +225,7 @@ class Loop:
     def _changed(self, name: str, call_id: str) -> dict[str, Any]:
         """The arguments of a person that replaced the model's, if any. The model then reads what ran."""
         record = self.calls.frame.drive.recorded(call_id)
-        changed = None if record is None else (record.let or {}).get("arguments")
+        changed = None if record is None else (record.recorded_decision or {}).get("arguments")
         if changed is None:
             return {}
         if self.calls.registry.is_worker(name):  # a worker is called by its name, and approved as a task for it

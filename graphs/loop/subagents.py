@@ -25,7 +25,7 @@ from .graph import build_graph
 from .tools import Tools, callable_by
 from .worker import WorkerLoop
 
-_STEPS = 8  # supersteps of LangGraph in addition to those of the loop
+EXTRA_SUPERSTEPS = 8  # supersteps of LangGraph in addition to those of the loop
 
 
 class SubagentParams(BaseModel):
@@ -82,7 +82,7 @@ class Subagents:
         """The shape to register."""
         return _SubagentShape(SUBAGENT, SubagentParams, SubagentResult, self._handle, subagents=self)
 
-    def beside(self, shapes: Iterable[Shape[Any, Any]]) -> ShapeRegistry:
+    def with_subagent(self, shapes: Iterable[Shape[Any, Any]]) -> ShapeRegistry:
         """This shape and the callable shapes of the agent. All are registered as functions.
 
         Raises:
@@ -119,14 +119,14 @@ class Subagents:
 
     async def _handle(self, params: SubagentParams, ctx: TaskContext) -> Any:
         worker, function = self.registry.worker(params.worker), self.registry.runnable(params.worker)
-        ctx.calls.frame.hear()
+        ctx.calls.frame.mark_model_influenced()
         calls = replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools)
         inputs = inputs_of(function, params.request)
         run = WorkerLoop(ctx.turn, calls, self.tools(worker), worker=worker, inputs=inputs)
         node = await run.find()
         if node != "__end__":
             state = {"worker": worker.name, "round": run.round, "status": node}
-            most = (worker.max_steps + 1) * (worker.retries + 2) + _STEPS
+            most = (worker.max_steps + 1) * (worker.retries + 2) + EXTRA_SUPERSTEPS
             values = await run_graph(self._graph, state, turn=ctx.turn, context=run, steps=most)
             if values["status"] != "done":
                 return SUSPENDED

@@ -22,8 +22,8 @@ from ..shape import SUBAGENT
 MAX_CALLS: Final = 16
 """The limit of calls that a model can request in one step."""
 
-_MANY: Final = 100  # from this number of tools on, a warning states their cost
-_CHARACTERS: Final = 4  # characters of a token, an estimate
+WARN_ABOVE_TOOLS: Final = 100  # from this number of tools on, a warning states their cost
+CHARACTERS_PER_TOKEN: Final = 4  # characters of a token, an estimate
 _SHOWN: Final = 80
 _LOG = logging.getLogger("worldagent.tools")
 
@@ -57,8 +57,8 @@ class Tools:
             key=lambda each: each.name,
         )
         offered = _offered(functions)
-        if len(functions) > _MANY:
-            tokens = len(canonical_json([dict(each) for each in offered.wire])) // _CHARACTERS
+        if len(functions) > WARN_ABOVE_TOOLS:
+            tokens = len(canonical_json([dict(each) for each in offered.wire])) // CHARACTERS_PER_TOKEN
             _LOG.warning(
                 "the conversation is offered %d tools, about %s tokens in every request; offer fewer with a profile's "
                 "tools or offered=False",

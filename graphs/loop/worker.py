@@ -87,13 +87,13 @@ class WorkerLoop(Loop):
             return "think"
         self._faults = 0
         if "calls" in said:
-            self.took_step(think_id, said)
+            self.on_step(think_id, said)
             return "act"
         self.result = said["result"]
         return END
 
     async def _said(self, _: Any) -> Any:
-        return await self.said(final=len(self.steps) >= self._worker.max_steps or self.used_up())
+        return await self.said(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())
 
     async def _act(self) -> Node | None:
         return "think" if await self.acted() else None

@@ -16,10 +16,10 @@ _ENDED = re.compile(r"\s*(?:[,)\]]|for\b|if\b)")
 # A program that awaits a variable.
 _LATER = re.compile(r"\bawait[\s(]+[^\W\d][\w.]*\b(?!\w|[ \t]*[.(])")
 _LATER_IN_ASYNCIO = re.compile(_TAKES + r"(?:[^()]*,)?\s*(?:\*\s*)?[^\W\d]\w*\s*[,)\[]")
-_LOOKED_AT = 2000  # how many characters before a call are read
+MAX_CHARACTERS_BEFORE_CALL = 2000  # how many characters before a call are read
 
 
-class Awaits:
+class AwaitAnalysis:
     """The awaits that the text of a program shows.
 
     Args:
@@ -44,7 +44,7 @@ class Awaits:
         after = self._code[position.end :].decode("utf-8", "replace")
         if not self._asyncio or not _ENDED.match(after):
             return False
-        return _HANDED.search(_up_to_argument(before[-_LOOKED_AT:])) is not None
+        return _HANDED.search(_up_to_argument(before[-MAX_CHARACTERS_BEFORE_CALL:])) is not None
 
 
 def _up_to_argument(before: str) -> str:
@@ -59,4 +59,4 @@ def _up_to_argument(before: str) -> str:
     return ""
 
 
-__all__ = ["Awaits"]
+__all__ = ["AwaitAnalysis"]

@@ -22,9 +22,11 @@ from .over import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
 
-_UNKNOWN: Final = 48_000  # characters of a result that are read at once if the model's context is unknown
-_MOST: Final = 16  # the limit of such pieces of one result
-_WORD: Final = 14  # characters of a word, generous for long ones
+DEFAULT_CONTEXT_CHARACTERS: Final = (
+    48_000  # characters of a result that are read at once if the model's context is unknown
+)
+MAX_PIECES: Final = 16  # the limit of such pieces of one result
+CHARACTERS_PER_WORD: Final = 14  # characters of a word, generous for long ones
 
 
 class CompactionParams(BaseModel):
@@ -91,15 +93,15 @@ async def _compaction(params: CompactionParams, ctx: TaskContext) -> CompactionR
     entries, others = shape.names_for(inner, turn.services.shapes)
     names = (*entries, *others)
     text = _text_of(result)
-    most = turn.services.options.history_characters or _UNKNOWN
+    most = turn.services.options.history_characters or DEFAULT_CONTEXT_CHARACTERS
     while True:
         pieces = list(_pieces(text, most))
-        if len(pieces) > _MOST:
+        if len(pieces) > MAX_PIECES:
             raise ResultInvalid(
-                f"the result of shape {shape.key!r} has {len(text)} characters, and the limit is {_MOST * most}",
+                f"the result of shape {shape.key!r} has {len(text)} characters, and the limit is {MAX_PIECES * most}",
                 remedy="make the shape return less, or compact its parts",
             )
-        length = params.words * _WORD
+        length = params.words * CHARACTERS_PER_WORD
         if len(pieces) == 1:
             return CompactionResult(text=await _compacted(ctx, params, names, pieces[0], length))
         # Each summary is at most a third of what is read at once, so that their number shrinks each time.
@@ -126,7 +128,7 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
     call_id = await frame.child(name, inputs, model=True)
     step = Step(id=call_id, parent=frame.path, name=name, kind="model", input=inputs, body=ask)
     text = str(await frame.do(step))
-    frame.hear()
+    frame.mark_model_influenced()
     if not text:
         raise ResultInvalid("nothing is left of the result", remedy="name in wanted= what to keep")
     return text if len(text) <= most else f"{text[:most]} [...]"

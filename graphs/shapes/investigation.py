@@ -31,7 +31,7 @@ INVESTIGATION = "investigation"
 
 _PREVIEW = 300  # characters of an input's value in the prompt
 _FENCE = re.compile(r"\A\s*```[\w-]*\n(.*?)\n?```\s*\Z", re.DOTALL)
-_GAVE = "what a program gave"
+PROGRAM_OUTPUT_MARK = "what a program gave"
 _STOPS: Final[Mapping[Stop, str]] = {
     "time": "reached its time limit",
     "memory": "reached its memory limit",
@@ -145,10 +145,10 @@ class _Handler:
             "inputs": "\n".join(_previewed(name, value) for name, value in params.inputs.items()) or "none",
             "functions": "\n".join(map(_described, given)) or "none",
         }
-        bench = _Bench(ctx, params, {function.name: function for function in given}, self.limits)
+        bench = _ProgramRunner(ctx, params, {function.name: function for function in given}, self.limits)
         steps: list[InvestigationStep] = []
         for left in range(params.max_steps, -1, -1):
-            said = await ctx.predict(INVESTIGATE, **shown, steps=_told(steps), steps_left=left)
+            said = await ctx.predict(INVESTIGATE, **shown, steps=_steps_text(steps), steps_left=left)
             code, answer = _code(said["code"]), str(said["answer"]).strip()
             # A model that gives both has guessed the output of its program.
             if answer and (not code or not left):
@@ -163,7 +163,7 @@ class _Handler:
 
 
 @dataclass(slots=True)
-class _Bench:
+class _ProgramRunner:
     """Runs the programs of one investigation, one after the other."""
 
     ctx: TaskContext
@@ -200,7 +200,7 @@ class _Bench:
             )
 
         step = Step(id=path, parent=frame.path, name="program", kind="program", input={"code": code}, body=body)
-        shown = read_model(Shown, await frame.do(step), what=_GAVE, error=ResultInvalid)
+        shown = read_model(Shown, await frame.do(step), what=PROGRAM_OUTPUT_MARK, error=ResultInvalid)
         self.variables = shown.variables
         return shown.output
 
@@ -214,7 +214,7 @@ class _Bench:
         self.stopped = None
         shown = await run_program(program, call, self.limits)
         self.stopped = shown.stopped
-        return json_of(shown, what=_GAVE, error=ResultInvalid)
+        return json_of(shown, what=PROGRAM_OUTPUT_MARK, error=ResultInvalid)
 
     def _began(self) -> datetime:
         """The time that a program's clock shows.
@@ -265,7 +265,7 @@ def _described(function: Function) -> str:
     return escape_description(f"{text}; takes: {json.dumps(taken)}; gives: {gives}")
 
 
-def _told(steps: Sequence[InvestigationStep]) -> str:
+def _steps_text(steps: Sequence[InvestigationStep]) -> str:
     return (
         "\n\n".join(
             f"Program {number}:\n{step.code}\nIt showed:\n{step.output or '(nothing)'}"

@@ -18,7 +18,7 @@ from ..tasks import Dispatched, TaskContext, dispatched
 from .over import allowed_of, check_allowed
 
 MAP = "map"
-MOST = 1000
+MAX_ITEMS = 1000
 """The limit of items in one map."""
 
 
@@ -28,7 +28,7 @@ class MapParams(BaseModel):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     shape: str = Field(description="the shape that does each item", min_length=1)
-    items: list[dict[str, Any]] = Field(description="the params of each item", max_length=MOST)
+    items: list[dict[str, Any]] = Field(description="the params of each item", max_length=MAX_ITEMS)
     concurrency: int = Field(default=8, description="how many items run at the same time", ge=1, le=64)
 
 

@@ -50,7 +50,7 @@ def shown(printed: str, value: str, problem: MontyError | None, unkept: list[str
         most: The limit of characters, without the notes about omitted characters.
     """
     text = "\n".join(filter(None, (printed.rstrip("\n"), value)))
-    end = [] if problem is None else [_told(problem)]
+    end = [] if problem is None else [_error_text(problem)]
     if unkept is None:
         end.append("(what this program has set is not kept for the next program)")
     elif unkept:
@@ -62,7 +62,7 @@ def shown(printed: str, value: str, problem: MontyError | None, unkept: list[str
     return "\n".join(filter(None, (first, last)))
 
 
-def _told(problem: MontyError) -> str:
+def _error_text(problem: MontyError) -> str:
     from pydantic_monty import MontyRuntimeError, MontySyntaxError
 
     if isinstance(problem, MontyRuntimeError | MontySyntaxError):

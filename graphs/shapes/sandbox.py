@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ...core.errors import InvalidArgument, MissingExtra, ModelFacing
-from ...core.validation import kept_json
-from .awaits import Awaits
+from ...core.validation import storable_json
+from .awaits import AwaitAnalysis
 from .launcher import launcher
 from .output import shown, text_of
 
@@ -40,9 +40,9 @@ Stop = Literal["time", "memory", "crash"]
 Call = Callable[[str, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]
 """Makes a program's call of a function: its name, its positional arguments and its named arguments."""
 
-_PRINTED = 1 << 20  # the limit of printed bytes; `SandboxLimits.output` limits what is shown of them
-_DEPTH = 200  # the limit of nested calls in a program
-_HANG = 5.0  # seconds over the limit after which a hanging sandbox is killed
+MAX_PRINTED_BYTES = 1 << 20  # the limit of printed bytes; `SandboxLimits.output` limits what is shown of them
+MAX_CALL_DEPTH = 200  # the limit of nested calls in a program
+KILL_AFTER_SECONDS = 5.0  # seconds over the limit after which a hanging sandbox is killed
 
 # This runs before the program, because the program can redefine names that `_KEEP` needs.
 _BEFORE = """\
@@ -94,7 +94,7 @@ class SandboxLimits:
         return {
             "max_feed_duration_secs": self.seconds,
             "max_memory": self.memory,
-            "max_recursion_depth": _DEPTH,
+            "max_recursion_depth": MAX_CALL_DEPTH,
             # A call can take three: a lookup of its name if it is not called at once, the call, and an await.
             "max_suspensions": 3 * self.calls + 1000,
         }
@@ -162,7 +162,7 @@ async def run_program(program: Program, call: Call, limits: SandboxLimits) -> Sh
     problem: MontyError | None = None
     value, variables = "", dict(program.variables)
     unkept: list[str] | None = []
-    printed = CollectString(max_bytes=_PRINTED)
+    printed = CollectString(max_bytes=MAX_PRINTED_BYTES)
     async with _opened(program, limits) as session:
         try:
             await session.feed_run(_BEFORE)
@@ -183,7 +183,9 @@ async def _opened(program: Program, limits: SandboxLimits) -> AsyncGenerator[Asy
 
     with launcher() as binary:
         async with (
-            AsyncMonty(binary_path=binary, max_processes=1, request_timeout=limits.seconds + _HANG) as pool,
+            AsyncMonty(
+                binary_path=binary, max_processes=1, request_timeout=limits.seconds + KILL_AFTER_SECONDS
+            ) as pool,
             pool.checkout(
                 limits=limits.monty(),
                 os_policy={"datetime": program.at, "sleep": "zero", "random_start": {"seed": program.seed}},
@@ -200,7 +202,7 @@ class _Run:
         self._call = call
         self._limits = limits
         self._calls_left = limits.calls
-        self._awaits = Awaits(program.code)
+        self._awaits = AwaitAnalysis(program.code)
         self._awaited: dict[int, ExternalSettledResult] = {}  # the values of awaited calls, by the call's id
 
     async def feed(self, session: AsyncMontySession, printed: CollectString) -> str:
@@ -285,7 +287,7 @@ async def _left(
             continue
         with suppress(RecursionError, TypeError, ValueError):  # values that a database cannot hold
             value = json.loads(text)
-            kept_json(value)
+            storable_json(value)
             kept[name] = value
     return kept, unkept
 

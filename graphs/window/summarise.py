@@ -24,11 +24,11 @@ from ..context import AGENT, STOPPED, TurnContext
 from ..history import as_history, said_by, untrusted_in
 from .view import SHARE, Bounds, Group, View, kept_of, size, uncovered, word_for_word
 
-_CALLS: Final = 8  # the limit of model calls for one summary
-_FAR: Final = 2000  # how many messages a summary looks back; it matters for threads that never had one
-_UNKNOWN: Final = 48_000  # characters that are summarised at once if the model's context is unknown
-_PART: Final = 8  # the divisor: a summary can take one eighth of the characters
-_WORDS: Final = 7  # characters of a word and its space
+MAX_MODEL_CALLS: Final = 8  # the limit of model calls for one summary
+MAX_LOOKBACK_MESSAGES: Final = 2000  # how many messages a summary looks back; it matters for threads that never had one
+DEFAULT_CONTEXT_CHARACTERS: Final = 48_000  # characters that are summarised at once if the model's context is unknown
+SUMMARY_DIVISOR: Final = 8  # the divisor: a summary can take one eighth of the characters
+CHARACTERS_PER_WORD: Final = 7  # characters of a word and its space
 _LEAST: Final = 500
 
 
@@ -61,11 +61,11 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
     Returns:
         The summary's id, which is the new head; None if it failed.
     """
-    rests = turn.services.rests
-    if turn.thread_key in rests:
+    summary_cooldown = turn.services.summary_cooldown
+    if turn.thread_key in summary_cooldown:
         return None
     log = turn.services.log
-    older = await uncovered(log, view, most=_FAR)
+    older = await uncovered(log, view, most=MAX_LOOKBACK_MESSAGES)
     kept = await log.some(head, await kept_of(turn))
     work = _work(view, bounds, older, kept, results_stay=turn.services.options.results_stay)
     try:
@@ -73,7 +73,7 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
     except ABOUT_THE_TURN:
         raise
     except WorldAgentError as error:
-        rests.begin(turn.thread_key)
+        summary_cooldown.begin(turn.thread_key)
         turn.emit(SummaryFailed, code=error.code)
         return None
     untrusted = turn.gate.marks | untrusted_in(older)
@@ -122,7 +122,7 @@ def _newest(groups: Sequence[Group], messages: int, characters: int | None, text
 
 def _protected(results: Sequence[Message], bounds: Bounds, kept: Sequence[Message]) -> tuple[list[str], list[Message]]:
     """The newest results, which stay word for word, and the others, which are summarised like everything else."""
-    left, room = max(1, bounds.messages // 4), (bounds.characters or 4 * _UNKNOWN) // 4
+    left, room = max(1, bounds.messages // 4), (bounds.characters or 4 * DEFAULT_CONTEXT_CHARACTERS) // 4
     if bounds.characters is not None:  # kept messages come first; results that then do not fit are summarised
         room = min(room, bounds.characters // SHARE - sum(len(word_for_word(each)) for each in kept))
     ids: list[str] = []
@@ -135,21 +135,21 @@ def _protected(results: Sequence[Message], bounds: Bounds, kept: Sequence[Messag
 
 
 async def _body(turn: TurnContext, view: View, work: _Work, characters: int | None) -> dict[str, Any]:
-    whole = characters or _UNKNOWN
-    length = max(_LEAST, _length(turn.services.options.summary_part, work, whole))
-    pieces = whole
+    visible_characters = characters or DEFAULT_CONTEXT_CHARACTERS
+    length = max(_LEAST, _length(turn.services.options.summary_part, work, visible_characters))
+    pieces = visible_characters
     while True:
         chunks = list(_chunks(work.lines, max(_LEAST, pieces)))
-        summed = [message for messages, _ in chunks[-_CALLS:] for message in messages]
+        summed = [message for messages, _ in chunks[-MAX_MODEL_CALLS:] for message in messages]
         try:
-            text = await _summed(turn, view.text, [lines for _, lines in chunks[-_CALLS:]], length)
+            text = await _summed(turn, view.text, [lines for _, lines in chunks[-MAX_MODEL_CALLS:]], length)
             break
         except ContextExceeded:
             if pieces <= _LEAST:
                 raise
         pieces //= 2
     before = {} if view.summary is None else view.summary.body
-    first = summed[0] if len(chunks) > _CALLS else work.first
+    first = summed[0] if len(chunks) > MAX_MODEL_CALLS else work.first
     return {
         "text": text,
         "first": before.get("first", first.id),
@@ -159,19 +159,22 @@ async def _body(turn: TurnContext, view: View, work: _Work, characters: int | No
     }
 
 
-def _length(part: float | None, work: _Work, whole: int) -> int:
+def _length(part: float | None, work: _Work, visible_characters: int) -> int:
     """The limit of characters of a summary.
 
     It is a part of the length of the text that it replaces, at most half of what the model sees.
     """
     if part is None:
-        return whole // _PART
-    return min(int(part * sum(len(said) for _, said in work.lines)), whole // SHARE)
+        return visible_characters // SUMMARY_DIVISOR
+    return min(int(part * sum(len(said) for _, said in work.lines)), visible_characters // SHARE)
 
 
 async def _summed(turn: TurnContext, earlier: str, chunks: Sequence[str], length: int) -> str:
     for chunk in chunks:
-        earlier = _cut(await _ask(turn, {"earlier": earlier, "messages": chunk, "words": length // _WORDS}), 2 * length)
+        earlier = _cut(
+            await _ask(turn, {"earlier": earlier, "messages": chunk, "words": length // CHARACTERS_PER_WORD}),
+            2 * length,
+        )
     return earlier
 
 

@@ -47,7 +47,7 @@ class Window:
             await window._summarise(window._bounds)
         return window
 
-    def go_on(self, head: str, own: int) -> None:
+    def continue_at(self, head: str, own: int) -> None:
         """Show the same at a later step of the turn.
 
         Args:

@@ -70,9 +70,9 @@ def policy_in(document: YamlDocument, *path: str) -> Policy:
         )
     rules = [_rule(document, (*path, "rules", place), each) for place, each in enumerate(listed)]
     for place, rule in enumerate(rules):
-        _told(document.where(*path, "rules", place), partial(rule.beside, rules[:place]))
+        _with_place(document.where(*path, "rules", place), partial(rule.check_against, rules[:place]))
     others = {key: value for key, value in said.items() if key not in ("version", "rules")}
-    return _told(document.where(*path, *list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
+    return _with_place(document.where(*path, *list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
 
 
 def _read(path: object) -> tuple[Path, bytes]:
@@ -110,10 +110,10 @@ def _rule(document: YamlDocument, path: tuple[str | int, ...], said: Any) -> Rul
             f"{document.where(*path, unknown[0])} has the unknown key {unknown[0]!r}",
             remedy=f"the keys of a rule are: {', '.join(Rule.model_fields)}",
         )
-    return _told(where, partial(Rule, **said))
+    return _with_place(where, partial(Rule, **said))
 
 
-def _told(where: str, make: Callable[[], K]) -> K:
+def _with_place(where: str, make: Callable[[], K]) -> K:
     """Make an object, or raise its `PolicyInvalid` with the place in the file."""
     try:
         return make()

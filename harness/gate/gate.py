@@ -32,7 +32,7 @@ class Caller:
     """
 
     name: str
-    modelled: bool = False
+    model_influenced: bool = False
     workers: tuple[str, ...] = ()
 
     def calling(self, name: str) -> Caller:
@@ -41,11 +41,11 @@ class Caller:
 
     def working(self, name: str) -> Caller:
         """Return the caller of the calls that a worker makes which this caller calls."""
-        return Caller(name, modelled=True, workers=(*self.workers, name))
+        return Caller(name, model_influenced=True, workers=(*self.workers, name))
 
-    def told(self, *, modelled: bool) -> Caller:
+    def with_model_influence(self, *, model_influenced: bool) -> Caller:
         """Return the same caller, marked if a model could have influenced it since."""
-        return replace(self, modelled=True) if modelled and not self.modelled else self
+        return replace(self, model_influenced=True) if model_influenced and not self.model_influenced else self
 
 
 CODE: Final = Caller(HOST)
@@ -151,7 +151,7 @@ class Recorded(Protocol):
         ...
 
     @property
-    def let(self) -> Mapping[str, Any] | None:
+    def recorded_decision(self) -> Mapping[str, Any] | None:
         """The recorded decision about it."""
         ...
 
@@ -199,14 +199,14 @@ class Gate:
         for record in records:
             if record.name in strangers and record.over and not record.refused:
                 self.marks.add(record.name)
-            said: Mapping[str, Any] = record.let or {}
+            said: Mapping[str, Any] = record.recorded_decision or {}
             function, caller = said.get("function", record.name), said.get("caller", "")
             if said.get("decision") == "approve":
                 self._count(_use(said["by"], function, caller), record.at)
             if said.get("always"):
                 # Versions up to 0.1.0 did not record `covers`: such a grant covers the arguments that it approved.
                 given = said.get("arguments") or record.arguments
-                covers = said["covers"] if "covers" in said else stands_for(given)
+                covers = said["covers"] if "covers" in said else digest_of(given)
                 self._grant(function, caller, Grant(covers, said.get("description"), record.at))
 
     def mark(self, *sources: str) -> None:
@@ -221,8 +221,8 @@ class Gate:
             caller: The caller.
             arguments: The arguments that the grant covers; None covers any.
         """
-        covers = "" if arguments is None else stands_for(arguments)
-        grant = Grant(covers, stands_for(callee.description), self._now())
+        covers = "" if arguments is None else digest_of(arguments)
+        grant = Grant(covers, digest_of(callee.description), self._now())
         self._grant(callee.name, caller.name, grant)
         return grant
 
@@ -278,7 +278,7 @@ class Gate:
         rule = self._rule(self.policy, callee, arguments, caller)
         if rule is not None:
             return self._by_rule(rule, callee, caller, harmless=harmless)
-        if not caller.modelled:
+        if not caller.model_influenced:
             return _BY_CODE
         if harmless:
             return _BY_DEFAULT
@@ -288,7 +288,7 @@ class Gate:
 
     def _rule(self, policy: Policy, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
         for rule in policy.rules:
-            if rule.after and not rule.follows(self.marks):
+            if rule.after and not rule.matches_marks(self.marks):
                 continue
             if rule.matches(callee.name, callee.risk, caller.name, arguments, callee.params):
                 return rule
@@ -304,8 +304,8 @@ class Gate:
                 return Verdict("ask", by, why, several(rule.approvers), rule.expires)
             case "approve":
                 pass
-        if harmless or not caller.modelled:  # needs no approval, so it does not count against the rule's limits
-            return _BY_DEFAULT if caller.modelled else _BY_CODE
+        if harmless or not caller.model_influenced:  # needs no approval, so it does not count against the rule's limits
+            return _BY_DEFAULT if caller.model_influenced else _BY_CODE
         if "destructive" in callee.risk:
             return Verdict("ask", by, "destructive calls are approved one by one")
         if self.marks and not rule.after:
@@ -324,8 +324,8 @@ class Gate:
         given = self._granted.get((callee.name, caller.name))
         if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
             return verdict
-        found = [grant for grant in (given.get(""), given.get(stands_for(arguments))) if grant is not None]
-        same = [grant for grant in found if grant.description in (None, stands_for(callee.description))]
+        found = [grant for grant in (given.get(""), given.get(digest_of(arguments))) if grant is not None]
+        same = [grant for grant in found if grant.description in (None, digest_of(callee.description))]
         if found and not same:
             return replace(verdict, reason=f"{verdict.reason}; its description has changed since it was approved")
         if all(self._now() - grant.at > self.policy.seconds for grant in same):
@@ -348,7 +348,7 @@ class Gate:
         return now.timestamp()
 
 
-def stands_for(value: object) -> str:
+def digest_of(value: object) -> str:
     """Return a digest of arguments or a description, by which equal ones are recognised."""
     return digest(value, length=16)
 

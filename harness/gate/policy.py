@@ -11,18 +11,18 @@ from pydantic_core import PydanticCustomError
 
 from ...core.errors import PolicyInvalid
 from ...core.events import Risk
-from ...core.pauses import LONGEST_WAIT
+from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS
 from .arguments import may_have, received, schema_of
 from .data import Data
-from .predicates import Said, find, holds, said_of
+from .predicates import Condition, find, holds, read_condition
 
 Decision = Literal["approve", "ask", "refuse"]
 Globs = str | tuple[str, ...]
 """One glob or several; after validation always a tuple."""
 
 _ANY = ("*",)
-_WAIT: Final[Any] = Field(default=None, gt=0, le=LONGEST_WAIT, allow_inf_nan=False, strict=True)
+_WAIT: Final[Any] = Field(default=None, gt=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False, strict=True)
 
 
 class Declared(Protocol):
@@ -64,7 +64,7 @@ class Rule(Data):
     function: Globs = _ANY
     risk: Risk | tuple[Risk, ...] = ()
     caller: Globs = _ANY
-    arguments: dict[str, Said] = Field(default_factory=dict)
+    arguments: dict[str, Condition] = Field(default_factory=dict)
     after: Globs = ()
     approvers: Globs = ()
     expires: float | None = _WAIT
@@ -88,7 +88,11 @@ class Rule(Data):
     @field_validator("arguments", mode="before")
     @classmethod
     def _said(cls, given: Any) -> Any:
-        return {path: said_of(str(path), said) for path, said in given.items()} if isinstance(given, Mapping) else given
+        return (
+            {path: read_condition(str(path), said) for path, said in given.items()}
+            if isinstance(given, Mapping)
+            else given
+        )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -105,7 +109,7 @@ class Rule(Data):
             raise PolicyInvalid(f"the rule {self.name or self.decision!r} {problem}", remedy=remedy)
         return self
 
-    def beside(self, before: Sequence[Rule]) -> None:
+    def check_against(self, before: Sequence[Rule]) -> None:
         """Check the rule against the rules before it.
 
         Raises:
@@ -121,7 +125,7 @@ class Rule(Data):
                     remedy="put the rule that matches every call last",
                 )
 
-    def follows(self, marks: Collection[str]) -> bool:
+    def matches_marks(self, marks: Collection[str]) -> bool:
         """Whether its `after` matches a turn that has read results of these untrusted functions."""
         found = [is_like(mark, self.after) for mark in marks]
         return any(found) and (self.decision != "approve" or all(found))
@@ -195,7 +199,7 @@ class Policy(Data):
             for place, rule in enumerate(self.rules, 1)
         )
         for place in range(len(named)):
-            named[place].beside(named[:place])
+            named[place].check_against(named[:place])
         object.__setattr__(self, "rules", named)
         return self
 

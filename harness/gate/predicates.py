@@ -18,14 +18,14 @@ from pydantic_core import PydanticCustomError
 
 from ...core import canonical_json
 from ...core.errors import PolicyInvalid
-from ...core.validation import kept_json
+from ...core.validation import storable_json
 from .data import Data
 from .texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
 
 _WILD = re.compile(r"[*?\[]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _UP = re.compile(r"(^|[/\\])\.\.([/\\]|$)")
-_ELSEWHERE = re.compile(r"~|//|[A-Za-z]:")
+_OTHER_ROOT = re.compile(r"~|//|[A-Za-z]:")
 """The beginnings of paths whose place the text does not tell: a home directory, another machine, a drive."""
 
 
@@ -71,21 +71,21 @@ class Predicate(Data):
     host: str | None = None
     email: str | None = None
     command: str | None = None
-    each: Said = None
+    each: Condition = None
 
     @field_validator("equals", "among")
     @classmethod
     def _is_json(cls, given: Any) -> Any:
         try:
-            kept_json(given)
+            storable_json(given)
         except (TypeError, ValueError):
             raise PydanticCustomError("json", "is not JSON") from None
         return given
 
     @field_validator("under")
     @classmethod
-    def _whole(cls, path: str | None) -> str | None:
-        return None if path is None else _came_to(path)
+    def _normalized_folder(cls, path: str | None) -> str | None:
+        return None if path is None else _normalized_path(path)
 
     @field_validator("host", "email", "command")
     @classmethod
@@ -107,7 +107,7 @@ class Predicate(Data):
     @field_validator("each", mode="before")
     @classmethod
     def _said(cls, given: Any) -> Any:
-        return said_of("", given)
+        return read_condition("", given)
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -169,7 +169,7 @@ _PATTERNS: Final[Mapping[str, Callable[[str], object]]] = {
 _TESTS: Final = {"host": is_at_host, "email": is_email, "command": is_command}
 
 
-def said_of(path: str, said: Any) -> Any:
+def read_condition(path: str, said: Any) -> Any:
     """Read a condition on one argument. Unlike a pydantic union, an error names only the place and one problem.
 
     Raises:
@@ -190,11 +190,11 @@ def said_of(path: str, said: Any) -> Any:
     raise PydanticCustomError("said", "{where}{problem}", {"where": where, "problem": problem})
 
 
-Said = str | bool | int | float | Predicate | None
+Condition = str | bool | int | float | Predicate | None
 """A condition of a policy on an argument: a glob for a text, a value, or a predicate."""
 
 
-def holds(said: Said, value: Any, *, unsure: bool = False) -> bool:
+def holds(said: Condition, value: Any, *, unsure: bool = False) -> bool:
     """Whether a condition holds of the value of an argument; with `unsure`, whether it holds of a possible reading."""
     match said:
         case Predicate():
@@ -238,7 +238,7 @@ def _of(value: Any, test: Callable[[Any], bool], unsure: bool) -> bool:
 def _matches(value: Any, glob: str, unsure: bool) -> bool:
     if unsure:
         text = _text(value)
-        return text is not None and any(_is_out(each) or fnmatchcase(each, glob) for each in _readings(text))
+        return text is not None and any(_climbs_out(each) or fnmatchcase(each, glob) for each in _readings(text))
     if not isinstance(value, str):
         return False
     if not _WILD.search(glob):
@@ -252,23 +252,23 @@ def _readings(text: str) -> Iterator[str]:
     pieces = [text] if _CONTROL.search(text) is None else [_CONTROL.sub("", text), *_CONTROL.split(text)]
     for piece in filter(None, pieces):
         yield piece
-        yield _came_to(piece.replace("\\", "/"))
+        yield _normalized_path(piece.replace("\\", "/"))
 
 
-def _came_to(path: str) -> str:
+def _normalized_path(path: str) -> str:
     """Return a path without `.`, `..` and double slashes, also at its beginning."""
     return re.sub("^//", "/", posixpath.normpath(path))
 
 
-def _is_out(path: str) -> bool:
+def _climbs_out(path: str) -> bool:
     """Whether a path climbs above the folder where it begins."""
     return path == ".." or path.startswith("../")
 
 
 def _is_under(value: str, folder: str, unsure: bool) -> bool:
-    path = _came_to(value)
-    told = not (_CONTROL.search(value) or "\\" in value or _ELSEWHERE.match(value) or _is_out(path))
-    if not told or posixpath.isabs(path) != posixpath.isabs(folder) or _is_out(folder):
+    path = _normalized_path(value)
+    certain = not (_CONTROL.search(value) or "\\" in value or _OTHER_ROOT.match(value) or _climbs_out(path))
+    if not certain or posixpath.isabs(path) != posixpath.isabs(folder) or _climbs_out(folder):
         return unsure
     return folder in (".", "/") or path == folder or path.startswith(f"{folder}/")
 
@@ -310,4 +310,4 @@ def _is_number(value: Any) -> bool:
 
 Predicate.model_rebuild()
 
-__all__ = ["Predicate", "Said", "find", "holds", "said_of"]
+__all__ = ["Condition", "Predicate", "find", "holds", "read_condition"]

@@ -9,7 +9,7 @@ from typing import Any, Final
 from ...core.events import Risk
 from ..function import UNKNOWN
 from .policy import Rule, several
-from .predicates import Predicate, Said
+from .predicates import Condition, Predicate
 
 _BIG: Final = 1_000_000_000
 _SHELLS: Final = ("bash", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "ssh", "zsh", "eval", "exec", "command")
@@ -118,7 +118,7 @@ def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _unexpected(said: Said) -> Iterator[tuple[Any, str]]:
+def _unexpected(said: Condition) -> Iterator[tuple[Any, str]]:
     """Yield values that a condition may match unexpectedly, and what to write instead."""
     match said:
         case str():
@@ -169,7 +169,7 @@ def _filled(glob: str, text: str = "x") -> str:
     return glob.replace("*", text, 1).replace("*", "x").replace("?", "x" if "?" not in text else "?")
 
 
-def _samples(said: Said) -> Iterator[Any]:
+def _samples(said: Condition) -> Iterator[Any]:
     """Yield values that a condition may match."""
     match said:
         case str():

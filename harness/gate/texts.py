@@ -139,8 +139,8 @@ def _address(text: str) -> tuple[str, str] | None:
     except (ValueError, IndexError, MessageError):
         return None
     local, domain = address.username, address.domain
-    whole = f"{local}@{domain}" == text and _LOCAL.fullmatch(local) and _HOST.fullmatch(domain.lower())
-    return (local, domain) if whole else None
+    is_plain = f"{local}@{domain}" == text and _LOCAL.fullmatch(local) and _HOST.fullmatch(domain.lower())
+    return (local, domain) if is_plain else None
 
 
 def command_pattern(text: str) -> tuple[list[str], bool]:

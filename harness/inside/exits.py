@@ -17,7 +17,7 @@ class Exited(Exception):
         self.original = original
 
 
-async def kept_in(running: Awaitable[T]) -> T:
+async def without_exit(running: Awaitable[T]) -> T:
     """Wait for code that must not end the process, in the task that runs it; `guarded` handles the `Exited`.
 
     An event loop ends if a task raises something that is not an `Exception`. A cancellation and Ctrl+C pass through.
@@ -37,4 +37,4 @@ async def kept_in(running: Awaitable[T]) -> T:
     raise Exited(exited)
 
 
-__all__ = ["Exited", "kept_in"]
+__all__ = ["Exited", "without_exit"]

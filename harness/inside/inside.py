@@ -26,7 +26,7 @@ class Origin:
     """The call that a turn was begun or resumed from.
 
     Attributes:
-        caller: The function that was called. If `modelled`, the calls of the turn count as its calls.
+        caller: The function that was called. If `model_influenced`, the calls of the turn count as its calls.
         modelled: Whether a model influenced that call, and so the turn.
         depth: How deep that call is nested; the calls of the turn are deeper.
         marks: The untrusted functions whose results had been read there.
@@ -34,7 +34,7 @@ class Origin:
     """
 
     caller: str
-    modelled: bool
+    model_influenced: bool
     depth: int
     marks: tuple[str, ...] = ()
     workers: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class Origin:
         """The origin as JSON."""
         return {
             "caller": self.caller,
-            "modelled": self.modelled,
+            "modelled": self.model_influenced,
             "depth": self.depth,
             "marks": list(self.marks),
             "workers": list(self.workers),
@@ -56,7 +56,7 @@ class Origin:
             return None
         return cls(
             caller=kept["caller"],
-            modelled=kept["modelled"],
+            model_influenced=kept["modelled"],
             depth=kept["depth"],
             marks=tuple(map(str, kept["marks"])),
             workers=tuple(map(str, kept.get("workers", ()))),
@@ -68,8 +68,8 @@ class Origin:
         if first is None or then is None:
             return first or then
         return Origin(
-            caller=first.caller if first.modelled else then.caller,
-            modelled=first.modelled or then.modelled,
+            caller=first.caller if first.model_influenced else then.caller,
+            model_influenced=first.model_influenced or then.model_influenced,
             depth=max(first.depth, then.depth),
             marks=tuple(sorted({*first.marks, *then.marks})),
             workers=tuple(dict.fromkeys((*first.workers, *then.workers))),
@@ -117,7 +117,7 @@ class Inside:
 
     @classmethod
     @contextmanager
-    def left(cls) -> Generator[None]:
+    def as_host(cls) -> Generator[None]:
         """Run a block as the host's code, although a body of a call waits for it."""
         before = cls._now.get()
         cls._now.set(None)
@@ -166,7 +166,7 @@ class Inside:
         ctx = self._ctx
         return Origin(
             caller=ctx.caller.name,
-            modelled=ctx.told_caller.modelled,
+            model_influenced=ctx.current_caller.model_influenced,
             depth=ctx.frame.depth,
             marks=tuple(sorted(ctx.gate.marks)),
             workers=ctx.caller.workers,

@@ -39,7 +39,7 @@ from ..limits import TurnLimitReached
 from .records import CallRecord, Journal
 from .steps import SUSPENDED, Ask, Step, Suspended
 
-_UNBEGUN: Final = 0
+_NO_EFFECT_EPOCH: Final = 0
 """The epoch of a call that was started and certainly had no effect; the epochs of owners begin at 1."""
 
 _RUN: Final = object()
@@ -48,7 +48,7 @@ _RUN: Final = object()
 UNATTENDED: Final = "unattended"
 """The decider in the gate's records if an unattended turn refuses a call that requires approval."""
 
-_SAME: Final = frozenset({bool, int, str, NoneType})
+_JSON_STABLE_TYPES: Final = frozenset({bool, int, str, NoneType})
 """Types whose values do not change when they are written as JSON and read again."""
 
 ABOUT_THE_TURN = (
@@ -99,13 +99,13 @@ class Drive:
         self._below: dict[str, list[CallRecord]] = {}
         for record in self._records.values():
             self._below.setdefault(record.parent, []).append(record)
-        self._heard = _heard(self._records.values(), thinkers)
+        self._model_influenced_bodies = _model_influenced_bodies(self._records.values(), thinkers)
         self._journal = journal
         self._lease = lease
         self._epoch = lease.epoch if lease is not None else 0
         self._clock = clock
         self._unwritten: dict[str, CallRecord] = {}
-        self._told: dict[str, CallRecord] = {}
+        self._unrecorded_failures: dict[str, CallRecord] = {}
         self._settling = asyncio.Lock()
 
     def now(self) -> datetime:
@@ -120,13 +120,13 @@ class Drive:
         """Return the calls that `parent` made in earlier runs."""
         return tuple(self._below.get(parent, ()))
 
-    def hears(self, path: str) -> None:
+    def mark_model_influenced_body(self, path: str) -> None:
         """Take note that a model has influenced what the body of this call does and returns."""
-        self._heard.add(path)
+        self._model_influenced_bodies.add(path)
 
-    def heard(self, path: str) -> bool:
+    def is_model_influenced(self, path: str) -> bool:
         """Whether a model has influenced what the body of this call does and returns."""
-        return path in self._heard
+        return path in self._model_influenced_bodies
 
     @property
     def can_ask(self) -> bool:
@@ -188,18 +188,18 @@ class Drive:
 
     async def settle(self, parent: str) -> None:
         """Record the transient failures below `parent`: its body continued after them, so a replay must repeat them."""
-        if not self._told and not self._settling.locked():
+        if not self._unrecorded_failures and not self._settling.locked():
             return
         async with self._settling:  # no branch continues before the failures that a concurrent branch records
-            for record in [record for record in self._told.values() if record.parent == parent]:
-                del self._told[record.id]
+            for record in [record for record in self._unrecorded_failures.values() if record.parent == parent]:
+                del self._unrecorded_failures[record.id]
                 await self._finish(record)
 
     # --- what is recorded -------------------------------------------------------------------------------------------
 
     def _recall(self, step: Step) -> CallRecord:
         found = self._records.get(step.id)
-        stands_for = step.hash
+        input_digest = step.hash
         if found is None:
             made = CallRecord(
                 id=step.id,
@@ -207,7 +207,7 @@ class Drive:
                 parent=step.parent,
                 name=step.name,
                 kind=step.kind,
-                hash=stands_for,
+                hash=input_digest,
                 state="waiting" if step.ask else "started",
                 epoch=self._epoch,
                 at=self._clock.now().timestamp(),
@@ -219,7 +219,7 @@ class Drive:
             if self._journal is not None:
                 self._records[step.id] = self._unwritten[step.id] = made
             return made
-        if (found.hash, found.name) != (stands_for, step.name):
+        if (found.hash, found.name) != (input_digest, step.name):
             raise Diverged(
                 f"the call {step.id!r} was recorded with another input",
                 remedy="make the body repeat the same calls in the same order in each run, or start a new turn",
@@ -229,9 +229,9 @@ class Drive:
                 f"the call {step.id!r} had another role when the turn began",
                 remedy="pass the same role again, or resume with `on_role_change` as `refresh`",
             )
-        return self._asked_after_all(found) if found.state == "withdrawn" else found
+        return self._restored(found) if found.state == "withdrawn" else found
 
-    def _asked_after_all(self, found: CallRecord) -> CallRecord:
+    def _restored(self, found: CallRecord) -> CallRecord:
         """Restore a withdrawn call that a body makes again: it waits for a person as before."""
         lost = json.loads(found.ask or "{}").get("kind") == "uncertain"
         found = replace(found, state="started" if lost else "waiting", decision=None)
@@ -242,7 +242,7 @@ class Drive:
 
     async def _admit(self, step: Step, record: CallRecord) -> tuple[CallRecord, Any]:
         """Check whether the step can run now; return its record with `_RUN`, or with the result it has instead."""
-        lost = record.state == "started" and record.epoch not in (self._epoch, _UNBEGUN) and step.once
+        lost = record.state == "started" and record.epoch not in (self._epoch, _NO_EFFECT_EPOCH) and step.once
         if lost or record.state == "uncertain":
             return await self._uncertain(step, record)
         if record.state != "waiting":
@@ -254,10 +254,10 @@ class Drive:
             case None if step.ask is not None:  # otherwise approval is no longer required, but an answer still counts
                 return record, await self._waits(step, record)
             case {"kind": "approve"} if step.kind != "question":
-                return await self._let(step, record, decision)
+                return await self._approve(step, record, decision)
             case {"kind": "reject", "reason": reason}:
                 return record, await self._fail(
-                    self._told_of(step, record, "reject", decision),
+                    self._with_decision(step, record, "reject", decision),
                     CallRefused(
                         f"a person refused the call of {step.name!r}" + (f": {reason}" if reason else ""),
                         remedy="do without it, or ask for something else",
@@ -265,7 +265,7 @@ class Drive:
                 )
             case {"kind": "expired"}:
                 return record, await self._fail(
-                    self._told_of(step, record, "refuse", {}),
+                    self._with_decision(step, record, "refuse", {}),
                     PauseExpired(
                         f"the pause of {step.name!r} expired without an answer", remedy="do without it, or ask again"
                     ),
@@ -273,20 +273,20 @@ class Drive:
             case _:
                 return record, _RUN
 
-    async def _let(self, step: Step, record: CallRecord, decision: dict[str, Any]) -> tuple[CallRecord, Any]:
+    async def _approve(self, step: Step, record: CallRecord, decision: dict[str, Any]) -> tuple[CallRecord, Any]:
         """Apply a person's approval. If it is outdated, or its arguments are not allowed, the pause stays open."""
         arguments, ask = decision.get("arguments"), step.ask
         if ask is not None:
             problem = ask.outdated(json.loads(record.ask or "{}"), decision.get("account"))
             if not problem and arguments is not None and step.check is not None:
-                problem = _misfit(step.check, arguments)
+                problem = _validation_error(step.check, arguments)
             if problem:
                 ask = step.ask or ask  # the check may have added its reason to `step.ask`
                 await self._put(replace(record, decision=None, ask=ask.json(problem)))
                 return record, SUSPENDED
-        return self._told_of(step, record, "approve" if arguments is None else "modify", decision), _RUN
+        return self._with_decision(step, record, "approve" if arguments is None else "modify", decision), _RUN
 
-    def _told_of(self, step: Step, record: CallRecord, decision: str, said: dict[str, Any]) -> CallRecord:
+    def _with_decision(self, step: Step, record: CallRecord, decision: str, said: dict[str, Any]) -> CallRecord:
         """Return the record with the decision of a person, or its expiry, as the gate keeps it."""
         return record if step.noted is None else replace(record, gate=step.noted(decision, said))
 
@@ -357,19 +357,19 @@ class Drive:
 
     async def _do(self, step: Step, record: CallRecord) -> Any:
         try:
-            value = await step.body(record.let)
+            value = await step.body(record.recorded_decision)
         except NobodyToAsk as error:
             if not self.can_ask:
                 raise
             # In a turn a person can be asked, so the error comes from a call that the body made without a turn.
-            failure: WorldAgentError = _unasked(step, error)
+            failure: WorldAgentError = _as_task_failed(step, error)
         except ABOUT_THE_TURN:
             raise
         except HostError as error:
             if error.retryable:  # not recorded, so that it can be retried, unless the caller continues: see `settle`
                 if step.once and error.unsent == record.id:
-                    await self._put(replace(record, epoch=_UNBEGUN))
-                self._told[record.id] = _failed(record, error)
+                    await self._put(replace(record, epoch=_NO_EFFECT_EPOCH))
+                self._unrecorded_failures[record.id] = _failed(record, error)
                 raise
             failure = error
         except WorldAgentError as error:
@@ -384,7 +384,7 @@ class Drive:
         """Record a result; return it as a replay will return it."""
         text = canonical_json(value)
         await self._finish(record, state="done", result=text)
-        return value if type(value) in _SAME else json.loads(text)
+        return value if type(value) in _JSON_STABLE_TYPES else json.loads(text)
 
     async def _fail(self, record: CallRecord, error: WorldAgentError) -> NoReturn:
         await self._finish(_failed(record, error))
@@ -415,7 +415,7 @@ class Drive:
         return [*reversed(above), record]
 
 
-def _heard(records: Iterable[CallRecord], thinkers: Collection[str]) -> set[str]:
+def _model_influenced_bodies(records: Iterable[CallRecord], thinkers: Collection[str]) -> set[str]:
     """Return the calls that a model influenced: they called a model, or they got the result of such a call."""
     found: set[str] = set()
     for record in sorted(records, key=lambda record: record.id.count("/"), reverse=True):  # deepest first
@@ -424,7 +424,7 @@ def _heard(records: Iterable[CallRecord], thinkers: Collection[str]) -> set[str]
     return found
 
 
-def _misfit(check: Callable[[Any], object], arguments: Any) -> str:
+def _validation_error(check: Callable[[Any], object], arguments: Any) -> str:
     try:
         check(arguments)
     except (AnswerInvalid, ParamsInvalid) as error:
@@ -432,13 +432,13 @@ def _misfit(check: Callable[[Any], object], arguments: Any) -> str:
     return ""
 
 
-def _unasked(step: Step, error: WorldAgentError) -> TaskFailed:
+def _as_task_failed(step: Step, error: WorldAgentError) -> TaskFailed:
     return TaskFailed(f"{step.name!r} failed: {error.problem}", remedy=error.remedy)
 
 
 def _failed(record: CallRecord, error: WorldAgentError) -> CallRecord:
-    told = {"code": error.code, "problem": error.problem, "remedy": error.remedy}
-    return replace(record, state="failed", result=canonical_json(told))
+    error_fields = {"code": error.code, "problem": error.problem, "remedy": error.remedy}
+    return replace(record, state="failed", result=canonical_json(error_fields))
 
 
 def _given(record: CallRecord) -> Any:

@@ -60,7 +60,7 @@ class Frame:
         self.drive = drive
         self.path = path
         self.depth = depth
-        self._modelled = False
+        self._model_influenced = False
         self.cancelled = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._waiting = self._live = 0
@@ -84,14 +84,14 @@ class Frame:
         return asyncio.Event()
 
     @property
-    def modelled(self) -> bool:
+    def model_influenced(self) -> bool:
         """Whether a model has influenced what the body calls from now on."""
-        return self._modelled
+        return self._model_influenced
 
-    def hear(self) -> None:
+    def mark_model_influenced(self) -> None:
         """Take note that a model has influenced what the body calls from now on, and what it returns."""
-        self._modelled = True
-        self.drive.hears(self.path)
+        self._model_influenced = True
+        self.drive.mark_model_influenced_body(self.path)
 
     async def child(
         self, name: str, data: object, key: str | None = None, *, text: str | None = None, model: bool = False
@@ -195,7 +195,7 @@ class Frame:
             diverged = await self._follow(running)
             suspended, self._closed = self._closed, True
             self._ended = not suspended
-            self._let_go()
+            self._release_held()
             if self._tasks:  # running calls are not interrupted
                 await asyncio.gather(*map(asyncio.shield, tuple(self._tasks)), return_exceptions=True)
         except asyncio.CancelledError:
@@ -207,7 +207,7 @@ class Frame:
             await self._sweep()
         if self._error is not None:
             raise self._error
-        if diverged or (not suspended and self._forgotten(running)):
+        if diverged or (not suspended and self._skipped_pauses(running)):
             raise Diverged(
                 f"{self.path!r} does not repeat the calls that it made before the pause: {self._missed()}",
                 remedy="let its body depend only on its params and the results of its calls, or start a new turn",
@@ -227,11 +227,11 @@ class Frame:
             still = await self._still(running)
             if running.done() or not (self._closed or (still and self._stuck())):
                 continue
-            if not self._closed and self._let_go(failed=True):
+            if not self._closed and self._release_held(failed=True):
                 continue
             diverged = bool(self._held) and not self._closed
             self._closed = True
-            self._let_go()
+            self._release_held()
             if await _end([running], patience=_BODY_END_SECONDS):
                 raise asyncio.CancelledError
             return diverged
@@ -263,14 +263,14 @@ class Frame:
     def _missed(self) -> str:
         return ", ".join(repr(call_id.removeprefix(f"{self.path}/")) for call_id in sorted(self._unvisited)[:3])
 
-    def _let_go(self, *, failed: bool = False) -> bool:
+    def _release_held(self, *, failed: bool = False) -> bool:
         """Release the held calls, or only those with a recorded failure; return whether there were any."""
         found = [held for held in self._held.values() if not held.go.done() and (held.failed or not failed)]
         for held in found:
             held.go.set_result(None)
         return bool(found)
 
-    def _forgotten(self, running: asyncio.Task[Any]) -> bool:
+    def _skipped_pauses(self, running: asyncio.Task[Any]) -> bool:
         """Whether a body ended without repeating a call that waits for a person; it must have diverged then."""
         if running.cancelled():
             return False
@@ -367,7 +367,7 @@ class Frame:
     async def _done(self, step: Step, branch: bool) -> Any:
         self._unvisited.discard(step.id)
         if not self._unvisited:
-            self._let_go()
+            self._release_held()
         record = self.drive.recorded(step.id)
         failed = record is not None and record.over
         if self._unvisited and (record is None or record.state != "done"):

@@ -20,7 +20,7 @@ from ...core.pauses import (
     may_be_always,
     pause_id_of,
 )
-from ...core.validation import kept_json
+from ...core.validation import storable_json
 from ..schema import Checker
 from .records import CallRecord
 
@@ -69,17 +69,17 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
     by = {} if account is None else {"account": account}
     match pause.kind, answer:
         case "approval", Approve():
-            return {"kind": "approve", **_leave(pause, answer), **by}
+            return {"kind": "approve", **_approval_parts(pause, answer), **by}
         case "approval", Reject(reason) if isinstance(reason, str):
             return {"kind": "reject", "reason": reason, **by}
         case "question", Answer(value):
-            return {"kind": "answer", "value": _fitting(pause, _with_defaults(pause, value))}
+            return {"kind": "answer", "value": _validated_answer(pause, _with_defaults(pause, value))}
         case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
             pass
         case "question", value:
-            return {"kind": "answer", "value": _fitting(pause, _with_defaults(pause, value))}
+            return {"kind": "answer", "value": _validated_answer(pause, _with_defaults(pause, value))}
         case "uncertain", Happened(result):
-            return {"kind": "happened", "value": _fitting(pause, result)}
+            return {"kind": "happened", "value": _validated_answer(pause, result)}
         case "uncertain", NotHappened():
             return {"kind": "lost"}
         case "uncertain", RunAgain():
@@ -92,7 +92,7 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
     )
 
 
-def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
+def _approval_parts(pause: Pause, answer: Approve) -> dict[str, Any]:
     """Return the parts of an approval that the journal keeps: its `always` and changed arguments."""
     if answer.hash is not None and answer.hash != pause.hash:
         raise AnswerInvalid(
@@ -116,7 +116,7 @@ def _leave(pause: Pause, answer: Approve) -> dict[str, Any]:
             remedy="pass the function's params by name, or omit them",
         )
     if answer.arguments is not None:
-        said["arguments"] = _fitting(pause, dict(answer.arguments))
+        said["arguments"] = _validated_answer(pause, dict(answer.arguments))
     return said
 
 
@@ -138,23 +138,23 @@ def _with_defaults(pause: Pause, value: Any) -> Any:
     return {**defaults, **value}
 
 
-def _fitting(pause: Pause, value: Any) -> Any:
+def _validated_answer(pause: Pause, value: Any) -> Any:
     value = _json(pause, value)
     if pause.options is not None and value not in pause.options:
         raise AnswerInvalid(
             f"the answer to the pause {pause.id!r} must be one of its options",
             remedy=f"use one of {list(pause.options)}",
         )
-    misfits = [] if pause.schema is None else _misfits(pause, pause.schema, value)
-    if misfits:
+    problems_found = [] if pause.schema is None else _validation_errors(pause, pause.schema, value)
+    if problems_found:
         raise AnswerInvalid(
-            f"the answer to the pause {pause.id!r} does not fit its schema ({'; '.join(misfits[:5])})",
+            f"the answer to the pause {pause.id!r} does not fit its schema ({'; '.join(problems_found[:5])})",
             remedy="answer with a value that fits the schema of the pause",
         )
     return value
 
 
-def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
+def _validation_errors(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
     # The schema may come from a stranger: from the form of an MCP server, or from a row that we did not write.
     try:
         checker = Checker(f"the pause {pause.id!r}", schema)
@@ -170,7 +170,7 @@ def _misfits(pause: Pause, schema: Mapping[str, Any], value: Any) -> list[str]:
 
 def _json(pause: Pause, value: Any) -> Any:
     try:
-        return json.loads(kept_json(value))
+        return json.loads(storable_json(value))
     except (TypeError, ValueError):
         pass
     raise AnswerInvalid(f"the answer to the pause {pause.id!r} is not JSON", remedy="answer with a JSON value")

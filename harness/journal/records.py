@@ -115,7 +115,7 @@ class CallRecord:
     gate: str | None = None
 
     @property
-    def let(self) -> Any:
+    def recorded_decision(self) -> Any:
         """The recorded decision about it, or None."""
         if self.gate is None:
             return None
@@ -125,7 +125,7 @@ class CallRecord:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments that it runs with: its params, or those that a person put in their place."""
-        changed = (self.let or {}).get("arguments")
+        changed = (self.recorded_decision or {}).get("arguments")
         if changed is None:
             changed = {} if self.input is None else json.loads(self.input)
         return dict(changed)
@@ -133,8 +133,8 @@ class CallRecord:
     @property
     def by(self) -> str:
         """What approved it, such as `rule:NAME` or `person`."""
-        let = self.let
-        return "" if let is None else str(let["by"])
+        recorded_decision = self.recorded_decision
+        return "" if recorded_decision is None else str(recorded_decision["by"])
 
     @property
     def over(self) -> bool:
@@ -191,8 +191,8 @@ class CallRecord:
 @lru_cache(maxsize=256)
 def _read_plain(gate: str) -> Any:
     """Return a decision as a read-only mapping, because callers share it."""
-    let = json.loads(gate)
-    return MappingProxyType(let) if isinstance(let, dict) else let
+    recorded_decision = json.loads(gate)
+    return MappingProxyType(recorded_decision) if isinstance(recorded_decision, dict) else recorded_decision
 
 
 class Journal(Protocol):
@@ -274,7 +274,7 @@ class SqlJournal:
     ) -> None:
         if lease is None:
             await self._database.transact(work)
-        elif _acts(records):
+        elif _record_effects(records):
             await lease.commit(work)
         else:
             lease.enqueue(work)
@@ -325,7 +325,7 @@ class _Gone(Exception):
         self.calls = calls
 
 
-def _acts(records: Sequence[CallRecord]) -> bool:
+def _record_effects(records: Sequence[CallRecord]) -> bool:
     """Whether a record says that an effect begins or has happened; it must be on the disk before the turn continues."""
     return any(
         record.kind in ("leaf", "round") and record.input is not None and record.state != "waiting"

@@ -90,7 +90,7 @@ class Ask:
         )
 
 
-async def _undone(_: Any) -> Any:
+async def _missing_body(_: Any) -> Any:
     raise AssertionError("a step must get its body before it runs")
 
 
@@ -138,7 +138,7 @@ class Step:
     refusal: WorldAgentError | None = None
     result_schema: Callable[[], dict[str, Any]] | None = None
     check: Callable[[Any], Any] | None = None
-    body: Callable[[Any], Awaitable[Any]] = _undone
+    body: Callable[[Any], Awaitable[Any]] = _missing_body
     noted: Callable[[str, Mapping[str, Any]], str] | None = None
     slot: AbstractAsyncContextManager[Any] | None = None
 

@@ -31,7 +31,7 @@ class _Asked(BaseModel):
     approvers: list[str] = []
 
 
-class _Let(BaseModel):
+class _StoredGateDecision(BaseModel):
     decision: Literal["approve", "modify", "reject", "refuse"]
     by: str
     caller: str = ""
@@ -51,7 +51,7 @@ class _Plain(_Decision):
     kind: Literal["lost", "again"]
 
 
-class _Leave(_Decision):
+class _Approval(_Decision):
     kind: Literal["approve"]
     account: str | None = None
     always: bool | Always = False
@@ -96,12 +96,12 @@ class StoredCall(Row):
     at: Moment
     input: Json[Any] | None
     ask: Json[_Asked] | None
-    decision: Json[Annotated[_Plain | _Leave | _Refusal | _Value, Field(discriminator="kind")]] | None
+    decision: Json[Annotated[_Plain | _Approval | _Refusal | _Value, Field(discriminator="kind")]] | None
     result: Json[Any] | None
     role: str | None
     expires: Moment | None
     version: str | None
-    gate: Json[_Let] | None
+    gate: Json[_StoredGateDecision] | None
 
     @model_validator(mode="after")
     def _fits_its_kind_and_state(self) -> StoredCall:

@@ -1,16 +1,16 @@
 """Limits on the time, the number and the cost of calls. `pipeline` applies them."""
 
 from .budget import Budget, TurnLimitReached
-from .limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent
+from .limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Spent
 from .retry import Retry
-from .time import PATIENCE, in_time, tried
+from .time import LEAF_END_SECONDS, retry_call, with_timeout
 from .usage import USAGE, Usage, Use
 
 __all__ = [
-    "AT_ONCE",
-    "CHOSEN",
-    "DEPTH",
-    "PATIENCE",
+    "DEFAULT_CHOSEN_CALLS",
+    "DEFAULT_CONCURRENCY",
+    "DEFAULT_DEPTH",
+    "LEAF_END_SECONDS",
     "USAGE",
     "Budget",
     "Limits",
@@ -19,6 +19,6 @@ __all__ = [
     "TurnLimitReached",
     "Usage",
     "Use",
-    "in_time",
-    "tried",
+    "retry_call",
+    "with_timeout",
 ]

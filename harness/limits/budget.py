@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from ...core import Clock, ModelUsage, SystemClock
 from ...core.errors import LimitReached
-from .limits import AT_ONCE, DEPTH, Limits, Spent
+from .limits import DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Spent
 
 Kind = Literal["calls", "tokens", "cost"]
 
@@ -27,7 +27,7 @@ class TurnLimitReached(LimitReached):
 
 
 @dataclass(slots=True, eq=False)
-class Purse:
+class LimitCounter:
     """Counts what a turn, a call, an account or a workspace has used of its limits.
 
     Attributes:
@@ -67,7 +67,7 @@ class Purse:
 
 
 @dataclass(slots=True, eq=False)
-class Book:
+class TurnLedger:
     """The state that the budgets of one turn share.
 
     Attributes:
@@ -84,13 +84,13 @@ class Book:
 
     counted: set[str] = field(default_factory=set)
     kept: Mapping[str, Spent] = field(default_factory=dict)
-    purses: dict[str, Purse] = field(default_factory=dict)
+    counters: dict[str, LimitCounter] = field(default_factory=dict)
     settle: Callable[[], Awaitable[None]] | None = None
     always: bool = False
-    depth: int = DEPTH
-    chosen: Purse | None = None
+    depth: int = DEFAULT_DEPTH
+    chosen: LimitCounter | None = None
     bill: dict[str, ModelUsage] = field(default_factory=dict)
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(DEFAULT_CONCURRENCY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +103,8 @@ class Budget:
         clock: The clock for limits in seconds.
     """
 
-    purses: tuple[Purse, ...] = ()
-    book: Book = field(default_factory=Book)
+    counters: tuple[LimitCounter, ...] = ()
+    ledger: TurnLedger = field(default_factory=TurnLedger)
     clock: Clock = field(default_factory=SystemClock)
 
     def take(self, call_id: str, *, chosen: bool = False) -> None:
@@ -117,15 +117,15 @@ class Budget:
         Raises:
             LimitReached: A limit is reached, and the call must not be made.
         """
-        if call_id in self.book.counted:
+        if call_id in self.ledger.counted:
             return
-        bound = self.book.chosen if chosen else None
-        for purse in self.purses if bound is None else (*self.purses, bound):
-            purse.check(_CALL)
+        bound = self.ledger.chosen if chosen else None
+        for counter in self.counters if bound is None else (*self.counters, bound):
+            counter.check(_CALL)
         if bound is not None:
             bound.add(Spent(calls=1))
-        self.book.counted.add(call_id)
-        if self.purses:
+        self.ledger.counted.add(call_id)
+        if self.counters:
             self._add(Spent(calls=1))
 
     def check(self) -> None:
@@ -134,8 +134,8 @@ class Budget:
         Raises:
             LimitReached: A limit in tokens or cost is reached.
         """
-        for purse in self.purses:
-            purse.check(_MODEL)
+        for counter in self.counters:
+            counter.check(_MODEL)
 
     def spend(self, model: str, used: ModelUsage, tokens: int, cost: float) -> None:
         """Count what a model call has used. It can exceed the limit, because usage is known only after the call.
@@ -146,15 +146,17 @@ class Budget:
             tokens: The tokens that count for limits; an estimate if the service reports none.
             cost: The cost that counts for limits, in US dollars; 0 if no price is known.
         """
-        bill = self.book.bill
+        bill = self.ledger.bill
         bill[model] = bill.get(model, ModelUsage()) + used
         self._add(Spent(tokens=tokens, cost=cost))
 
     async def settle(self) -> None:
         """Write usage after a model call, if a crash would otherwise lose usage that a limit counts."""
-        book = self.book
-        if book.settle is not None and (book.always or any(_modelled(purse.limits) for purse in self.purses)):
-            await book.settle()
+        ledger = self.ledger
+        if ledger.settle is not None and (
+            ledger.always or any(_limits_models(counter.limits) for counter in self.counters)
+        ):
+            await ledger.settle()
 
     def child(self, whose: str, limits: Limits, path: str) -> Budget:
         """Return the budget of a call: its own limits, and what remains of this budget.
@@ -166,22 +168,22 @@ class Budget:
         """
         if not limits.counted:
             return self
-        purse = self.book.purses.get(path)
-        if purse is None:
+        counter = self.ledger.counters.get(path)
+        if counter is None:
             below = f"{path}/"
             spent = replace(
-                self.book.kept.get(path, Spent()), calls=sum(each.startswith(below) for each in self.book.counted)
+                self.ledger.kept.get(path, Spent()), calls=sum(each.startswith(below) for each in self.ledger.counted)
             )
-            purse = self.book.purses[path] = Purse(whose, limits, spent=spent)
-        return replace(self, purses=(purse, *self.purses))
+            counter = self.ledger.counters[path] = LimitCounter(whose, limits, spent=spent)
+        return replace(self, counters=(counter, *self.counters))
 
     def _add(self, spent: Spent) -> None:
-        for purse in self.purses:
-            purse.add(spent)
+        for counter in self.counters:
+            counter.add(spent)
 
 
-def _modelled(limits: Limits) -> bool:
+def _limits_models(limits: Limits) -> bool:
     return limits.tokens is not None or limits.cost is not None
 
 
-__all__ = ["Book", "Budget", "Purse", "TurnLimitReached"]
+__all__ = ["Budget", "LimitCounter", "TurnLedger", "TurnLimitReached"]

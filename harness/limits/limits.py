@@ -8,16 +8,16 @@ from typing import Final
 
 from ...core.errors import FunctionInvalid
 
-DEPTH: Final = 5
+DEFAULT_DEPTH: Final = 5
 """How deep calls can nest by default."""
 
-CHOSEN: Final = 500
+DEFAULT_CHOSEN_CALLS: Final = 500
 """How many calls models can choose in one turn by default."""
 
-AT_ONCE: Final = 32
+DEFAULT_CONCURRENCY: Final = 32
 """How many model calls, and leaves that models chose, can run concurrently in one turn by default."""
 
-_WHOLE: Final = ("calls", "tokens")
+_INTEGER_LIMITS: Final = ("calls", "tokens")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
             given: object = getattr(self, name)
-            kind = int if name in _WHOLE else int | float
+            kind = int if name in _INTEGER_LIMITS else int | float
             least = "above 0" if name == "seconds" else "of 0 or more"
             fits = given is None or (isinstance(given, kind) and not isinstance(given, bool) and 0 <= given < math.inf)
             if not fits or (name == "seconds" and given == 0):
@@ -79,4 +79,4 @@ class Spent:
         return Spent(self.calls - other.calls, self.tokens - other.tokens, self.cost - other.cost)
 
 
-__all__ = ["AT_ONCE", "CHOSEN", "DEPTH", "Limits", "Spent"]
+__all__ = ["DEFAULT_CHOSEN_CALLS", "DEFAULT_CONCURRENCY", "DEFAULT_DEPTH", "Limits", "Spent"]

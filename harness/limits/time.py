@@ -19,14 +19,14 @@ from .retry import Retry
 
 T = TypeVar("T")
 
-PATIENCE: Final = 0.5
+LEAF_END_SECONDS: Final = 0.5
 """Seconds that a cancelled leaf can take to end; after that it is abandoned."""
 
 _LOG = logging.getLogger("worldagent.calls")
-_LEFT: RunVar[set[asyncio.Task[Any]]] = RunVar("worldagent_left_alone")  # asyncio keeps no task alive by itself
+_ABANDONED: RunVar[set[asyncio.Task[Any]]] = RunVar("worldagent_left_alone")  # asyncio keeps no task alive by itself
 
 
-async def in_time(
+async def with_timeout(
     running: Coroutine[Any, Any, T],
     time: Coroutine[Any, Any, None] | None,
     *,
@@ -51,10 +51,10 @@ async def in_time(
         BaseException: The exception that the coroutine raises.
     """
     over = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(_told(running, over))
+    task = asyncio.create_task(_signal_end(running, over))
     watch = None if time is None else asyncio.ensure_future(time)
     if watch is not None:
-        watch.add_done_callback(lambda _: _tell(over))
+        watch.add_done_callback(lambda _: _set_done(over))
     try:
         await over
     except asyncio.CancelledError:
@@ -74,15 +74,15 @@ async def in_time(
     raise late()
 
 
-async def _told(running: Coroutine[Any, Any, T], over: asyncio.Future[None]) -> T:
+async def _signal_end(running: Coroutine[Any, Any, T], over: asyncio.Future[None]) -> T:
     """Set `over` at the very end of the coroutine: waiting for its task would take one more round of the loop."""
     try:
         return await running
     finally:
-        _tell(over)
+        _set_done(over)
 
 
-def _tell(over: asyncio.Future[None]) -> None:
+def _set_done(over: asyncio.Future[None]) -> None:
     if not over.done():
         over.set_result(None)
 
@@ -100,19 +100,19 @@ async def _stop(task: asyncio.Task[Any], what: str, patience: float | None) -> b
         if patience is not None:
             break
     if not task.done():
-        _leave_alone(task, what)
+        _abandon(task, what)
     elif not task.cancelled():
         task.exception()  # retrieved, so that asyncio does not log it
     return cancelled
 
 
-def _leave_alone(task: asyncio.Task[Any], what: str) -> None:
+def _abandon(task: asyncio.Task[Any], what: str) -> None:
     _LOG.warning("%s is still running after its cancellation; its result will be dropped", what)
     try:
-        left = _LEFT.get()
+        left = _ABANDONED.get()
     except LookupError:
         left = set[asyncio.Task[Any]]()
-        _LEFT.set(left)
+        _ABANDONED.set(left)
 
     def over(task: asyncio.Task[Any]) -> None:
         left.discard(task)
@@ -123,7 +123,7 @@ def _leave_alone(task: asyncio.Task[Any], what: str) -> None:
     task.add_done_callback(over)
 
 
-async def tried(
+async def retry_call(
     run: Callable[[], Awaitable[T]], retry: Retry, clock: Clock, *, tell: Callable[[int, str, float], None]
 ) -> T:
     """Run something again after transient failures, until it succeeds or the attempts are used up.
@@ -151,4 +151,4 @@ async def tried(
         await clock.sleep(seconds)
 
 
-__all__ = ["PATIENCE", "in_time", "tried"]
+__all__ = ["LEAF_END_SECONDS", "retry_call", "with_timeout"]

@@ -20,8 +20,8 @@ from pydantic import ConfigDict, Field
 from ...core import Clock, ModelUsage, Scope
 from ...core.errors import HostError
 from ...storage import Database, Row, Schema, Transaction, check_row
-from .budget import Budget, Kind, Purse
-from .limits import AT_ONCE, CHOSEN, DEPTH, Limits, Spent
+from .budget import Budget, Kind, LimitCounter
+from .limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Spent
 
 USAGE: Final = Schema(
     "usage",
@@ -57,21 +57,21 @@ USAGE: Final = Schema(
         ),
     ),
 )
-_TOGETHER: Final = 100  # calls without a turn that are collected for one write
+_FLUSH_CALLS: Final = 100  # calls without a turn that are collected for one write
 _ALL = ""  # the account of rows for a workspace, and the path of rows for a turn
 _MODELS = "models"  # the path of the row for calls that models chose; other paths begin with the id of the turn
-_MOST: Final = 1 << 53  # more than one day can use; a sum with a smaller number fits its column
+_MAX_COUNT: Final = 1 << 53  # more than one day can use; a sum with a smaller number fits its column
 # The condition leaves a row that we did not write unchanged: adding to a text would make it a number.
 _ADD = f"""INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, ?, ?, ?)
            ON CONFLICT(day, workspace, account) DO UPDATE SET calls=wa_usage.calls+excluded.calls,
              tokens=wa_usage.tokens+excluded.tokens, cost=wa_usage.cost+excluded.cost
-           WHERE wa_usage.calls BETWEEN -{_MOST} AND {_MOST} AND wa_usage.tokens BETWEEN 0 AND {_MOST}
-             AND wa_usage.cost BETWEEN 0 AND {_MOST}
+           WHERE wa_usage.calls BETWEEN -{_MAX_COUNT} AND {_MAX_COUNT} AND wa_usage.tokens BETWEEN 0 AND {_MAX_COUNT}
+             AND wa_usage.cost BETWEEN 0 AND {_MAX_COUNT}
            RETURNING calls, tokens, cost"""
 _OVER = """DELETE FROM wa_usage WHERE (day, workspace, account) IN
              (SELECT day, workspace, account FROM wa_usage WHERE day < ? ORDER BY day, workspace, account LIMIT ?)"""
 _KEPT_DAYS: Final = 1  # for a process whose clock is slow
-_AT_ONCE: Final = 100  # the least number of old rows that are removed with the first rows of a new day
+_MIN_REMOVED_ROWS: Final = 100  # the least number of old rows that are removed with the first rows of a new day
 _USED = "SELECT calls, tokens, cost FROM wa_usage WHERE day=? AND workspace=? AND account=?"
 _KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?, ?, ?)
            ON CONFLICT(turn, path) DO UPDATE SET calls=excluded.calls, tokens=excluded.tokens, cost=excluded.cost"""
@@ -89,16 +89,16 @@ class _StoredSpent(Row):
     model_config = ConfigDict(strict=True)
 
     # Negative for a while if an interrupted call is made again on the next day.
-    calls: Annotated[int, Field(ge=-_MOST, le=_MOST)]
-    tokens: Annotated[int, Field(ge=0, le=_MOST)]
-    cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)]
+    calls: Annotated[int, Field(ge=-_MAX_COUNT, le=_MAX_COUNT)]
+    tokens: Annotated[int, Field(ge=0, le=_MAX_COUNT)]
+    cost: Annotated[float, Field(ge=0, le=_MAX_COUNT, allow_inf_nan=False)]
 
 
 class _StoredPart(_StoredSpent):
     path: str
 
 
-_Count = Annotated[int, Field(ge=0, le=_MOST)]
+_Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
 
 
 class _StoredBill(Row):
@@ -110,11 +110,11 @@ class _StoredBill(Row):
     output_tokens: _Count | None
     cached_tokens: _Count
     reasoning_tokens: _Count
-    cost: Annotated[float, Field(ge=0, le=_MOST, allow_inf_nan=False)] | None
+    cost: Annotated[float, Field(ge=0, le=_MAX_COUNT, allow_inf_nan=False)] | None
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
-class _DayPurse(Purse):
+class _DayCounter(LimitCounter):
     """What an account or a workspace has used today: what the database has, and what is not yet written."""
 
     today: Callable[[], str] = lambda: ""
@@ -122,11 +122,11 @@ class _DayPurse(Purse):
     pending: Spent = field(default_factory=Spent)
 
     def check(self, kinds: Iterable[Kind]) -> None:
-        self._turn_the_page()
-        Purse.check(self, kinds)
+        self._begin_day()
+        LimitCounter.check(self, kinds)
 
     def add(self, spent: Spent) -> None:
-        self._turn_the_page()
+        self._begin_day()
         self.pending.add(spent)
         self.spent.add(spent)
 
@@ -138,7 +138,7 @@ class _DayPurse(Purse):
             self.spent = replace(total)
             self.spent.add(self.pending)
 
-    def _turn_the_page(self) -> None:
+    def _begin_day(self) -> None:
         today = self.today()
         if today != self.day:
             self.day, self.spent = today, replace(self.pending)
@@ -155,30 +155,30 @@ class Use:
     _usage: Usage
     _turn: str
     _scope: Scope
-    _total: Purse
-    _days: Sequence[tuple[str, _DayPurse]]
+    _total: LimitCounter
+    _days: Sequence[tuple[str, _DayCounter]]
     _written: Spent
     _rows: bool
     _began: Spent = field(default_factory=Spent)
     budget: Budget = field(init=False)
 
     def __post_init__(self) -> None:
-        self.budget = Budget((self._total, *(purse for _, purse in self._days)), clock=self._usage.clock)
+        self.budget = Budget((self._total, *(counter for _, counter in self._days)), clock=self._usage.clock)
 
     def recall(self, call_ids: Iterable[str]) -> None:
         """Count the calls of earlier runs that the journal has."""
-        found = self.budget.book.counted
+        found = self.budget.ledger.counted
         found |= set(call_ids)
         self._total.spent.calls = len(found)
         more = Spent(calls=len(found) - self._written.calls)
-        for _, purse in self._days:
-            purse.add(more)
+        for _, counter in self._days:
+            counter.add(more)
 
     def writing(self) -> Writing:
         """Return a snapshot of the usage, to be written in a transaction."""
         spent = replace(self._total.spent)
-        purses = {path: replace(purse.spent) for path, purse in self.budget.book.purses.items()}
-        return Writing(self, spent, spent.minus(self._written), purses, dict(self.budget.book.bill))
+        counters = {path: replace(counter.spent) for path, counter in self.budget.ledger.counters.items()}
+        return Writing(self, spent, spent.minus(self._written), counters, dict(self.budget.ledger.bill))
 
     async def settle(self) -> None:
         """Write the usage in the middle of the run."""
@@ -186,7 +186,7 @@ class Use:
 
     async def close(self) -> None:
         """Write the usage of a call without a turn, now or with later ones."""
-        if self.budget.book.always or self._rows:
+        if self.budget.ledger.always or self._rows:
             await self._usage.write(self.writing(), still=False)
         else:
             await self._usage.add_later(self._scope, self._total.spent)
@@ -207,7 +207,7 @@ class Writing:
     use: Use
     spent: Spent
     more: Spent
-    purses: dict[str, Spent]
+    counters: dict[str, Spent]
     bill: dict[str, ModelUsage]
     _totals: dict[str, Spent] = field(default_factory=dict)
     _day: str = ""
@@ -219,7 +219,7 @@ class Writing:
         self._day, scope = use._usage.today(), use._scope
         self._totals = use._usage._add(transaction, self._day, {(scope.workspace, scope.account): self.more})
         if still:
-            for path, spent in {_ALL: self.spent, **self.purses}.items():
+            for path, spent in {_ALL: self.spent, **self.counters}.items():
                 transaction.execute(_KEEP, (use._turn, path, spent.calls, spent.tokens, spent.cost))
             for model, used in self.bill.items():
                 transaction.execute(_KEEP_BILL, (use._turn, model, *astuple(used)))
@@ -231,10 +231,10 @@ class Writing:
         """Take note that it is written."""
         self.use._written, self.use._rows = self.spent, self._still
         if not self._still:  # the turn has ended
-            self.use.budget.book.settle = None  # it holds the use: a cycle that only the garbage collector would free
-        for account, purse in self.use._days:
+            self.use.budget.ledger.settle = None  # it holds the use: a cycle that only the garbage collector would free
+        for account, counter in self.use._days:
             if account in self._totals:
-                purse.learn(self._day, self._totals[account], self.more)
+                counter.learn(self._day, self._totals[account], self.more)
 
 
 class Usage:
@@ -259,9 +259,9 @@ class Usage:
         turn: Limits | None = None,
         account: Limits | None = None,
         workspace: Limits | None = None,
-        depth: int = DEPTH,
-        chosen: int | None = CHOSEN,
-        at_once: int = AT_ONCE,
+        depth: int = DEFAULT_DEPTH,
+        chosen: int | None = DEFAULT_CHOSEN_CALLS,
+        at_once: int = DEFAULT_CONCURRENCY,
     ) -> None:
         self.clock = clock
         self._database = database
@@ -270,8 +270,8 @@ class Usage:
         self._chosen = chosen
         self._at_once = at_once
         self._by_day = {"account": account or Limits(), "workspace": workspace or Limits()}
-        self._purses: WeakValueDictionary[tuple[str, str], _DayPurse] = WeakValueDictionary()
-        self._later: dict[tuple[str, str | None], Spent] = {}
+        self._counters: WeakValueDictionary[tuple[str, str], _DayCounter] = WeakValueDictionary()
+        self._pending_calls: dict[tuple[str, str | None], Spent] = {}
 
     def today(self) -> str:
         """The day, in UTC."""
@@ -296,22 +296,22 @@ class Usage:
 
         kept, bill, used = await self._database.read(read) if again or days else ({}, {}, {})
         today = self.today()
-        for account, purse in days:
-            purse.learn(today, used[account], Spent())
+        for account, counter in days:
+            counter.learn(today, used[account], Spent())
         written = kept.get(_ALL, Spent())
-        total = Purse("the turn", self._limits, _TURN, replace(written), ends_turn=True)
+        total = LimitCounter("the turn", self._limits, _TURN, replace(written), ends_turn=True)
         use = Use(self, turn, scope, total, days, replace(written), bool(kept))
-        book = use.budget.book
-        book.kept = kept
-        book.bill = bill
-        book.always = bool(days)
-        book.depth = self._depth
-        book.settle = use.settle
-        book.slots = asyncio.Semaphore(self._at_once)
+        ledger = use.budget.ledger
+        ledger.kept = kept
+        ledger.bill = bill
+        ledger.always = bool(days)
+        ledger.depth = self._depth
+        ledger.settle = use.settle
+        ledger.slots = asyncio.Semaphore(self._at_once)
         if self._chosen is not None:
             limits, spent = Limits(calls=self._chosen), kept.get(_MODELS, Spent())
-            book.chosen = Purse("the turn", limits, _CALLS, spent, ends_turn=True, per=" that models choose")
-            book.purses[_MODELS] = book.chosen
+            ledger.chosen = LimitCounter("the turn", limits, _CALLS, spent, ends_turn=True, per=" that models choose")
+            ledger.counters[_MODELS] = ledger.chosen
         return use
 
     async def write(self, writing: Writing, *, still: bool) -> None:
@@ -330,13 +330,13 @@ class Usage:
 
     async def add_later(self, scope: Scope, spent: Spent) -> None:
         """Collect the usage of a call without a turn, which is too little for its own write."""
-        self._later.setdefault((scope.workspace, scope.account), Spent()).add(spent)
-        if sum(each.calls for each in self._later.values()) >= _TOGETHER:
+        self._pending_calls.setdefault((scope.workspace, scope.account), Spent()).add(spent)
+        if sum(each.calls for each in self._pending_calls.values()) >= _FLUSH_CALLS:
             await self.flush()
 
     async def flush(self) -> None:
         """Write the collected usage."""
-        later, self._later, day = self._later, {}, self.today()
+        later, self._pending_calls, day = self._pending_calls, {}, self.today()
         if later:
             await self._database.transact(lambda tx: self._add(tx, day, later))
 
@@ -345,19 +345,19 @@ class Usage:
         with contextlib.suppress(HostError):
             await self.flush()
 
-    def _days(self, scope: Scope) -> list[tuple[str, _DayPurse]]:
+    def _days(self, scope: Scope) -> list[tuple[str, _DayCounter]]:
         whose = [("account", scope.account), ("workspace", scope.workspace)]
         return [
-            (name if kind == "account" else _ALL, self._purse(kind, name, scope))
+            (name if kind == "account" else _ALL, self._counter_of(kind, name, scope))
             for kind, name in whose
             if name is not None and self._by_day[kind].counted
         ]
 
-    def _purse(self, kind: str, name: str, scope: Scope) -> _DayPurse:
+    def _counter_of(self, kind: str, name: str, scope: Scope) -> _DayCounter:
         key = (scope.workspace, name if kind == "account" else _ALL)
-        found = self._purses.get(key)
+        found = self._counters.get(key)
         if found is None:
-            found = self._purses[key] = _DayPurse(
+            found = self._counters[key] = _DayCounter(
                 f"the {kind} {name!r}",
                 self._by_day[kind],
                 _DAY.format(kind=kind),
@@ -418,7 +418,7 @@ class Usage:
             begun += totals[whose] == spent
         if begun:  # remove more rows than were added, so that the table keeps only its last days
             last = self.clock.now().date() - timedelta(days=_KEPT_DAYS)
-            transaction.execute(_OVER, (last.isoformat(), max(_AT_ONCE, 2 * begun)))
+            transaction.execute(_OVER, (last.isoformat(), max(_MIN_REMOVED_ROWS, 2 * begun)))
         return totals
 
 

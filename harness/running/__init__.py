@@ -2,7 +2,7 @@
 
 from ..function import check_name, risks, undispatched
 from ..guard import OnError, guarded, harmless
-from ..pipeline import Call, Prepared, call_alone, run_call, timely
+from ..pipeline import Call, Prepared, apply_time_limit, call_alone, run_call
 from ..questions import Question, ask_person
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "OnError",
     "Prepared",
     "Question",
+    "apply_time_limit",
     "ask_person",
     "call_alone",
     "check_name",
@@ -17,6 +18,5 @@ __all__ = [
     "harmless",
     "risks",
     "run_call",
-    "timely",
     "undispatched",
 ]

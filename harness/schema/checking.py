@@ -14,12 +14,12 @@ from itertools import islice
 from typing import Any, Final
 
 from ...core.errors import FunctionInvalid
-from ...core.validation import kept_json
+from ...core.validation import storable_json
 
 _LONGEST: Final = 256 * 1024  # characters of a schema
 _PARTS: Final = 5_000  # values in a schema
-_SHOWN: Final = 10  # problems that are reported
-_CHOICES: Final = 200  # characters of allowed values that are reported
+MAX_PROBLEMS: Final = 10  # problems that are reported
+MAX_CHOICES_CHARACTERS: Final = 200  # characters of allowed values that are reported
 _TEXTS: Final = {
     "additionalProperties": "is not declared",
     "unevaluatedProperties": "has a field that is not declared",
@@ -88,17 +88,17 @@ class Checker:
         """Return the same as `problems`, in texts that quote the value. Show them only to the author of the value."""
         return self._found(value, lambda error: [Problem(tuple(error.absolute_path), str(error.message))])
 
-    def _found(self, value: Any, told: Callable[[Any], Iterable[Problem]]) -> list[Problem]:
+    def _found(self, value: Any, problems_of: Callable[[Any], Iterable[Problem]]) -> list[Problem]:
         from .keywords import TooMuch, bounded
 
         found: list[Problem] = []
         try:
             with bounded():
-                for error in islice(self._validator.iter_errors(value), _SHOWN):
-                    found += told(error)
+                for error in islice(self._validator.iter_errors(value), MAX_PROBLEMS):
+                    found += problems_of(error)
         except (TooMuch, RecursionError):
             found = [Problem((), "takes too many steps to check")]
-        return list(dict.fromkeys(found))[:_SHOWN]
+        return list(dict.fromkeys(found))[:MAX_PROBLEMS]
 
     def _problem(self) -> str:
         """Return what is wrong with the schema; empty if it can be used."""
@@ -139,7 +139,7 @@ def _text(what: str, schema: object) -> str:
         raise _invalid(what, "must be a JSON object", "pass a JSON Schema, such as {'type': 'object'}")
     try:
         text = json.dumps(dict(schema), ensure_ascii=False, allow_nan=False)
-        kept_json(json.loads(text))
+        storable_json(json.loads(text))
     except (TypeError, ValueError, RecursionError) as error:
         problem = type(error).__name__
     else:
@@ -199,7 +199,10 @@ def _problems(error: Any) -> Iterator[Problem]:
         case "enum" | "const":
             allowed = json.dumps([rule] if error.validator == "const" else rule, ensure_ascii=False)[1:-1]
             yield Problem(
-                where, f"should be {allowed}" if len(allowed) <= _CHOICES else "is not one of the allowed values"
+                where,
+                f"should be {allowed}"
+                if len(allowed) <= MAX_CHOICES_CHARACTERS
+                else "is not one of the allowed values",
             )
         case keyword if keyword in _BOUNDS:
             yield Problem(where, f"does not fit {keyword} {rule}")

@@ -122,18 +122,18 @@ def _unique_items(validator: Any, rule: Any, instance: Any, _: Any) -> Iterable[
 
 
 def _canonical(value: Any) -> str:
-    return canonical_json(_whole(value))
+    return canonical_json(_integral_floats_as_int(value))
 
 
-def _whole(value: Any) -> Any:
+def _integral_floats_as_int(value: Any) -> Any:
     """Replace floats such as 1.0 by integers, because JSON Schema treats them as equal."""
     match value:
         case float() if value.is_integer():
             return int(value)
         case dict():
-            return {name: _whole(part) for name, part in value.items()}
+            return {name: _integral_floats_as_int(part) for name, part in value.items()}
         case list():
-            return [_whole(part) for part in value]
+            return [_integral_floats_as_int(part) for part in value]
         case _:
             return value
 

@@ -22,7 +22,7 @@ from .sinks import Captured, SinkQueue, Traced, TraceSink
 
 LIMIT: Final = 10_000
 _FLUSH_SECONDS: Final = 60.0
-_TEXTS: Final = frozenset({ev.TextDelta, ev.TextReplaced, ev.ReasoningDelta, ev.CallProgress})
+_TEXT_EVENTS: Final = frozenset({ev.TextDelta, ev.TextReplaced, ev.ReasoningDelta, ev.CallProgress})
 _TEXT_FIELDS: Final[Mapping[type, Mapping[str, Any]]] = {
     ev.CallStarted: {"arguments": None},  # captured separately, if capture is on
     ev.TaskStarted: {"arguments": None},
@@ -202,7 +202,7 @@ class Tap:
     def __call__(self, event: Event) -> None:
         """Trace one event without the texts that it has for readers."""
         kind = type(event)
-        if kind in _TEXTS:
+        if kind in _TEXT_EVENTS:
             return
         if isinstance(event, ev.TurnStarted):
             self._scope = replace(self._scope, thread=event.thread or None)

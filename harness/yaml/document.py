@@ -15,7 +15,7 @@ from ...core.errors import MissingExtra, WorldAgentError
 LONGEST: Final = 1 << 20
 """Bytes of a file."""
 
-_DEEPEST: Final = 50
+MAX_DEPTH: Final = 50
 _DIGITS: Final = 300  # of a number
 
 _NUMBER: Final = re.compile(r"[-+]?[0-9][0-9_]*|[-+]?0[xob][0-9a-fA-F_]+")
@@ -97,8 +97,8 @@ def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -
                 return YamlDocument(name=name, data=_plain(loaded, (), lines, first_line), lines=lines)
     except MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
-        told = (failure.problem or "not YAML").partition(" with value ")[0]  # an error never shows values
-        problem, line = told.splitlines()[0], mark.line if mark is not None else 0
+        problem_text = (failure.problem or "not YAML").partition(" with value ")[0]  # an error never shows values
+        problem, line = problem_text.splitlines()[0], mark.line if mark is not None else 0
     except ReaderError as failure:
         problem, line = str(failure.reason), text.count("\n", 0, failure.position)
     except YAMLError as failure:
@@ -140,7 +140,7 @@ def _unwanted(events: Any, reached: list[int]) -> tuple[str, int]:
         if kind.startswith(("Mapping", "Sequence")):
             depth += 1 if kind.endswith("StartEvent") else -1
         documents += kind == "DocumentStartEvent"
-        if depth > _DEEPEST:
+        if depth > MAX_DEPTH:
             return "it is nested too deep", line
         if documents > 1:
             return "it has more than one document", line

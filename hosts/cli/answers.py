@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from ...agent.threads import ThreadRegister, ThreadState, ThreadStatus, Wanted
+from ...agent.threads import ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
 from ..pauses import is_late, unanswered
 from .home_threads import open_threads
-from .options import GoOnOptions
+from .options import ResumingOptions
 from .output import Output
 from .pauses import read_answer
 from .sources import one_reader, role
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent
     from ...role_resolution import Role
 
-_CHANGES: Final = ("fail", "refresh")
-_ASKING: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
-_MOST: Final = 1000  # threads of one status that are searched
+ROLE_CHANGE_MODES: Final = ("fail", "refresh")
+STATUSES_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
+MAX_THREADS: Final = 1000  # threads of one status that are searched
 _LIST: Final = "see `worldagent approvals list`, with the --workspace and --home of the turn"
 # The id of a pause begins with the id of its turn, so an answer never looks like one by chance.
 _LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}(/|-2F)")
@@ -36,7 +36,7 @@ _LIKE_AN_ID: Final = re.compile(r"turn_[0-9a-f]{32}(/|-2F)")
 # --- resuming --------------------------------------------------------------------------------------------------------
 
 
-def checked_role(options: GoOnOptions, name: str, given: str | None) -> Role | None:
+def checked_role(options: ResumingOptions, name: str, given: str | None) -> Role | None:
     """Check the options for resuming a turn, before anything is opened, and read the call role.
 
     Args:
@@ -53,18 +53,18 @@ def checked_role(options: GoOnOptions, name: str, given: str | None) -> Role | N
         check_id("--account", options.account)
     if options.role is not None and options.no_role:
         raise InvalidArgument("--role and --no-role exclude each other", remedy="give only one of them")
-    if options.on_role_change not in _CHANGES:
+    if options.on_role_change not in ROLE_CHANGE_MODES:
         raise InvalidArgument(
             f"--on-role-change {options.on_role_change[:40]!r} is unknown", remedy="use fail or refresh"
         )
     return role(options.role)
 
 
-async def go_on(
+async def resume_turn(
     agent: WorldAgent,
-    options: GoOnOptions,
+    options: ResumingOptions,
     output: Output,
-    going: tuple[str, Mapping[str, PersonAnswer], Role | None],
+    resumption: tuple[str, Mapping[str, PersonAnswer], Role | None],
 ) -> int:
     """Send the answers, resume the turn, print how it ended, and return the exit code.
 
@@ -79,7 +79,7 @@ async def go_on(
     """
     from ...agent import UNSET
 
-    thread_id, answers, call_role = going
+    thread_id, answers, call_role = resumption
     thread = agent.thread(thread_id, account=options.account)
     given = call_role if call_role is not None else None if options.no_role else UNSET
     change: Any = options.on_role_change  # checked before
@@ -111,7 +111,7 @@ def check_resumable(state: ThreadState | None, workspace: str, thread: str) -> T
     return state
 
 
-def only_waits(state: ThreadState, pauses: Sequence[Pause]) -> bool:
+def would_only_wait(state: ThreadState, pauses: Sequence[Pause]) -> bool:
     """Whether the turn would only wait again if it were resumed."""
     return state.status == "paused" and bool(pauses) and not state.answers and not any(map(is_late, pauses))
 
@@ -127,7 +127,7 @@ def no_thread(workspace: str, thread: str) -> NothingToResume:
 # --- what the options of `resume` answer -----------------------------------------------------------------------------
 
 
-class Asked:
+class OptionAnswers:
     """Finds the pauses that the options of `resume` answer. All options are checked before any answer is sent.
 
     Args:
@@ -136,10 +136,10 @@ class Asked:
         gone: The ids of its pauses that are answered already.
     """
 
-    def __init__(self, thread: str, pauses: Sequence[Pause], gone: frozenset[str]) -> None:
+    def __init__(self, thread: str, pauses: Sequence[Pause], answered_ids: frozenset[str]) -> None:
         self._thread = thread
         self._open = {pause.id: pause for pause in pauses}
-        self._gone = gone
+        self._answered_ids = answered_ids
         self._taken: set[str] = set()
 
     def answers(
@@ -152,22 +152,22 @@ class Asked:
                 the option.
         """
         for text in answer:
-            pause, rest = self._meant("--answer", text)
+            pause, rest = self._pause_for("--answer", text)
             if rest is None:
                 raise InvalidArgument(f"--answer {pause.id!r} must give an answer", remedy="write --answer ID=ANSWER")
             yield pause.id, read_answer(pause, rest)
         for text in approve:
-            pause, rest = self._meant("--approve", text, approval=True)
+            pause, rest = self._pause_for("--approve", text, approval=True)
             if rest:
                 raise InvalidArgument(
                     f"--approve takes only an id, got {text[:80]!r}", remedy="write --approve ID, or --answer ID=ANSWER"
                 )
             yield pause.id, Approve(hash=pause.hash)
         for text in reject:
-            pause, rest = self._meant("--reject", text, approval=True)
+            pause, rest = self._pause_for("--reject", text, approval=True)
             yield pause.id, Reject((rest or "").strip())
 
-    def _meant(self, option: str, text: str, *, approval: bool = False) -> tuple[Pause, str | None]:
+    def _pause_for(self, option: str, text: str, *, approval: bool = False) -> tuple[Pause, str | None]:
         """The pause that an option's value names, and the rest of the value: None if the value is only an id.
 
         Args:
@@ -196,8 +196,8 @@ class Asked:
         Raises:
             AlreadyAnswered, InvalidArgument: No call waits for approval.
         """
-        if not self._open and self._gone:
-            raise self._late("--approve-all")
+        if not self._open and self._answered_ids:
+            raise self._all_answered("--approve-all")
         waits = [pause for pause in self._open.values() if pause.kind == "approval" and not is_late(pause)]
         found = [pause for pause in waits if pause.id not in self._taken]
         if not found and not self._taken:
@@ -214,13 +214,20 @@ class Asked:
             if text.startswith(f"{pause_id}="):
                 return self._open[pause_id], text[len(pause_id) + 1 :]
         known = ", ".join(map(repr, self._open))
-        late = next((gone for gone in self._gone if text == gone or text.startswith(f"{gone}=")), None)
+        late = next(
+            (
+                answered_ids
+                for answered_ids in self._answered_ids
+                if text == answered_ids or text.startswith(f"{answered_ids}=")
+            ),
+            None,
+        )
         if late is not None:
             raise AlreadyAnswered(
                 f"{option} {late!r} is answered already", remedy=f"omit it; waiting now: {known or 'nothing'}"
             )
-        if not self._open and self._gone and not _LIKE_AN_ID.match(text):
-            raise self._late(option)
+        if not self._open and self._answered_ids and not _LIKE_AN_ID.match(text):
+            raise self._all_answered(option)
         if not self._open:
             raise UnknownPause(
                 f"the thread {self._thread!r} does not wait for an answer",
@@ -239,13 +246,15 @@ class Asked:
 
     def _with_current_id(self, text: str) -> str:
         """An option's value with its id in the current form. Version 0.1.0 wrote ids in another form."""
-        for pause_id in sorted((*self._open, *self._gone), key=len, reverse=True):  # one id can begin with another
+        for pause_id in sorted(
+            (*self._open, *self._answered_ids), key=len, reverse=True
+        ):  # one id can begin with another
             earlier = call_id_of(pause_id)
             if text == earlier or text.startswith(f"{earlier}="):
                 return pause_id + text[len(earlier) :]
         return text
 
-    def _late(self, option: str) -> AlreadyAnswered:
+    def _all_answered(self, option: str) -> AlreadyAnswered:
         return AlreadyAnswered(
             f"all pauses of the thread {self._thread!r} are answered already",
             remedy=f"omit {option} to resume the turn, or see `worldagent threads show`",
@@ -255,7 +264,7 @@ class Asked:
 # --- calls that wait, over all threads of a workspace ----------------------------------------------------------------
 
 
-async def asking(
+async def threads_with_pauses(
     register: ThreadRegister, workspace: str, thread: str | None, output: Output | None = None
 ) -> tuple[ThreadState, ...]:
     """The threads whose turns can wait for a person. With `thread`, only that thread, if it exists."""
@@ -263,10 +272,10 @@ async def asking(
         state = await register.find(Scope(workspace=workspace, thread=thread))
         return () if state is None else (state,)
     found: dict[str, ThreadState] = {}  # a thread can change its status in between
-    for status in _ASKING:
-        listed = await register.list(workspace, Wanted.of(limit=_MOST, status=status))
-        if len(listed) == _MOST and output is not None:
-            output.note(f"of the threads that are {status}, only the newest {_MOST} are searched")
+    for status in STATUSES_WITH_PAUSES:
+        listed = await register.list(workspace, ThreadFilters.of(limit=MAX_THREADS, status=status))
+        if len(listed) == MAX_THREADS and output is not None:
+            output.note(f"of the threads that are {status}, only the newest {MAX_THREADS} are searched")
         found |= {state.thread: state for state in listed}
     return tuple(found.values())
 
@@ -287,15 +296,15 @@ async def waiting_calls(agent: WorldAgent, thread: str | None, ids: Sequence[str
         if threads is None:
             raise _unknown(ids[0])
         register = threads.register
-        states = await asking(register, agent.workspace, thread)
+        states = await threads_with_pauses(register, agent.workspace, thread)
         if thread is not None and not states:
             raise no_thread(agent.workspace, thread)
         state = _one(states, ids)
         scope = Scope(workspace=agent.workspace, thread=state.thread)
         open_ = {pause.id: pause for pause in unanswered(await register.pauses(scope))}
-        gone = await register.answered(scope)
+        answered_ids = await register.answered(scope)
     for pause_id in ids:
-        if pause_id in gone:
+        if pause_id in answered_ids:
             raise AlreadyAnswered(
                 f"{pause_id!r} is answered already",
                 remedy=f"omit it, or resume the turn with `worldagent resume {state.thread}`",

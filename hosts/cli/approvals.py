@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from .command import Work, bad_usage, command
-from .options import ANSWERS, WHERE, WHICH, GoOnOptions, ThreadsOptions
+from .options import ANSWERS, WHERE, WHICH, ResumingOptions, ThreadsOptions
 from .output import Output, time_text
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def list_approvals(
 @app.command()
 @command
 def approve(
-    options: GoOnOptions,
+    options: ResumingOptions,
     output: Output,
     ids: _Ids,
     thread: _Thread = None,
@@ -123,7 +123,7 @@ def approve(
       worldagent approvals approve ID ID --always
     """
     from .answers import checked_role
-    from .approvals_text import leave
+    from .approvals_text import approval_of
     from .sources import json_object, text
 
     call_role = checked_role(options, "--arguments", arguments)
@@ -134,7 +134,7 @@ def approve(
 
     def say(pause: Pause) -> PersonAnswer:
         _check_seen(pause, hash)
-        return leave(pause, arguments=given, always="any" if always_any else "same" if always else False)
+        return approval_of(pause, arguments=given, always="any" if always_any else "same" if always else False)
 
     return _answer(options, output, (ids, thread, call_role), say)
 
@@ -142,7 +142,7 @@ def approve(
 @app.command()
 @command
 def reject(
-    options: GoOnOptions,
+    options: ResumingOptions,
     output: Output,
     ids: _Ids,
     thread: _Thread = None,
@@ -166,10 +166,10 @@ def reject(
 
 
 def _answer(
-    options: GoOnOptions, output: Output, named: tuple[Sequence[str], str | None, Role | None], say: _Say
+    options: ResumingOptions, output: Output, named: tuple[Sequence[str], str | None, Role | None], say: _Say
 ) -> Work:
     """Answer the named calls of a thread, and resume its turn with the call role."""
-    from .answers import go_on, waiting_calls
+    from .answers import resume_turn, waiting_calls
     from .session import open_agent
 
     agent = open_agent(options, output)
@@ -177,7 +177,9 @@ def _answer(
     async def work() -> int:
         ids, thread, call_role = named
         thread, pauses = await waiting_calls(agent, thread, ids)
-        return await go_on(agent, options, output, (thread, {pause.id: say(pause) for pause in pauses}, call_role))
+        return await resume_turn(
+            agent, options, output, (thread, {pause.id: say(pause) for pause in pauses}, call_role)
+        )
 
     return work()
 
@@ -197,12 +199,14 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
     from ...core import Scope
     from ...storage import Storage
     from ..pauses import unanswered
-    from .answers import asking
+    from .answers import threads_with_pauses
     from .home_threads import open_threads
 
     found: list[tuple[ThreadState, Pause]] = []
     async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
-        states = [] if threads is None else await asking(threads.register, options.workspace, thread, output)
+        states = (
+            [] if threads is None else await threads_with_pauses(threads.register, options.workspace, thread, output)
+        )
         for state in states:
             if threads is not None and state.pauses:
                 pauses = await threads.register.pauses(Scope(workspace=options.workspace, thread=state.thread))

@@ -17,8 +17,8 @@ _REJECTS: Final = re.compile(r"(?:n|no|reject)(?:[.,:;!]?(?:\s+(.*))?)", re.IGNO
 _EDITS: Final = re.compile(r"edit\s+(.+)", re.IGNORECASE | re.DOTALL)
 
 
-def how_to_leave(pause: Pause) -> str:
-    """Describe in one line what `read_leave` accepts."""
+def how_to_approve(pause: Pause) -> str:
+    """Describe in one line what `read_approval` accepts."""
     ways = ["yes", "no REASON"]
     if pause.schema is not None and forms.fields(pause.schema):
         ways.append("edit FIELD=VALUE ..." if forms.named(pause.schema) else "edit {JSON}")
@@ -27,7 +27,7 @@ def how_to_leave(pause: Pause) -> str:
     return f"{'; '.join(ways[:-1])}; or {ways[-1]}"
 
 
-def read_leave(pause: Pause, said: str) -> Approve | Reject:
+def read_approval(pause: Pause, said: str) -> Approve | Reject:
     """Read a person's answer to a call that waits for approval. An ambiguous answer is refused, never guessed.
 
     Args:
@@ -41,22 +41,22 @@ def read_leave(pause: Pause, said: str) -> Approve | Reject:
     if word in _APPROVES:
         return Approve(hash=pause.hash)
     if word == "always":
-        return leave(pause, always="same")
+        return approval_of(pause, always="same")
     if word.split() == ["always", "any"]:
-        return leave(pause, always="any")
+        return approval_of(pause, always="any")
     changed = _EDITS.fullmatch(said)
     if changed is not None:
-        return leave(pause, arguments=_edited(pause, changed[1]))
+        return approval_of(pause, arguments=_edited(pause, changed[1]))
     refused = _REJECTS.fullmatch(said)
     if refused is None:
         raise InvalidArgument(
             "this is neither a clear yes nor a clear no, so nothing was answered",
-            remedy=f"answer with {how_to_leave(pause)}",
+            remedy=f"answer with {how_to_approve(pause)}",
         )
     return Reject((refused[1] or "").strip())
 
 
-def leave(pause: Pause, *, arguments: Any = None, always: Always = False) -> Approve:
+def approval_of(pause: Pause, *, arguments: Any = None, always: Always = False) -> Approve:
     """Approve the call that was shown.
 
     Args:
@@ -75,7 +75,7 @@ def leave(pause: Pause, *, arguments: Any = None, always: Always = False) -> App
     if arguments is None:
         return Approve(always=always, hash=pause.hash)
     if isinstance(arguments, Mapping):
-        problems = [] if pause.schema is None else forms.misfits(pause.schema, arguments)
+        problems = [] if pause.schema is None else forms.validation_errors(pause.schema, arguments)
     else:
         problems = ["they must be a JSON object"]
     if problems:
@@ -92,9 +92,9 @@ def _edited(pause: Pause, text: str) -> Any:
         return forms.read_json(text)
     if pause.schema is None or not forms.named(pause.schema):
         raise InvalidArgument(
-            f"the arguments of {pause.function!r} must be given as JSON", remedy=f"answer with {how_to_leave(pause)}"
+            f"the arguments of {pause.function!r} must be given as JSON", remedy=f"answer with {how_to_approve(pause)}"
         )
     return {**pause.arguments, **forms.read_pairs(pause.schema, text)}
 
 
-__all__ = ["how_to_leave", "leave", "read_leave"]
+__all__ = ["approval_of", "how_to_approve", "read_approval"]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 import typer
 
 from .debug import print_error
-from .exits import DONE, FAILED, INTERRUPTED, USAGE, leave
+from .exits import DONE, FAILED, INTERRUPTED, USAGE, exit_early
 from .output import Output
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def run(output: Output, begin: Callable[[], Work]) -> int:
         work = begin()
         with asyncio.Runner() as runner:
             runner.get_loop()  # made now: an interrupt while it is made would print a traceback
-            if signal.getsignal(signal.SIGINT) is leave:  # from here on asyncio cancels the turn
+            if signal.getsignal(signal.SIGINT) is exit_early:  # from here on asyncio cancels the turn
                 _hold_interrupts(True)
                 signal.signal(signal.SIGINT, signal.default_int_handler)
-                work = _interrupted_from_here(work)
+                work = _with_interrupts(work)
             code = runner.run(work)
         gc.freeze()  # a last collection at the end of the process would cost more than it saves
     except KeyboardInterrupt:
@@ -109,7 +109,7 @@ def bad_usage(problem: str, *, remedy: str) -> WorldAgentError:
     return InvalidArgument(problem, remedy=remedy)
 
 
-def agreed(
+def confirmed(
     output: Output, question: str, *, problem: str, remedy: str = "give --yes", notes: Sequence[str] = ()
 ) -> bool:
     """Ask the person at the terminal to confirm, and return whether they did.
@@ -134,7 +134,7 @@ def agreed(
         return False
 
 
-async def _interrupted_from_here(work: Work) -> int | None:
+async def _with_interrupts(work: Work) -> int | None:
     """Run a command. Before it runs in its task, asyncio cannot handle an interrupt and would print a traceback."""
     _hold_interrupts(False)
     return await work

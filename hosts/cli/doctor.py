@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from .command import Work, agreed, bad_usage, command, run
+from .command import Work, bad_usage, command, confirmed, run
 from .exits import FAILED
 from .options import OUTPUT, HostOptions
 from .output import Output, table
@@ -32,12 +32,12 @@ _COUNTED: Final = {"pass": "passed", "fail": "failed", "warn": "warned", "skip":
 _OF_A_HOST: Final = ("role_host", "role_host_stdio", "token_file", "write", "scope", "foreign_scope")
 _NAME: Final = 18
 _INDENT: Final = " " * (len(_MARKS["pass"]) + 1)
-_WIDEST: Final = 100
+MAX_COLUMNS: Final = 100
 _RESUME: Final = (
     "Resume such a turn with on_role_change='refresh' (`worldagent resume --on-role-change refresh`): it then follows "
     "the role that is active now. Or cancel it."
 )
-_SHOWN: Final = 5
+MAX_SHOWN_TURNS: Final = 5
 _RESTART: Final = "Running agents keep the old key in memory: restart them, here and on machines with a copy"
 
 app = typer.Typer()
@@ -196,7 +196,7 @@ class _Printer:
 
     def __init__(self, output: Output) -> None:
         self._output = output
-        self._columns = min(shutil.get_terminal_size().columns, _WIDEST)
+        self._columns = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
         self._unwritten = 0
         self._blocked: list[str] = []
 
@@ -280,7 +280,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
     from ..doctor import InstallationOptions, look_at_key, make_key
 
     state = look_at_key(InstallationOptions(home=options.home))
-    if not (options.yes or not state.there or _may_go(state, output)):
+    if not (options.yes or not state.there or _confirm_replacing(state, output)):
         output.note("nothing was changed")
         raise typer.Exit(FAILED)
 
@@ -293,7 +293,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
             "replaced": state.key,
             "turns": [
                 {"workspace": turn.workspace, "thread": turn.thread, "turn_id": turn.turn_id, "status": turn.status}
-                for turn in state.noted_otherwise(made)
+                for turn in state.recorded_with_other_key(made)
             ],
             "processes": [int(process) for process in state.processes],
         }
@@ -302,7 +302,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
     return work()
 
 
-def _may_go(state: KeyState, output: Output) -> bool:
+def _confirm_replacing(state: KeyState, output: Output) -> bool:
     """Ask whether to replace the existing key.
 
     Raises:
@@ -312,20 +312,22 @@ def _may_go(state: KeyState, output: Output) -> bool:
     told = [f"{held}, and replacing it must be confirmed"]
     remedy = "keep it, or give --yes"
     if lost := [turn for turn in state.turns if state.key in turn.keys]:
-        told.append(f"{_were(len(lost))} recorded with it")
-    if gone := state.noted_otherwise(state.key):
-        told.append(f"{_were(len(gone))} recorded with another: {', '.join(map(str, gone[:_SHOWN]))}")
+        told.append(f"{_unfinished_turns_text(len(lost))} recorded with it")
+    if gone := state.recorded_with_other_key(state.key):
+        told.append(
+            f"{_unfinished_turns_text(len(gone))} recorded with another: {', '.join(map(str, gone[:MAX_SHOWN_TURNS]))}"
+        )
         remedy = "keep it and resume the turns with another key by --on-role-change refresh, or give --yes"
     if state.key is None:
         remedy = "restore it from a copy, or give --yes"
-    return agreed(output, "Replace it?", problem="; ".join(told), remedy=remedy, notes=told)
+    return confirmed(output, "Replace it?", problem="; ".join(told), remedy=remedy, notes=told)
 
 
 def _report(state: KeyState, made: str) -> str:
-    turns = state.noted_otherwise(made)
+    turns = state.recorded_with_other_key(made)
     lines = [_filled(f"Made the key {made!r} in {str(state.file)!r}.")]
     if turns:
-        gone = f"{_were(len(turns))} recorded with a lost key, so their roles cannot be compared any more:"
+        gone = f"{_unfinished_turns_text(len(turns))} recorded with a lost key, so their roles cannot be compared:"
         lines += [
             _filled(gone),
             table(
@@ -342,9 +344,9 @@ def _report(state: KeyState, made: str) -> str:
 
 
 def _filled(text: str) -> str:
-    columns = min(shutil.get_terminal_size().columns, _WIDEST)
+    columns = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
     return textwrap.fill(text, columns, break_on_hyphens=False, break_long_words=False)
 
 
-def _were(turns: int) -> str:
+def _unfinished_turns_text(turns: int) -> str:
     return "1 unfinished turn was" if turns == 1 else f"{turns} unfinished turns were"

@@ -10,7 +10,7 @@ import io
 import os
 import sys
 
-from .exits import FAILED, INTERRUPTED, USAGE, leave
+from .exits import FAILED, INTERRUPTED, USAGE, exit_early
 
 
 def main() -> None:
@@ -22,8 +22,8 @@ def main() -> None:
     # An interrupt that is raised inside the import system can keep its lock held, and the process would never end.
     for number, untouched in ((_signal.SIGINT, _signal.default_int_handler), (_signal.SIGTERM, _signal.SIG_DFL)):
         if _signal.getsignal(number) == untouched:
-            _signal.signal(number, leave)
-    _collect_less()
+            _signal.signal(number, exit_early)
+    _tune_garbage_collector()
     import logging
     from importlib.util import find_spec
 
@@ -37,7 +37,7 @@ def main() -> None:
     # These log retries and shortened answers, which a person at a command line cannot act on.
     for name in ("stamina", "dspy.clients.lm"):
         logging.getLogger(name).setLevel(logging.ERROR)
-    _mend_streams()
+    _repair_streams()
     try:
         from .app import app
 
@@ -50,7 +50,7 @@ def main() -> None:
         sys.exit(FAILED)
 
 
-def _collect_less() -> None:
+def _tune_garbage_collector() -> None:
     """Run the garbage collector less often: by default it takes half of the time of many concurrent turns.
 
     This process is our own. The library never changes the collector of its embedder (docs/performance.md).
@@ -61,7 +61,7 @@ def _collect_less() -> None:
     gc.set_threshold(50_000, 10, 10)
 
 
-def _mend_streams() -> None:
+def _repair_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 -- it stays open

@@ -17,7 +17,7 @@ _EARLY = """{{"error": {{"code": "{code}", "message": "{message}", "remedy": "ru
 """
 
 
-def leave(number: int, frame: object) -> None:
+def exit_early(number: int, frame: object) -> None:
     """End the process on a signal, before there is any work to cancel or stop."""
     interrupted = number == _signal.SIGINT
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]

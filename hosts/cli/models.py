@@ -120,10 +120,14 @@ def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict:
 
     # The setting `api_base` is the address of the agent's model, and of other models of the same vendor.
     vendor, slash, _ = (settings.lm or "").partition("/")
-    elsewhere = f"{vendor}/" if settings.api_base and slash else None
+    vendor_prefix = f"{vendor}/" if settings.api_base and slash else None
     known = abilities_of((model for model, _ in models), strict=strict)
     return [
-        {"model": model, "name": name, **asdict(Abilities() if elsewhere and model.startswith(elsewhere) else each)}
+        {
+            "model": model,
+            "name": name,
+            **asdict(Abilities() if vendor_prefix and model.startswith(vendor_prefix) else each),
+        }
         for (model, name), each in zip(models, known, strict=True)
     ]
 

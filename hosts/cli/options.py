@@ -303,7 +303,7 @@ class ChatOptions(TurnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GoOnOptions(AgentOptions):
+class ResumingOptions(AgentOptions):
     """The options of every command that resumes a turn. The turn keeps the account and the channel it began with."""
 
     role: Annotated[

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Form = Literal["text", "json", "events"]
 
-_NOTED_WAIT: Final = 0.5  # seconds; a longer wait for a rate limit is noted
+MIN_NOTED_WAIT_SECONDS: Final = 0.5  # seconds; a longer wait for a rate limit is noted
 
 
 class Output:
@@ -53,7 +53,7 @@ class Output:
         from ...core import events as kinds
         from .messages import left_out_text
 
-        if isinstance(event, kinds.ModelWaiting) and event.seconds >= _NOTED_WAIT:
+        if isinstance(event, kinds.ModelWaiting) and event.seconds >= MIN_NOTED_WAIT_SECONDS:
             self.note(waiting_text(event))
         if self.form == "events":
             self._line(event.model_dump_json())
@@ -63,12 +63,12 @@ class Output:
             self._shown += event.text
             self._write(event.text)
         elif isinstance(event, kinds.TextReplaced):
-            self._start_anew(event.text)
+            self._replace(event.text)
         elif isinstance(event, kinds.StepEnded) and event.interim and self._shown:
             self._write("\n")  # the text came with calls, and the answer begins on a new line
             self._shown = ""
         elif isinstance(event, kinds.AnswerChecked) and not event.satisfied:
-            self.note(WANTING)
+            self.note(ANSWER_REJECTED_NOTE)
         elif isinstance(event, kinds.AttachmentLeftOut):
             self.note(left_out_text(event))
 
@@ -86,7 +86,7 @@ class Output:
         elif self.form == "text" and self._shown:
             self._line("")  # later output begins on a new line
         if self._verbose:
-            self._tell_tiers(turn)
+            self._print_tiers(turn)
 
     def result(self, value: dict[str, Any], text: str | None = None) -> None:
         """Show what a command found: `value` as JSON, `text` for people. The text is None if a note says it all."""
@@ -119,7 +119,7 @@ class Output:
         """Print a note on stderr."""
         print(_printable(text) if sys.stderr.isatty() else text, file=sys.stderr)
 
-    def _start_anew(self, text: str) -> None:
+    def _replace(self, text: str) -> None:
         """Replace the answer. Lines that have scrolled away cannot be rewritten, so the new text begins below."""
         if self._shown and self._shown != text:
             self._write("\n[the answer so far is withdrawn]\n")
@@ -131,11 +131,11 @@ class Output:
         if self._shown and text.startswith(self._shown):
             text = text[len(self._shown) :]
         elif self._shown:
-            self._start_anew(text)
+            self._replace(text)
             text = ""
         self._line(text)
 
-    def _tell_tiers(self, turn: Turn) -> None:
+    def _print_tiers(self, turn: Turn) -> None:
         self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")
         if turn.skipped_tiers:
             self.note(f"skipped, because their source was down: {', '.join(turn.skipped_tiers)}")
@@ -186,7 +186,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     )
 
 
-WANTING: Final = "a check rejected this answer; a new one follows"
+ANSWER_REJECTED_NOTE: Final = "a check rejected this answer; a new one follows"
 """The note after an answer on the terminal that is not the last one."""
 
 

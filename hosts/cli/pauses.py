@@ -20,7 +20,7 @@ from ...core.pauses import (
 )
 from ...core.validation import is_text
 from ..pauses import forms, is_late, numbered, one_line, pause_lines
-from .approvals_text import how_to_leave, read_leave
+from .approvals_text import how_to_approve, read_approval
 
 _HAPPENED: Final = re.compile(r"happened(?:\s+(.+))?", re.IGNORECASE | re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
@@ -43,7 +43,7 @@ def pause_text(pause: Pause, *, answer: bool = True) -> str:
 def how_to_answer(pause: Pause) -> str:
     """Describe in one line what `read_answer` accepts."""
     if pause.kind == "approval":
-        return how_to_leave(pause)
+        return how_to_approve(pause)
     if pause.kind == "uncertain":
         return "happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again"
     if pause.options is not None:
@@ -70,7 +70,7 @@ def read_answer(pause: Pause, text: str) -> PersonAnswer:
         raise InvalidArgument("the answer must be a text and not empty", remedy=f"answer with {how_to_answer(pause)}")
     match pause.kind:
         case "approval":
-            return read_leave(pause, text.strip())
+            return read_approval(pause, text.strip())
         case "uncertain":
             return _outcome(pause, text.strip())
         case "question":
@@ -116,7 +116,7 @@ def _value(pause: Pause, text: str) -> Any:
         value = forms.read_pairs(schema, text)
     else:
         value = forms.read_json(text)
-    problems = [] if schema is None else forms.misfits(schema, value)
+    problems = [] if schema is None else forms.validation_errors(schema, value)
     if problems:
         raise InvalidArgument(
             f"the answer is not valid: {'; '.join(problems)}", remedy=f"answer with {how_to_answer(pause)}"

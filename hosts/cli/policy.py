@@ -76,7 +76,7 @@ async def _check(output: Output, read: Policy, file: Path, app: str | None) -> N
         async with open_agent(AgentOptions(app=app), output) as agent:
             functions = agent.functions
         read.check(functions)
-    rules = [_told(rule, functions) for rule in read.rules]
+    rules = [_rule_object(rule, functions) for rule in read.rules]
     for rule, told in zip(read.rules, rules, strict=True):
         if told["matches"] == [] and not rule.optional:
             output.note(f"the rule {rule.name!r} matches nothing that can be called")
@@ -86,7 +86,7 @@ async def _check(output: Output, read: Policy, file: Path, app: str | None) -> N
     output.result({"policy": found}, "\n".join(lines))
 
 
-def _told(rule: Rule, functions: Sequence[Function] | None) -> dict[str, Any]:
+def _rule_object(rule: Rule, functions: Sequence[Function] | None) -> dict[str, Any]:
     from ...harness.gate import surprises
 
     globs = [rule.function] if isinstance(rule.function, str) else list(rule.function)

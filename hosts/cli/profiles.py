@@ -177,7 +177,7 @@ async def _list(output: Output) -> None:
     for problem in profiles.unreadable:
         output.note(f"{problem.problem}; {problem.remedy}")
     longest = max(len(entry.name) for entry in entries)
-    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {_told(entry)}" for entry in entries]
+    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {_description(entry)}" for entry in entries]
     value = {
         "profiles": [profile_object(entry) for entry in entries],
         "problems": [_problem(problem) for problem in profiles.unreadable],
@@ -185,7 +185,7 @@ async def _list(output: Output) -> None:
     output.result(value, "\n".join(lines))
 
 
-def _told(entry: ProfileEntry) -> str:
+def _description(entry: ProfileEntry) -> str:
     told = "" if entry.profile is None else " ".join(entry.profile.description.split())
     if entry.problems:
         told = f"[cannot be used] {entry.problems[0].problem}"

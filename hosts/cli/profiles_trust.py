@@ -12,7 +12,7 @@ from ...core.errors import InvalidArgument
 from ...mcp_client import StdioHost
 from ...mcp_client.tools import McpEntry
 from ...profiles import ProfileEntry, ProjectTrust, find_project
-from .command import agreed
+from .command import confirmed
 from .exits import FAILED
 from .output import Output
 from .profiles import open_profiles
@@ -51,7 +51,7 @@ async def trust(folder: Path | None, output: Output, *, yes: bool) -> int | None
         for entry in entries:
             output.note(_shown(entry))
         question = f"Trust the profiles of {str(project)!r}?"
-        if not (yes or agreed(output, question, problem=f"trusting the project {str(project)!r} must be confirmed")):
+        if not (yes or confirmed(output, question, problem=f"trusting the project {str(project)!r} must be confirmed")):
             output.note("nothing was changed")
             return FAILED
     digest = store.trust(project, digest=profiles.project_digest)  # trusts what was shown, not a later change

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
-_WIDEST = 40  # terminal cells of a column whose texts a person chose
+MAX_COLUMN_CELLS = 40  # terminal cells of a column whose texts a person chose
 
 app = typer.Typer()
 
@@ -76,7 +76,7 @@ def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
         )
         for sidecar in sidecars
     ]
-    return _table(_SIDECARS, rows, whole=1)
+    return _table(_SIDECARS, rows, unlimited=1)
 
 
 def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
@@ -87,10 +87,12 @@ def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
     return _table(_TURNS, rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, whole: int = 0) -> str:
-    """Lay out a table with columns as wide as their cells. All but the first `whole` columns have a limit."""
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, unlimited: int = 0) -> str:
+    """Lay out a table with columns as wide as their cells. All but the first `unlimited` columns have a limit."""
     widths = [max(cell_len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
-    return table(head, rows, widths=[*widths[:whole], *(min(width, _WIDEST) for width in widths[whole:])])
+    return table(
+        head, rows, widths=[*widths[:unlimited], *(min(width, MAX_COLUMN_CELLS) for width in widths[unlimited:])]
+    )
 
 
 def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from .command import Work, command
-from .options import ANSWERS, GoOnOptions
+from .options import ANSWERS, ResumingOptions
 from .output import Output
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ app = typer.Typer()
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeOptions(GoOnOptions):
+class ResumeOptions(ResumingOptions):
     """The options of `resume`."""
 
     thread: Annotated[str, typer.Argument(metavar="THREAD", help="The thread whose turn to resume.")]
@@ -93,9 +93,9 @@ def resume(options: ResumeOptions, output: Output) -> Work:
 async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
     from ...agent import Turn
     from ..pauses import unanswered
-    from .answers import Asked, check_resumable, go_on, only_waits
+    from .answers import OptionAnswers, check_resumable, resume_turn, would_only_wait
     from .home_threads import open_threads
-    from .turn import resume_command, tell
+    from .turn import report, resume_command
 
     scope = agent.thread(options.thread).scope
     # Read before the agent opens, so that printing the pauses needs no model.
@@ -104,11 +104,11 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
         pauses = () if threads is None else unanswered(await threads.register.pauses(scope))
         gone = frozenset[str]() if threads is None else await threads.register.answered(scope)
     state = check_resumable(found, agent.workspace, options.thread)
-    asked = Asked(options.thread, pauses, gone)
-    answers = dict(asked.answers(options.answer or (), options.approve or (), options.reject or ()))
+    option_answers = OptionAnswers(options.thread, pauses, gone)
+    answers = dict(option_answers.answers(options.answer or (), options.approve or (), options.reject or ()))
     if options.approve_all:
-        answers |= asked.approve_rest()
-    if not answers and only_waits(state, pauses):
+        answers |= option_answers.approve_rest()
+    if not answers and would_only_wait(state, pauses):
         waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=pauses)
-        return tell(waiting, output, resume_command(options, options.thread), options)
-    return await go_on(agent, options, output, (options.thread, answers, call_role))
+        return report(waiting, output, resume_command(options, options.thread), options)
+    return await resume_turn(agent, options, output, (options.thread, answers, call_role))

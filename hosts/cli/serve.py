@@ -43,7 +43,7 @@ _LIMITS: Final = "Limits"
 _FORMATS: Final = ("text", "json")
 _LEVELS: Final = ("debug", "info", "warning")
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
-_OF_HTTP: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
+HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
 _CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 app = typer.Typer()
@@ -231,7 +231,7 @@ class _Serving:
 
         options = self._options
         if options.http is None:
-            self._tell(None)
+            self._write_file(None)
             return await serve_stdio(sidecar, drain=options.drain, draining=self._draining)
         cert = None if options.tls_cert is None else expanded("--tls-cert", options.tls_cert)
         key = None if options.tls_key is None else expanded("--tls-key", options.tls_key)
@@ -257,12 +257,12 @@ class _Serving:
         return agent
 
     def _ready(self, found: Address) -> None:
-        told = self._tell(found.url)
+        told = self._write_file(found.url)
         self._output.result(told.model_dump(mode="json", exclude={"state", "since"}), found.url)
         if self._served.tokens is None:
             self._output.note("note: no token is required, so every program of this machine can use the agents")
 
-    def _tell(self, address: str | None) -> RunningSidecar:
+    def _write_file(self, address: str | None) -> RunningSidecar:
         """Write the file that says that this sidecar runs."""
         from importlib.metadata import version
 
@@ -293,7 +293,7 @@ def _check(options: ServeOptions) -> None:
 
     if options.stdio == (options.http is not None):
         raise bad_usage("serve takes exactly one of --stdio and --http", remedy="give one of them")
-    given = [f"--{name.replace('_', '-')}" for name in _OF_HTTP if getattr(options, name)]
+    given = [f"--{name.replace('_', '-')}" for name in HTTP_OPTIONS if getattr(options, name)]
     if options.stdio and given:
         raise bad_usage(f"{given[0]} is for --http", remedy="omit it with --stdio")
     if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):

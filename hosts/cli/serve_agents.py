@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...core import check_id
 from ...core.errors import InvalidArgument
-from ...core.files import others_may
+from ...core.files import accessible_to_others
 from ...storage import Storage
 from .apps import app_maker, check_app
 from .options import WORKSPACE, AgentOptions
@@ -209,7 +209,7 @@ def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> 
         return _GivenTokens()
     file = expanded("--token-file", given)
     tokens = read_token_file(file)
-    if others_may(file):
+    if accessible_to_others(file):
         output.note(f"note: other users can read the token file {str(file)!r}; run `chmod 600 {str(file)!r}`")
     return _GivenTokens(tokens=tokens, named=file.suffix == ".toml")
 

@@ -144,7 +144,7 @@ def _chosen_profile(options: AgentOptions, settings: Settings, output: Output) -
 
 def _begin_loading(lm: str | None, identity: str | None) -> None:
     """Load the embedded model's weights in a thread while the rest is imported, if the model will be used."""
-    kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _likely()).partition(":")
+    kind, _, path = (lm or os.environ.get("WORLDAGENT_LM") or _guess_model()).partition(":")
     if kind == EMBEDDED_MODEL:
         from ...signatures import preload
 
@@ -162,7 +162,7 @@ def _no_collecting() -> Generator[None, None, None]:
         gc.enable()
 
 
-def _likely() -> str:
+def _guess_model() -> str:
     """Guess the model: reading the settings would import what loads meanwhile. A wrong guess only costs time."""
     import platformdirs
 

@@ -22,8 +22,8 @@ from ...core.errors import StorageUnavailable
 
 State = Literal["ready", "draining"]
 
-_WAIT: Final = 5.0  # seconds to wait for a process that is removing old files
-_LONGEST: Final = 1 << 20  # bytes that are read of a file
+LOCK_WAIT_SECONDS: Final = 5.0  # seconds to wait for a process that is removing old files
+MAX_FILE_BYTES: Final = 1 << 20  # bytes that are read of a file
 
 
 class RunningSidecar(BaseModel):
@@ -57,9 +57,9 @@ class SidecarFile:
         told: The contents of the file.
     """
 
-    def __init__(self, told: RunningSidecar) -> None:
-        self._told = told
-        self._name = f"{told.pid}-{secrets.token_hex(4)}"
+    def __init__(self, record: RunningSidecar) -> None:
+        self._record = record
+        self._name = f"{record.pid}-{secrets.token_hex(4)}"
         self._locks: dict[Path, FileLock] = {}
 
     def add(self, folder: Path) -> None:
@@ -77,7 +77,7 @@ class SidecarFile:
         lock = _lock(folder / f"{self._name}.lock")
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock.acquire(timeout=_WAIT)
+            lock.acquire(timeout=LOCK_WAIT_SECONDS)
             self._locks[folder] = lock
             self._write(folder)
         except (OSError, NotImplementedError) as error:  # filelock raises the latter if the file system has no locks
@@ -90,7 +90,7 @@ class SidecarFile:
 
     def set(self, state: State) -> None:
         """Write another state. If it cannot be written, the file keeps the old one."""
-        self._told = self._told.model_copy(update={"state": state})
+        self._record = self._record.model_copy(update={"state": state})
         for folder in self._locks:
             with contextlib.suppress(OSError):
                 self._write(folder)
@@ -104,7 +104,7 @@ class SidecarFile:
     def _write(self, folder: Path) -> None:
         draft = folder / f"{self._name}.new"
         with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-            file.write(self._told.model_dump_json())
+            file.write(self._record.model_dump_json())
         draft.replace(folder / f"{self._name}.json")
 
 
@@ -140,7 +140,7 @@ def _running(name: Path) -> RunningSidecar | None:
 def _read(file: Path) -> RunningSidecar | None:
     try:
         with file.open("rb") as opened:
-            return RunningSidecar.model_validate_json(opened.read(_LONGEST))
+            return RunningSidecar.model_validate_json(opened.read(MAX_FILE_BYTES))
     except (OSError, ValidationError):  # it is being written, or is not one of our files
         return None
 

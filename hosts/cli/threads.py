@@ -18,7 +18,7 @@ from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, Threa
 from .output import Output, time_text
 
 if TYPE_CHECKING:
-    from ...agent.threads import ThreadState, Wanted
+    from ...agent.threads import ThreadFilters, ThreadState
     from ...core import Scope
     from ...core.pauses import Pause
     from ...memory import Message
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _NEW: Final = "New thread"
 _COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
 _WIDTHS: Final = (16, 9, 16, 8)  # of thread, status, since and account; with the rest the table fits 80 columns
-_NARROWEST: Final = 12  # of a title
-_LETTERS: Final = 1000  # of one message
+MIN_TITLE_CELLS: Final = 12  # of a title
+MAX_MESSAGE_CHARACTERS: Final = 1000  # of one message
 _WITHOUT_APP: Final = (
     "note: add the --app, --worker or --workers that the turn began with, if it began with one; with --app this "
     "command shows the complete `resume` command"
@@ -105,7 +105,7 @@ def list_threads(options: ThreadsListOptions, output: Output) -> Work:
     async def work(threads: OpenThreads) -> None:
         found = await threads.register.list(options.workspace, _wanted(options))
         if not found:
-            output.note(_none(options))
+            output.note(_no_threads_text(options))
         if len(found) == options.limit:
             output.note(f"there may be more: add --before {shlex.quote(found[-1].page_key)}")
         output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
@@ -156,7 +156,7 @@ def show_thread(
         if state is None:
             return _missing(output, options)
         pauses = await threads.register.pauses(scope)
-        said = await _said(threads, scope, state, messages)
+        said = await _last_messages(threads, scope, state, messages)
         found: dict[str, Any] = _state_object(state) | {
             "pauses": [pause.to_json() for pause in pauses],
             "messages": [_message_object(message) for message in said],
@@ -314,7 +314,7 @@ async def _with_threads(
             return await work(threads)
     if isinstance(options, ThreadOptions):
         return _missing(output, options)
-    output.note(_none(options))
+    output.note(_no_threads_text(options))
     output.result({"threads": []})
     return None
 
@@ -325,19 +325,19 @@ def _scope(options: ThreadOptions) -> Scope:
     return Scope(workspace=options.workspace, thread=options.thread)
 
 
-def _wanted(options: ThreadsListOptions) -> Wanted:
+def _wanted(options: ThreadsListOptions) -> ThreadFilters:
     """The threads to list.
 
     Raises:
         InvalidArgument: An option is not valid.
     """
-    from ...agent.threads import Wanted
+    from ...agent.threads import ThreadFilters
 
     before: datetime | str | None = options.before
     if options.before is not None and "/" not in options.before:
         with contextlib.suppress(ValueError, OverflowError):
             before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is local time
-    return Wanted.of(
+    return ThreadFilters.of(
         limit=options.limit,
         status=options.status,
         account=options.account,
@@ -361,10 +361,10 @@ def _table(found: Sequence[ThreadState], output: Output) -> str:
         )
         for state in found
     ]
-    return output.table(_COLUMNS, rows, widths=(*_WIDTHS, max(left, _NARROWEST)))
+    return output.table(_COLUMNS, rows, widths=(*_WIDTHS, max(left, MIN_TITLE_CELLS)))
 
 
-async def _said(threads: OpenThreads, scope: Scope, state: ThreadState, limit: int) -> tuple[Message, ...]:
+async def _last_messages(threads: OpenThreads, scope: Scope, state: ThreadState, limit: int) -> tuple[Message, ...]:
     from ...memory import thread_key
 
     key = thread_key(scope)
@@ -374,7 +374,7 @@ async def _said(threads: OpenThreads, scope: Scope, state: ThreadState, limit: i
     return () if branch is None else await threads.log.history(branch.head, limit=limit)
 
 
-def _none(options: ThreadsOptions) -> str:
+def _no_threads_text(options: ThreadsOptions) -> str:
     which = ""
     if isinstance(options, ThreadsListOptions):
         which = f" that is {options.status}" if options.status else ""
@@ -417,7 +417,9 @@ def _text(message: Message) -> str:
     from .messages import message_text
 
     told = message_text(message)
-    short = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
+    short = (
+        told if len(told) <= MAX_MESSAGE_CHARACTERS else f"{told[:MAX_MESSAGE_CHARACTERS]}… ({len(told)} characters)"
+    )
     return short.replace("\n", "\n    ")
 
 

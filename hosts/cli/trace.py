@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...harness.trace import Traces, TurnTrace
 
 _COLUMNS: Final = ("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS")
-_MOST: Final = 1000  # traces that are searched for the newest turn
+MAX_TRACES: Final = 1000  # traces that are searched for the newest turn
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 
 app = typer.Typer(no_args_is_help=True)
@@ -126,7 +126,7 @@ def show_trace(
 
     async def work(traces: Traces) -> None:
         if file is not None:
-            trace = await asyncio.to_thread(_in_file, file, turn, output)
+            trace = await asyncio.to_thread(_trace_in_file, file, turn, output)
         else:
             trace = await traces.get(turn or await _newest(traces, options.workspace))
         records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
@@ -181,7 +181,7 @@ def export_trace(
     return _on_traces(options, work)
 
 
-def _in_file(file: Path, turn: str | None, output: Output) -> TurnTrace:
+def _trace_in_file(file: Path, turn: str | None, output: Output) -> TurnTrace:
     """The trace of a turn in a file, or of the only turn in it.
 
     Raises:
@@ -215,7 +215,7 @@ async def _newest(traces: Traces, workspace: str) -> str:
     """The id of a workspace's newest turn. Calls without a turn, which have no thread, are skipped."""
     from ...core.errors import TraceInvalid
 
-    for trace in await traces.list(limit=_MOST):
+    for trace in await traces.list(limit=MAX_TRACES):
         if trace.thread:
             return trace.id
     raise TraceInvalid(

@@ -8,7 +8,7 @@ from html import escape
 
 from ...harness.trace import TurnTrace
 from ...harness.trace.tree import TraceNode
-from .trace_text import DEEPEST, captured, head, shown, words
+from .trace_text import MAX_TREE_DEPTH, captured, head, shown, words
 
 BEGIN = "<!doctype html><!-- worldagent trace/1 -->"
 
@@ -55,7 +55,7 @@ def _lines(root: TraceNode, trace: TurnTrace) -> Iterator[str]:
         node, depth = each
         children = list(shown(node))
         yield from _own_lines(node, trace, bare=not children, top=depth == 0)
-        if depth < DEEPEST:
+        if depth < MAX_TREE_DEPTH:
             if children:
                 left.append("</details>")
             left += [(child, depth + 1) for child in reversed(children)]
@@ -87,13 +87,13 @@ def _own_lines(node: TraceNode, trace: TurnTrace, *, bare: bool, top: bool) -> I
 def _bar(node: TraceNode, trace: TurnTrace) -> str:
     """The bar that shows when a record ran within the turn."""
     last = max((record.end or record.start for record in trace.records), default=trace.start)
-    whole = (last - trace.start).total_seconds()
-    if whole <= 0:
+    total = (last - trace.start).total_seconds()
+    if total <= 0:
         return ""
     bars = []
     for run in node.runs:
         if run.end is not None and (run.lasts or run.kind == "model"):
-            left = 100 * (run.start - trace.start).total_seconds() / whole
-            wide = 100 * (run.end - run.start).total_seconds() / whole
+            left = 100 * (run.start - trace.start).total_seconds() / total
+            wide = 100 * (run.end - run.start).total_seconds() / total
             bars.append(f'<i style="left:{max(left, 0):.3f}%;width:{wide:.3f}%"></i>')
     return f'<div class="bar">{"".join(bars)}</div>' if bars else ""

@@ -15,9 +15,9 @@ from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.tree import TraceNode
 from ..pauses import one_line, printable
 
-_LETTERS = 200  # of a captured text
+MAX_CAPTURED_CHARACTERS = 200  # of a captured text
 
-DEEPEST: Final = 100
+MAX_TREE_DEPTH: Final = 100
 """Levels that are drawn. Deeper records are drawn on the last level."""
 
 
@@ -145,14 +145,18 @@ def _grow(tree: Tree, root: TraceNode) -> None:
         above, node, depth = left.pop()
         branch = above.add(_label(node))
         _captured(branch, node)
-        deeper = (branch, depth + 1) if depth < DEEPEST else (above, depth)
+        deeper = (branch, depth + 1) if depth < MAX_TREE_DEPTH else (above, depth)
         left += [(deeper[0], child, deeper[1]) for child in reversed(list(shown(node)))]
 
 
 def _captured(tree: Tree, node: TraceNode) -> None:
     for name, value in captured(node.record):
         told = json.dumps(value, ensure_ascii=False)
-        cut = told if len(told) <= _LETTERS else f"{told[:_LETTERS]}… ({len(told)} characters)"
+        cut = (
+            told
+            if len(told) <= MAX_CAPTURED_CHARACTERS
+            else f"{told[:MAX_CAPTURED_CHARACTERS]}… ({len(told)} characters)"
+        )
         tree.add(Text(printable(f"{name}: {cut}").replace("\n", " ")))
 
 

@@ -30,7 +30,7 @@ from ...core.errors import (
 from ...core.pauses import Pause
 from ..pauses import is_late
 from .exits import DONE, FAILED, PAUSED, TERMINATED
-from .options import WORKSPACE, AgentOptions, GoOnOptions, ThreadsOptions
+from .options import WORKSPACE, AgentOptions, ResumingOptions, ThreadsOptions
 from .output import Output
 from .pauses import pause_text
 from .signals import signals_handled
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 DRAIN: Final = 5.0
 """Seconds that a turn has to reach its next step after SIGTERM. Supervisors usually send SIGKILL after ten."""
 
-_SAME: Final = (
+REPEATED_OPTIONS: Final = (
     *("lm", "temperature", "max_tokens", "reasoning_effort", "header", "identity", "profile", "worker"),
     *("role_host", "role_host_stdio", "token_file", "role"),
 )
@@ -98,15 +98,15 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
             stopping.opened = True
             turn = await begin()
             stopping.over = True
-            return tell(turn, output, command, options)
+            return report(turn, output, command, options)
     except (asyncio.CancelledError, AgentClosed):
         if not stopping.asked:
             raise
     except WorldAgentError as error:
         failure = error
     if failure is not None:
-        raise as_said_here(failure, _REMEDIES, command=command)
-    if isinstance(options, GoOnOptions):
+        raise with_local_remedy(failure, _REMEDIES, command=command)
+    if isinstance(options, ResumingOptions):
         problem, remedy = "stopped before the turn resumed; accepted answers are kept", f"run `{command}`"
     else:
         problem, remedy = "stopped before the turn began; nothing of it was written", "run the command again"
@@ -114,7 +114,7 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
     return TERMINATED
 
 
-def as_said_here(
+def with_local_remedy(
     error: WorldAgentError, remedies: Mapping[type[WorldAgentError], str], **words: str
 ) -> WorldAgentError:
     """An error of a turn with the remedy for a person here, if there is one, else the error itself.
@@ -132,7 +132,7 @@ def as_said_here(
     return told.with_traceback(error.__traceback__)
 
 
-def tell(turn: Turn, output: Output, command: str, options: AgentOptions) -> int:
+def report(turn: Turn, output: Output, command: str, options: AgentOptions) -> int:
     """Print how a turn ended and, if it can be resumed, how to resume it. Return the exit code.
 
     Args:
@@ -150,7 +150,7 @@ def tell(turn: Turn, output: Output, command: str, options: AgentOptions) -> int
         return DONE if turn.status == "done" else FAILED
     if output.form != "json":
         told = pauses_text(turn.pauses, command) if turn.pauses else f"the turn was stopped; resume it with: {command}"
-        output.note(f"{told}{_same(options)}")
+        output.note(f"{told}{_same_options_text(options)}")
     return PAUSED if turn.status == "paused" else TERMINATED
 
 
@@ -189,9 +189,9 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
     return "\n".join([*told, "", "answer with one of:" if len(ways) > 1 else "answer with:", *(f"  {w}" for w in ways)])
 
 
-def _same(options: AgentOptions) -> str:
+def _same_options_text(options: AgentOptions) -> str:
     """Name the options that the other command needs again. Their values can be long, or a role."""
-    given = [f"--{name.replace('_', '-')}" for name in _SAME if getattr(options, name) not in (None, "", [])]
+    given = [f"--{name.replace('_', '-')}" for name in REPEATED_OPTIONS if getattr(options, name) not in (None, "", [])]
     return f"\nwith the same {', '.join(given)}" if given else ""
 
 

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from .command import Work, agreed, bad_usage, command
+from .command import Work, bad_usage, command, confirmed
 from .exits import FAILED, TERMINATED
 from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions
 from .output import Output, counted
@@ -49,7 +49,7 @@ def remove_thread(
     """
     _check(options)
     asked = f"Remove the thread {options.thread!r} for good?"
-    if not (yes or agreed(output, asked, problem=f"removing the thread {options.thread!r} must be confirmed")):
+    if not (yes or confirmed(output, asked, problem=f"removing the thread {options.thread!r} must be confirmed")):
         output.note("nothing was removed")
         raise typer.Exit(FAILED)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ...agent.threads import SCHEMAS
-from ...core.files import others_may
+from ...core.files import accessible_to_others
 from ...role_resolution import SqliteRoleStore
 from ...storage import Database, PostgresAddress, Transaction, from_sqlite
 from ...storage.copies import COPYING
@@ -28,12 +28,12 @@ point: Final = POINTS.add
 
 _MIB: Final = 1 << 20
 _TIGHT, _FULL = 200 * _MIB, 16 * _MIB
-_LONGEST: Final = 20.0  # seconds that the check of one database can take
+MAX_CHECK_SECONDS: Final = 20.0  # seconds that the check of one database can take
 _STEPS: Final = 100_000  # SQLite instructions between two looks at the clock
-_ANOTHER: Final = "use another home: --home, or the setting home"
+OTHER_HOME: Final = "use another home: --home, or the setting home"
 NOT_YET: Final = "does not exist yet; the first use creates it"
-_MANY: Final = 100_000
-_BESIDE: Final = ("-wal", "-shm", "-journal")  # what SQLite opens with a database
+MAX_LOCK_FILES: Final = 100_000
+SQLITE_SUFFIXES: Final = ("-wal", "-shm", "-journal")  # what SQLite opens with a database
 _KINDS: Final = {
     stat.S_IFDIR: "folder",
     stat.S_IFIFO: "named pipe",
@@ -46,27 +46,27 @@ _KINDS: Final = {
 @point("home.folder", "the home can be used")
 async def folder(site: Site) -> str | None:
     """The home is a folder that this user can write to, or it can be created."""
-    home, standing = site.home, site.standing
-    below = [place for place in (home, *home.parents) if place not in (standing, *standing.parents)]
+    home, nearest = site.home, site.nearest
+    below = [place for place in (home, *home.parents) if place not in (nearest, *nearest.parents)]
     if below and below[-1].is_symlink():
-        raise Failed(f"{str(below[-1])!r} is a broken link", f"repair or delete it, or {_ANOTHER}")
-    if not standing.is_dir():
-        raise Failed(f"{str(standing)!r} is not a folder", _ANOTHER)
-    if not os.access(standing, os.R_OK | os.W_OK | os.X_OK):
-        raise Failed(f"{str(standing)!r} cannot be written by this user", f"change its owner or mode, or {_ANOTHER}")
-    return str(home) if standing == home else f"{home}: {NOT_YET}"
+        raise Failed(f"{str(below[-1])!r} is a broken link", f"repair or delete it, or {OTHER_HOME}")
+    if not nearest.is_dir():
+        raise Failed(f"{str(nearest)!r} is not a folder", OTHER_HOME)
+    if not os.access(nearest, os.R_OK | os.W_OK | os.X_OK):
+        raise Failed(f"{str(nearest)!r} cannot be written by this user", f"change its owner or mode, or {OTHER_HOME}")
+    return str(home) if nearest == home else f"{home}: {NOT_YET}"
 
 
 @point("home.space", "the disk of the home has space")
 async def space(site: Site) -> str | None:
     """The disk has room for new messages."""
-    standing = site.standing
-    free = shutil.disk_usage(standing).free
-    told = f"{free / _MIB:,.0f} MiB are free at {str(standing)!r}"
+    nearest = site.nearest
+    free = shutil.disk_usage(nearest).free
+    told = f"{free / _MIB:,.0f} MiB are free at {str(nearest)!r}"
     if free < _FULL:
-        raise Failed(told, f"free some space, or {_ANOTHER}")
+        raise Failed(told, f"free some space, or {OTHER_HOME}")
     if free < _TIGHT:
-        raise Warned(told, f"free some space, or {_ANOTHER}")
+        raise Warned(told, f"free some space, or {OTHER_HOME}")
     return f"{free / _MIB:,.0f} MiB free"
 
 
@@ -85,7 +85,7 @@ async def private(site: Site) -> str | None:
     if not there:
         return NOT_YET
     mode = f"{stat.S_IMODE(file.stat().st_mode):o}"
-    if others_may(file) and others_may(file.parent):
+    if accessible_to_others(file) and accessible_to_others(file.parent):
         raise Warned(f"other users can read or change {str(file)!r} (mode {mode})", f"run `chmod 600 {str(file)!r}`")
     return f"mode {mode}"
 
@@ -94,13 +94,13 @@ async def private(site: Site) -> str | None:
 async def conversations(site: Site) -> str | None:
     known = {schema.name: len(schema.migrations) for schema in SCHEMAS}
     place = site.storage.place
-    return await (_reached(place, known) if isinstance(place, PostgresAddress) else _looked(place, known))
+    return await (_check_server(place, known) if isinstance(place, PostgresAddress) else _check_file(place, known))
 
 
 @point("database.roles", "the embedded role store is intact")
 async def roles(site: Site) -> str | None:
     file = site.storage.roles
-    return await _looked(file, await _role_versions()) if is_there(file) else NOT_YET
+    return await _check_file(file, await _role_versions()) if is_there(file) else NOT_YET
 
 
 @point("lock.files", "the locks of threads can be used")
@@ -118,13 +118,13 @@ async def locks(site: Site) -> str | None:
     refused = next((file for file in files if not os.access(file, os.W_OK)), None)
     if refused is not None:
         raise Failed(f"{str(refused)!r} cannot be written by this user", "change its owner or mode")
-    if len(files) > _MANY:
+    if len(files) > MAX_LOCK_FILES:
         raise Warned(f"there are {len(files):,} lock files", "delete them while no agent runs")
     held = holders(files)
     return f"{len(files)} files" + (f", held by process {', '.join(sorted(held))}" if held else "")
 
 
-async def _looked(file: Path, known: dict[str, int]) -> str:
+async def _check_file(file: Path, known: dict[str, int]) -> str:
     """Check one database in a thread, which ends soon after its caller stops waiting for it.
 
     Raises:
@@ -133,14 +133,14 @@ async def _looked(file: Path, known: dict[str, int]) -> str:
     """
     if not is_there(file):
         return NOT_YET
-    left = threading.Event()
+    stop = threading.Event()
     try:
-        return await asyncio.to_thread(_look, file, known, left)
+        return await asyncio.to_thread(_look, file, known, stop)
     finally:
-        left.set()
+        stop.set()
 
 
-async def _reached(address: PostgresAddress, known: dict[str, int]) -> str:
+async def _check_server(address: PostgresAddress, known: dict[str, int]) -> str:
     """Check a database on a server.
 
     Raises:
@@ -168,7 +168,7 @@ def is_there(file: Path) -> bool:
     Raises:
         Failed: Something else is there, or where SQLite keeps its own files next to the database.
     """
-    for suffix in _BESIDE:
+    for suffix in SQLITE_SUFFIXES:
         _is_file(file.with_name(file.name + suffix))
     return _is_file(file)
 
@@ -187,21 +187,23 @@ def _is_file(path: Path) -> bool:
         if stat.S_ISREG(mode):
             return True
         why = f"is a {_KINDS.get(stat.S_IFMT(mode), 'special file')}, not a database"
-    raise Failed(f"{str(path)!r} {why}", f"move it away, or {_ANOTHER}")
+    raise Failed(f"{str(path)!r} {why}", f"move it away, or {OTHER_HOME}")
 
 
-def _look(file: Path, known: dict[str, int], left: threading.Event) -> str:
+def _look(file: Path, known: dict[str, int], stop: threading.Event) -> str:
     problem: Exception
     try:
-        with opened(file, left) as connection:
+        with opened(file, stop) as connection:
             versions = _versions(connection)
             damage = [row[0] for row in connection.execute("PRAGMA quick_check(1)")]
         return _judged(file, versions, damage, known)
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-            problem = Warned(f"the check took more than {_LONGEST:g} s", "nothing to do: the database is only large")
+            problem = Warned(
+                f"the check took more than {MAX_CHECK_SECONDS:g} s", "nothing to do: the database is only large"
+            )
         else:
-            problem = from_sqlite(error, file) or Failed(f"{str(file)!r} cannot be read", _ANOTHER)
+            problem = from_sqlite(error, file) or Failed(f"{str(file)!r} cannot be read", OTHER_HOME)
     raise problem
 
 
@@ -228,13 +230,13 @@ def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> 
 
 
 @contextlib.contextmanager
-def opened(file: Path, left: threading.Event) -> Generator[sqlite3.Connection]:
-    """Open a database for reading, until `left` is set or the time is up."""
+def opened(file: Path, stop: threading.Event) -> Generator[sqlite3.Connection]:
+    """Open a database for reading, until `stop` is set or the time is up."""
     # Reading a database in WAL mode creates two files next to it, unless they exist or it is opened as immutable.
     in_use = file.with_name(f"{file.name}-wal").exists()
     connection = sqlite3.connect(f"{file.as_uri()}?{'mode=ro' if in_use else 'immutable=1'}", uri=True, timeout=5)
-    deadline = time.monotonic() + _LONGEST
-    connection.set_progress_handler(lambda: left.is_set() or time.monotonic() > deadline, _STEPS)
+    deadline = time.monotonic() + MAX_CHECK_SECONDS
+    connection.set_progress_handler(lambda: stop.is_set() or time.monotonic() > deadline, _STEPS)
     try:
         yield connection
     finally:

@@ -20,7 +20,7 @@ from pydantic import SecretStr
 
 from ...agent import Settings
 from ...core.errors import HostError, InvalidArgument, StorageUnavailable
-from ...core.files import others_may
+from ...core.files import accessible_to_others
 from ...harness.journal import SqlJournal
 from ...memory import TurnRecord, TurnRegister
 from ...role_resolution.keys import RoleKey
@@ -32,14 +32,14 @@ from .options import InstallationOptions, Site
 POINTS: Final = Points()
 point: Final = POINTS.add
 
-_KEPT: Final = ("settings.values", "home.folder", "database.agent")
+NEEDED_POINTS: Final = ("settings.values", "home.folder", "database.agent")
 
-_SHOWN: Final = 5  # turns that are named in one line
-_LEAST: Final = 16  # characters that a key in the settings must have
+MAX_SHOWN_TURNS: Final = 5  # turns that are named in one line
+MIN_KEY_CHARACTERS: Final = 16  # characters that a key in the settings must have
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotedTurn:
+class RecordedTurn:
     """A turn that is running or can be resumed, and that was recorded with a key.
 
     Attributes:
@@ -75,12 +75,12 @@ class KeyState:
     file: Path
     there: bool
     key: str | None
-    turns: tuple[NotedTurn, ...]
+    turns: tuple[RecordedTurn, ...]
     processes: tuple[str, ...]
 
-    def noted_otherwise(self, key: str | None) -> tuple[NotedTurn, ...]:
+    def recorded_with_other_key(self, key: str | None) -> tuple[RecordedTurn, ...]:
         """The turns that were recorded with a key other than the one with this id."""
-        return _noted_otherwise(self.turns, key)
+        return _recorded_with_other_key(self.turns, key)
 
 
 def look_at_key(options: InstallationOptions) -> KeyState:
@@ -93,7 +93,7 @@ def look_at_key(options: InstallationOptions) -> KeyState:
     if Settings().role_key is not None:
         raise InvalidArgument(
             "the setting role_key provides the key, so role.key is not read",
-            remedy=f"set role_key to {_LEAST} new characters or more on all machines, and restart their agents",
+            remedy=f"set role_key to at least {MIN_KEY_CHARACTERS} new characters on all machines, and restart agents",
         )
     storage = Site(options).storage
     home, file = storage.resolve(), storage.role_key
@@ -113,14 +113,14 @@ def look_at_key(options: InstallationOptions) -> KeyState:
     with contextlib.suppress(HostError):  # the file does not hold a key, so the key is lost
         key = RoleKey.read(file) if file.is_file() else None
     # A process in another namespace has no number here, nor does a lock that several processes can hold.
-    place, left = storage.place, threading.Event()
+    place, stop = storage.place, threading.Event()
     files = [place] if isinstance(place, Path) else []
     processes = {number for number in holders(files) if number.isdigit()} - {"0", str(os.getpid())}
     return KeyState(
         file=file,
         there=file.exists(),
         key=None if key is None else key.id,
-        turns=_by_present_ids(_read(place, left) if isinstance(place, Path) else asyncio.run(_turns_of(place)), key),
+        turns=_with_current_ids(_read(place, stop) if isinstance(place, Path) else asyncio.run(_turns_of(place)), key),
         processes=tuple(sorted(processes, key=int)),
     )
 
@@ -139,7 +139,7 @@ def make_key(state: KeyState, *, replace: bool) -> str:
     return RoleKey.renew(state.file, replace=replace).id
 
 
-@point("role.key", "unfinished turns were recorded with the role key", needs=_KEPT)
+@point("role.key", "unfinished turns were recorded with the role key", needs=NEEDED_POINTS)
 async def key(site: Site) -> str | None:
     """The key can be read, and no turn that can be resumed was recorded with another one."""
     assert site.settings is not None, "the settings fit"
@@ -147,14 +147,14 @@ async def key(site: Site) -> str | None:
     if given is None and file.exists() and not file.is_file():
         raise Failed(f"{str(file)!r} is not a regular file", "move it away, and see `worldagent doctor --rekey`")
     found = await asyncio.to_thread(_key, file, given)
-    left = threading.Event()
+    stop = threading.Event()
     try:
         place = site.storage.place
-        reading = asyncio.to_thread(_read, place, left) if isinstance(place, Path) else _turns_of(place)
-        turns = _by_present_ids(await reading, found)
+        reading = asyncio.to_thread(_read, place, stop) if isinstance(place, Path) else _turns_of(place)
+        turns = _with_current_ids(await reading, found)
     finally:
-        left.set()
-    otherwise = _noted_otherwise(turns, None if found is None else found.id)
+        stop.set()
+    otherwise = _recorded_with_other_key(turns, None if found is None else found.id)
     if otherwise:
         raise Warned(
             f"{_counted(otherwise)} recorded with another key: {_named(otherwise)}",
@@ -162,7 +162,7 @@ async def key(site: Site) -> str | None:
         )
     if found is None:
         return NOT_YET
-    if given is None and others_may(file):
+    if given is None and accessible_to_others(file):
         raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     chosen = "" if found.earlier is None else "; it is not 64 hexadecimal digits, so it is stretched"
     return f"key {found.id}, from {'role.key' if given is None else 'the setting role_key'}{chosen}"
@@ -172,12 +172,12 @@ def _key(file: Path, given: SecretStr | None) -> RoleKey | None:
     return RoleKey.read(file) if given is None else RoleKey(given.get_secret_value())
 
 
-async def _turns_of(address: PostgresAddress) -> tuple[NotedTurn, ...]:
+async def _turns_of(address: PostgresAddress) -> tuple[RecordedTurn, ...]:
     """Like `_read`, for a database on a server."""
 
-    def work(transaction: Transaction) -> tuple[NotedTurn, ...]:
+    def work(transaction: Transaction) -> tuple[RecordedTurn, ...]:
         [(any_made,)] = transaction.execute("SELECT to_regclass('wa_turn')")
-        return _all_noted(transaction, database.name) if any_made else ()
+        return _all_recorded(transaction, database.name) if any_made else ()
 
     database = await Database.open(address, schemas=())
     try:
@@ -186,21 +186,21 @@ async def _turns_of(address: PostgresAddress) -> tuple[NotedTurn, ...]:
         await database.aclose()
 
 
-def _all_noted(transaction: Transaction, name: str) -> tuple[NotedTurn, ...]:
-    found = [_noted(turn, transaction) for turn in TurnRegister.ongoing(transaction, name)]
+def _all_recorded(transaction: Transaction, name: str) -> tuple[RecordedTurn, ...]:
+    found = [_recorded(turn, transaction) for turn in TurnRegister.ongoing(transaction, name)]
     return tuple(turn for turn in found if turn.keys)
 
 
-def _read(file: Path, left: threading.Event) -> tuple[NotedTurn, ...]:
+def _read(file: Path, stop: threading.Event) -> tuple[RecordedTurn, ...]:
     if not is_there(file):
         return ()
     problem: HostError
     try:
-        with opened(file, left) as connection:
+        with opened(file, stop) as connection:
             reading = _Reading(connection)
             if not reading.execute("SELECT 1 FROM sqlite_master WHERE name='wa_turn'"):
                 return ()
-            return _all_noted(reading, str(file))
+            return _all_recorded(reading, str(file))
     except sqlite3.Error as error:
         problem = from_sqlite(error, file) or StorageUnavailable(
             f"{str(file)!r} cannot be read", remedy="use another home: --home, or the setting home"
@@ -208,12 +208,12 @@ def _read(file: Path, left: threading.Event) -> tuple[NotedTurn, ...]:
     raise problem
 
 
-def _noted(turn: TurnRecord, reading: Transaction) -> NotedTurn:
+def _recorded(turn: TurnRecord, reading: Transaction) -> RecordedTurn:
     keys = {RoleKey.maker(digest) for digest in (*SqlJournal.roles(reading, turn.id), turn.prompt) if digest}
     if turn.role["digest"] is not None:
         keys.add(str(turn.role["key"]))
     scope = turn.scope
-    return NotedTurn(
+    return RecordedTurn(
         workspace=scope.workspace,
         thread=scope.thread or "",
         turn_id=turn.id,
@@ -241,7 +241,7 @@ def _owner(storage: Storage) -> int:
     return (file if file.exists() else storage.resolve()).stat().st_uid
 
 
-def _by_present_ids(turns: Sequence[NotedTurn], key: RoleKey | None) -> tuple[NotedTurn, ...]:
+def _with_current_ids(turns: Sequence[RecordedTurn], key: RoleKey | None) -> tuple[RecordedTurn, ...]:
     """The turns with the current id of the key. Version 0.1.0 gave some keys another id."""
     if key is None or key.earlier is None:
         return tuple(turns)
@@ -249,17 +249,17 @@ def _by_present_ids(turns: Sequence[NotedTurn], key: RoleKey | None) -> tuple[No
     return tuple(replace(turn, keys=tuple(sorted({ids.get(made, made) for made in turn.keys}))) for turn in turns)
 
 
-def _noted_otherwise(turns: Sequence[NotedTurn], key: str | None) -> tuple[NotedTurn, ...]:
+def _recorded_with_other_key(turns: Sequence[RecordedTurn], key: str | None) -> tuple[RecordedTurn, ...]:
     return tuple(turn for turn in turns if any(made != key for made in turn.keys))
 
 
-def _counted(turns: Sequence[NotedTurn]) -> str:
+def _counted(turns: Sequence[RecordedTurn]) -> str:
     return "1 unfinished turn was" if len(turns) == 1 else f"{len(turns)} unfinished turns were"
 
 
-def _named(turns: Sequence[NotedTurn]) -> str:
-    more = f" and {len(turns) - _SHOWN} more" if len(turns) > _SHOWN else ""
-    return ", ".join(map(str, turns[:_SHOWN])) + more
+def _named(turns: Sequence[RecordedTurn]) -> str:
+    more = f" and {len(turns) - MAX_SHOWN_TURNS} more" if len(turns) > MAX_SHOWN_TURNS else ""
+    return ", ".join(map(str, turns[:MAX_SHOWN_TURNS])) + more
 
 
-__all__ = ["POINTS", "KeyState", "NotedTurn", "look_at_key", "make_key"]
+__all__ = ["POINTS", "KeyState", "RecordedTurn", "look_at_key", "make_key"]

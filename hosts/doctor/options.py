@@ -61,7 +61,7 @@ class Site:
         return self.options.lm or (self.settings.lm if self.settings else None) or "local"
 
     @property
-    def standing(self) -> Path:
+    def nearest(self) -> Path:
         """The home, or the nearest existing folder above it."""
         return next((folder for folder in (self.home, *self.home.parents) if folder.exists()), self.home)
 

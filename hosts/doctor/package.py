@@ -18,17 +18,17 @@ POINTS: Final = Points()
 point: Final = POINTS.add
 
 _PACKAGE: Final = "worldagent"
-_LEAST: Final = (3, 11)
-_TOLD: Final = ("dspy", "langgraph", "mcp", "pydantic")
+MIN_PYTHON: Final = (3, 11)
+REPORTED_PACKAGES: Final = ("dspy", "langgraph", "mcp", "pydantic")
 _EXTRAS: Final = ("cli", "local", "otel", "postgres", "sandbox", "tools", "web", "yaml")
 _PREFIX: Final = "WORLDAGENT_"
-_BESIDE: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
+OTHER_VARIABLES: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
 """Variables that are read but are not settings."""
 
 
 @point("python.version", "Python is new enough")
 async def python(site: Site) -> str | None:
-    if sys.version_info < _LEAST:
+    if sys.version_info < MIN_PYTHON:
         raise Failed(f"Python must be 3.11 or newer, and this is {platform.python_version()}", "use 3.11 or newer")
     return f"{platform.python_version()}, {platform.system()}"
 
@@ -36,36 +36,36 @@ async def python(site: Site) -> str | None:
 @point("package.versions", "the libraries are installed in versions that fit")
 async def libraries(site: Site) -> str | None:
     """The required libraries are installed in versions that fit."""
-    wrong = [told for need in _needs("") if (told := _misfit(need))]
+    wrong = [told for need in _needs("") if (told := _version_problem(need))]
     if wrong:
         raise Failed("; ".join(wrong), f"run `pip install --upgrade {_PACKAGE}`")
-    return ", ".join(f"{name} {_version(name)}" for name in (_PACKAGE, *_TOLD))
+    return ", ".join(f"{name} {_version(name)}" for name in (_PACKAGE, *REPORTED_PACKAGES))
 
 
 @point("package.extras", "the extras are installed in full")
 async def extras(site: Site) -> str | None:
     """An extra that is installed in part does not work. One that is not installed at all is not needed."""
-    whole: list[str] = []
+    complete: list[str] = []
     for extra in _EXTRAS:
         needs = _needs(extra)
-        missing = [told for need in needs if (told := _misfit(need))]
+        missing = [told for need in needs if (told := _version_problem(need))]
         if needs and not missing:
-            whole.append(extra)
+            complete.append(extra)
         elif len(missing) < len(needs) or any(_version(need.name) for need in needs):
             raise Warned("; ".join(missing), f"run `pip install '{_PACKAGE}[{extra}]'`")
-    return ", ".join(whole) or "none"
+    return ", ".join(complete) or "none"
 
 
 @point("settings.values", "the settings are valid")
 async def settings(site: Site) -> str | None:
     """All values are valid, and no variable is misspelt."""
     Settings()
-    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _BESIDE
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | OTHER_VARIABLES
     unknown = sorted(name for name in os.environ if name.startswith(_PREFIX) and name.upper() not in known)
     if unknown:
         verb = "is not a setting" if len(unknown) == 1 else "are not settings"
         raise Warned(f"{', '.join(unknown)} {verb}", "see docs/settings.md")
-    given = [name for name in known - _BESIDE if os.environ.get(name)]
+    given = [name for name in known - OTHER_VARIABLES if os.environ.get(name)]
     return f"{len(given)} from the environment"
 
 
@@ -84,7 +84,7 @@ def _needs(extra: str) -> list[Requirement]:
     return [need for need in needs if need not in plain and need.marker and need.marker.evaluate({"extra": extra})]
 
 
-def _misfit(need: Requirement) -> str:
+def _version_problem(need: Requirement) -> str:
     found = _version(need.name)
     if not found:
         return f"{need.name} is not installed"

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...core import SystemClock
 from ...core.errors import WorldAgentError
-from ...core.files import others_may
+from ...core.files import accessible_to_others
 from ...harness import Registry
 from ...mcp_client.tools import McpSource, McpSources
 from ...testing.role_host_conformance import Failed, Points, Warned
@@ -135,7 +135,7 @@ async def sidecar_tokens(site: Site) -> str | None:
         return "none in the settings"
     file = Path(os.path.expanduser(site.settings.sidecar_token_file))  # noqa: ASYNC240 -- nothing is read
     count = len(read_token_file(file).grants)
-    if others_may(file):
+    if accessible_to_others(file):
         raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     return f"{count}, in {str(file)!r}"
 

@@ -31,9 +31,9 @@ _BOUNDS: Final = {
     "minLength": "length at least {}",
     "maxLength": "length at most {}",
 }
-_DEEPEST, _TOLD = 10, 3  # levels of nested schemas that are examined, that are described
-_LONGEST: Final = 160  # characters of a value or of a validation error that are shown
-_ENUM: Final = 12  # choices that are listed
+MAX_DEPTH, MAX_DESCRIBED_DEPTH = 10, 3  # levels of nested schemas that are examined, that are described
+MAX_SHOWN_CHARACTERS: Final = 160  # characters of a value or of a validation error that are shown
+MAX_LISTED_CHOICES: Final = 12  # choices that are listed
 _TRUE, _FALSE = ("true", "yes"), ("false", "no")
 
 
@@ -44,12 +44,12 @@ def is_text(schema: Schema | None) -> bool:
 
 def fields(schema: Schema) -> dict[str, Schema]:
     """The fields of a form, with references resolved; empty if the schema is not a form but another JSON value."""
-    whole = resolved(schema, schema)
-    found = whole.get("properties")
+    form = resolved(schema, schema)
+    found = form.get("properties")
     if not isinstance(found, Mapping):
         return {}
     # A schema that was stored as JSON has its fields in alphabetical order, but `required` keeps the original order.
-    names = dict.fromkeys([*(name for name in whole.get("required", ()) if name in found), *found])
+    names = dict.fromkeys([*(name for name in form.get("required", ()) if name in found), *found])
     return {name: resolved(found[name], schema) for name in names if isinstance(found[name], Mapping)}
 
 
@@ -67,7 +67,7 @@ def field_lines(schema: Schema) -> list[tuple[str, str]]:
     """Each field's name, and a description of the values that it takes."""
     required = resolved(schema, schema).get("required", ())
     return [
-        (name, _told(field, schema) + ("" if name in required else _left_out(field)))
+        (name, _describe(field, schema) + ("" if name in required else _optional_text(field)))
         for name, field in fields(schema).items()
     ]
 
@@ -126,7 +126,7 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
     return found
 
 
-def misfits(schema: Schema, value: Any) -> list[str]:
+def validation_errors(schema: Schema, value: Any) -> list[str]:
     """The validation errors of `value`; empty if it fits. The code that asked checks what cannot be checked here."""
     from ...harness.schema import Checker  # its folder loads what a command without a form does not need
 
@@ -155,7 +155,7 @@ def types_of(schema: Schema, root: Schema, *, deep: int = 0) -> set[str] | None:
     schema = resolved(schema, root)
     if "anyOf" in schema:
         found: set[str] = set()
-        for part in schema["anyOf"] if deep < _DEEPEST else (None,):
+        for part in schema["anyOf"] if deep < MAX_DEPTH else (None,):
             types = types_of(part, root, deep=deep + 1) if isinstance(part, Mapping) else None
             if not types:
                 return None
@@ -169,7 +169,7 @@ def types_of(schema: Schema, root: Schema, *, deep: int = 0) -> set[str] | None:
 
 
 def _failure(where: str, message: str) -> str:
-    said = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+    said = message if len(message) <= MAX_SHOWN_CHARACTERS else f"{message[:MAX_SHOWN_CHARACTERS]}…"
     return f"{where}: {said}" if where else said
 
 
@@ -180,16 +180,18 @@ def _type_of(value: object) -> str | None:
     return "null" if value is None else None
 
 
-def _told(schema: object, root: Schema, deep: int = 0) -> str:
-    if not isinstance(schema, Mapping) or deep > _TOLD:
+def _describe(schema: object, root: Schema, deep: int = 0) -> str:
+    if not isinstance(schema, Mapping) or deep > MAX_DESCRIBED_DEPTH:
         return "JSON"
     schema = resolved(schema, root)
     if "anyOf" in schema:
         parts = [part for part in schema["anyOf"] if not (isinstance(part, Mapping) and part.get("type") == "null")]
-        kind = " or ".join(dict.fromkeys(_told(part, root, deep + 1) for part in parts[:_ENUM]))
+        kind = " or ".join(dict.fromkeys(_describe(part, root, deep + 1) for part in parts[:MAX_LISTED_CHOICES]))
     elif "enum" in schema or "const" in schema:
         choices = [_shown(value) for value in schema.get("enum", [schema.get("const")])]
-        kind = " | ".join(choices[:_ENUM]) + (f" | {len(choices) - _ENUM} more" if len(choices) > _ENUM else "")
+        kind = " | ".join(choices[:MAX_LISTED_CHOICES]) + (
+            f" | {len(choices) - MAX_LISTED_CHOICES} more" if len(choices) > MAX_LISTED_CHOICES else ""
+        )
     else:
         found = schema.get("type")
         kind = (_SCALARS | _MANY).get(found, "JSON") if isinstance(found, str) else "JSON"
@@ -200,14 +202,14 @@ def _told(schema: object, root: Schema, deep: int = 0) -> str:
     return f"{kind}: {about}" if isinstance(about, str) and about else kind
 
 
-def _left_out(field: Schema) -> str:
+def _optional_text(field: Schema) -> str:
     default = field.get("default")
     return " [optional]" if default is None else f" [optional, default: {_shown(default)}]"
 
 
 def _shown(value: object) -> str:
     said = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return said if len(said) <= _LONGEST else f"{said[:_LONGEST]}…"
+    return said if len(said) <= MAX_SHOWN_CHARACTERS else f"{said[:MAX_SHOWN_CHARACTERS]}…"
 
 
 def _quoted(name: str, text: str, start: int) -> tuple[str, int]:
@@ -265,11 +267,11 @@ __all__ = [
     "field_lines",
     "fields",
     "is_text",
-    "misfits",
     "named",
     "plain",
     "read_json",
     "read_pairs",
     "resolved",
     "types_of",
+    "validation_errors",
 ]

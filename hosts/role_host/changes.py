@@ -45,7 +45,7 @@ class Changes:
         self._bus = InMemorySubscriptionBus()
         self._listeners = ListenHandler(self._bus)
 
-    async def tell(self, tier: Tier, scope_id: str) -> None:
+    async def notify(self, tier: Tier, scope_id: str) -> None:
         """Send a notification that this role was set, replaced or cleared."""
         await self._bus.publish(ResourceUpdated(uri=role_uri(tier, scope_id)))
 
@@ -54,10 +54,10 @@ class Changes:
     ) -> SubscriptionsListenResult:
         """Serve one stream of changes, if the caller can use all roles that it subscribes to."""
         for uri in params.notifications.resource_subscriptions or ():
-            self.allowed(uri)
+            self.check_uri(uri)
         return await self._listeners(ctx, params)
 
-    def allowed(self, uri: str) -> tuple[Tier, str]:
+    def check_uri(self, uri: str) -> tuple[Tier, str]:
         """Return the tier and scope that `uri` names.
 
         Raises:

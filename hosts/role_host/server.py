@@ -56,7 +56,7 @@ class RoleHost:
         self._grant = grant
         self._tools_list = published(store.tiers)
         self._changes = Changes(self._granted)
-        self._tools = RoleTools(store, self._granted, self._changes.tell)
+        self._tools = RoleTools(store, self._granted, self._changes.notify)
         taken = {tool.name: tool.input_schema for tool in self._tools_list}
         self.server: Server[Any] = Server(
             "worldagent-role-host",
@@ -96,7 +96,7 @@ class RoleHost:
         return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
 
     async def _read(self, ctx: _Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        tier, scope_id = self._changes.allowed(params.uri)
+        tier, scope_id = self._changes.check_uri(params.uri)
         answer = await self._tools.call("role_get", {"tier": tier.value, "scope_id": scope_id})
         content = answer.structured_content or {}
         if answer.is_error:

@@ -93,7 +93,7 @@ class RoleTools:
         role = await self._store.get(tier, scope_id)
         if role is None:
             raise _Refused("not_found", f"no {tier} role is set for this scope")
-        return _of_one(tier, role)
+        return _role_answer(tier, role)
 
     async def _list(self, given: ListArguments) -> ListAnswer:
         scope_ids = {Tier(tier): scope_id for tier, scope_id in given.scope_ids.items()}
@@ -113,7 +113,7 @@ class RoleTools:
             refused = _Refused("invalid", "the store does not accept this role")
         else:
             await self._changed(tier, scope_id)
-            return _of_one(tier, role)
+            return _role_answer(tier, role)
         raise refused
 
     async def _delete(self, tier: Tier, scope_id: str) -> RoleAnswer:
@@ -137,25 +137,25 @@ def _checked(name: str, arguments: Mapping[str, Any]) -> ListArguments | ScopeAr
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:
-        problem = _misfit(model, failure)
+        problem = _problem_of(model, failure)
     raise _Refused("invalid", f"{problem}; the arguments are {', '.join(model.model_fields)}")
 
 
-def _misfit(model: type[BaseModel], failure: ValidationError) -> str:
+def _problem_of(model: type[BaseModel], failure: ValidationError) -> str:
     """Say which arguments are invalid and why. The text has no values, and only names of the contract."""
-    told: list[str] = []
+    problems: list[str] = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
         field = str(item["loc"][0]) if item["loc"] else ""
         known = field in model.model_fields
-        told.append(f"{field}: {item['msg']}" if known else "an argument that the tool does not have")
-    return "; ".join(dict.fromkeys(told))
+        problems.append(f"{field}: {item['msg']}" if known else "an argument that the tool does not have")
+    return "; ".join(dict.fromkeys(problems))
 
 
 def _record(tier: Tier, role: Role) -> RoleRecord:
     return RoleRecord.model_validate({"name": role.name, "content": role.content, "tier": tier.value})
 
 
-def _of_one(tier: Tier, role: Role) -> RoleAnswer:
+def _role_answer(tier: Tier, role: Role) -> RoleAnswer:
     return RoleAnswer(contract=CONTRACT, role=_record(tier, role))
 
 

@@ -50,7 +50,7 @@ class Client:
         self._scope: anyio.CancelScope | None = None
         self._unread = asyncio.BoundedSemaphore(MAX_UNREAD_NOTIFICATIONS)
 
-    def leave(self) -> None:
+    def disconnect(self) -> None:
         """Record that it disconnected, and cancel its handler."""
         self.gone = True
         if self._scope is not None:
@@ -130,7 +130,7 @@ class Spans(OpenTelemetryMiddleware):
     async def __call__(self, ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
         """Run the rest of a request in its span."""
 
-        async def go_on(shown: ServerRequestContext[Any, Any]) -> HandlerResult:
+        async def call_handler(shown: ServerRequestContext[Any, Any]) -> HandlerResult:
             return await call_next(ctx)
 
         parent = cast("dict[str, Any]", ctx.meta or {}).get(_PARENT)
@@ -141,7 +141,7 @@ class Spans(OpenTelemetryMiddleware):
             request_id=ctx.request_id if isinstance(ctx.request_id, int) else None,
             meta=cast("RequestParamsMeta", {_PARENT: parent}) if isinstance(parent, str) else None,
         )
-        return await super().__call__(shown, go_on)
+        return await super().__call__(shown, call_handler)
 
     def _calls_tool(self, ctx: ServerRequestContext[Any, Any]) -> bool:
         name, known = (ctx.params or {}).get("name"), self._server.get_tool_input_schema

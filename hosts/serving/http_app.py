@@ -35,7 +35,7 @@ from .service import Operated, Service
 LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 _FRESH: Final = {"cache-control": "no-store"}
 _EVENT: Final = b"event: "
-_GIVEN: Final = "with a token that this server accepts"
+_ACCEPTED_TOKEN: Final = "with a token that this server accepts"
 
 
 def application(
@@ -95,8 +95,8 @@ def _pages(service: Operated) -> list[Route]:
         return JSONResponse(dict(service.health()), headers=_FRESH)
 
     async def ready(request: Request) -> Response:
-        told = await service.ready()
-        return JSONResponse(dict(told), status_code=200 if told.get("ready") else 503, headers=_FRESH)
+        content = await service.ready()
+        return JSONResponse(dict(content), status_code=200 if content.get("ready") else 503, headers=_FRESH)
 
     return [Route("/health", health, methods=["GET"]), Route("/ready", ready, methods=["GET"])]  # and HEAD
 
@@ -112,7 +112,7 @@ class Front:
     def __init__(self, app: ASGIApp, paths: Iterable[str]) -> None:
         self._app = app
         self._remedies = {
-            401: ("invalid_token", f"send the header `Authorization: Bearer TOKEN`, {_GIVEN}"),
+            401: ("invalid_token", f"send the header `Authorization: Bearer TOKEN`, {_ACCEPTED_TOKEN}"),
             403: ("invalid_origin", "call from a page that has this server's own name; other pages are refused"),
             404: ("not_found", f"correct the path of the URL; the paths of this server are {', '.join(paths)}"),
             405: ("method_not_allowed", "use {allow}"),
@@ -132,7 +132,7 @@ class Front:
         async def received() -> Message:
             message = await receive()
             if message["type"] == "http.disconnect" and not complete:
-                client.leave()
+                client.disconnect()
             return message
 
         async def sent(message: Message) -> None:
@@ -142,7 +142,7 @@ class Front:
                 refusal = message
                 return
             if refusal is not None:
-                message = {**message, "body": self._reworded(refusal, message.get("body", b""))}
+                message = {**message, "body": self._reword(refusal, message.get("body", b""))}
                 await send(refusal)
                 refusal = None
             complete = message["type"] == "http.response.body" and not message.get("more_body", False)
@@ -152,26 +152,26 @@ class Front:
 
         await self._app(scope, received, sent)
 
-    def _reworded(self, start: Message, body: bytes) -> bytes:
+    def _reword(self, start: Message, body: bytes) -> bytes:
         """Return the new body of a refusal, and change the headers to match.
 
         The SDK quotes the request in errors of the protocol. This removes the quote: it can hold a role, and clients
         log errors (R7).
         """
         headers = MutableHeaders(scope=start)
-        told: Any = json.loads(body) if headers.get("content-type") == "application/json" else {}
-        if "jsonrpc" in told:
-            kind, colon, _ = told["error"]["message"].partition(":")
+        content: Any = json.loads(body) if headers.get("content-type") == "application/json" else {}
+        if "jsonrpc" in content:
+            kind, colon, _ = content["error"]["message"].partition(":")
             if not colon or kind not in ("Parse error", "Validation error"):
                 return body
-            told["error"]["message"] = kind
+            content["error"]["message"] = kind
         elif start["status"] in self._remedies:
             code, remedy = self._remedies[start["status"]]
             allow = " or ".join(sorted(each.strip() for each in headers.get("allow", "POST").split(",")))
-            told |= {"error": code, "remedy": remedy.format(allow=allow)}
+            content |= {"error": code, "remedy": remedy.format(allow=allow)}
         else:
             return body
-        body = json.dumps(told).encode()
+        body = json.dumps(content).encode()
         headers["content-type"], headers["content-length"] = "application/json", str(len(body))
         return body
 

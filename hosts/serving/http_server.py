@@ -17,7 +17,7 @@ from .address import Address, HttpOptions
 from .http_app import application
 from .service import Service, drain, stopped_by_signals
 
-LAST_SECONDS: Final = 5
+CLOSE_SECONDS: Final = 5
 """Seconds that clients get to read their answers after the service was drained."""
 
 MAX_HEAD_BYTES: Final = 1 << 15
@@ -73,7 +73,7 @@ async def serve_http(
         server_header=False,
         limit_concurrency=options.connections,
         timeout_keep_alive=options.keep_alive,  # type: ignore[arg-type]  # fractions of a second work
-        timeout_graceful_shutdown=LAST_SECONDS,
+        timeout_graceful_shutdown=CLOSE_SECONDS,
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         ssl_context_factory=None if context is None else lambda *_: context,
     )

@@ -32,7 +32,7 @@ MAX_ID_CHARACTERS: Final = 200
 
 _OURS: Final = "worldagent"
 _FIELDS: Final = "worldagent_fields"  # the attribute of a record that holds its fields, if it is a line of data
-_MORE: Final = "worldagent_more"  # how often the line was omitted before
+_REPEATS: Final = "worldagent_more"  # how often the line was omitted before
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./:#-]+")
 _UNKNOWN: Final = "?"
 
@@ -66,7 +66,7 @@ def quiet_logs(*, level: LogLevel = "warning", form: LogForm = "text") -> Genera
     before = (root.level, list(root.handlers), warnings.showwarning)
     root.handlers[:] = [handler]
     root.setLevel(getattr(logging, level.upper()))
-    warnings.showwarning = _warned
+    warnings.showwarning = _log_warning
     try:
         yield
     finally:
@@ -128,12 +128,12 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be
         super().close()
 
     def _is_repeated(self, record: logging.LogRecord) -> bool:
-        same, now = f"{record.levelname}{record.name}{_said(record)}", time.monotonic()
+        same, now = f"{record.levelname}{record.name}{_text_of(record)}", time.monotonic()
         written, more, _ = self._counted.pop(same, (-math.inf, 0, record))
         repeated = now - written < REPEAT_SECONDS
         self._counted[same] = (written, more + 1, record) if repeated else (now, 0, record)
         if not repeated:
-            setattr(record, _MORE, more)
+            setattr(record, _REPEATS, more)
         if len(self._counted) > MAX_COUNTED:
             self._forget(next(iter(self._counted)))
         return repeated
@@ -141,7 +141,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]  # it cannot be
     def _forget(self, same: str) -> None:
         _, more, record = self._counted.pop(same)
         if more:
-            setattr(record, _MORE, more)
+            setattr(record, _REPEATS, more)
             super().emit(record)
 
 
@@ -153,11 +153,11 @@ class _Formatter(logging.Formatter):
         self._form = form
 
     def format(self, record: logging.LogRecord) -> str:
-        fields, more = _fields(record), getattr(record, _MORE, 0)
+        fields, more = _fields(record), getattr(record, _REPEATS, 0)
         if self._form == "text":
             words = "".join(f" {name}={_word(value)}" for name, value in fields.items())
             count = f" (and {more} times more)" if more else ""
-            return f"{record.levelname.lower()}: {_said(record)}{words}{count}"
+            return f"{record.levelname.lower()}: {_text_of(record)}{words}{count}"
         line: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03}Z",
             "level": record.levelname.lower(),
@@ -170,7 +170,7 @@ class _Formatter(logging.Formatter):
         return json.dumps({**line, **fields, **({"more": more} if more else {})}, ensure_ascii=True, default=str)
 
 
-def _warned(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+def _log_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
     kind = type(message) if isinstance(message, Warning) else category
     logging.getLogger("py.warnings").warning("", exc_info=(kind, Warning(), None))
 
@@ -183,7 +183,7 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
     return getattr(record, _FIELDS, {}) if _is_ours(record) else {}
 
 
-def _said(record: logging.LogRecord) -> str:
+def _text_of(record: logging.LogRecord) -> str:
     if _is_ours(record):
         return record.getMessage()
     kind = _kind(record)

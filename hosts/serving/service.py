@@ -86,7 +86,7 @@ def stopped_by_signals(stop: Callable[[], object]) -> Generator[list[int], None,
         restore()
 
 
-async def drain(service: Service, seconds: float, begins: Callable[[], None] | None) -> None:
+async def drain(service: Service, seconds: float, on_start: Callable[[], None] | None) -> None:
     """Drain a service and end its streams. Failures are logged and not raised, since the process ends in any case.
 
     Args:
@@ -94,8 +94,8 @@ async def drain(service: Service, seconds: float, begins: Callable[[], None] | N
         seconds: Seconds that its work gets to finish.
         begins: Called before draining.
     """
-    if begins is not None:
-        begins()
+    if on_start is not None:
+        on_start()
     try:
         if isinstance(service, Operated):
             await asyncio.wait_for(service.drain(seconds), seconds + _EXTRA_SECONDS)

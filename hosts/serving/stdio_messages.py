@@ -25,9 +25,9 @@ _MAX_EXACT: Final = 1 << 53  # above this, a float can differ from the integer t
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # the escape of half a surrogate pair; the other half can follow
 _REQUEST: Final = TypeAdapter(JSONRPCRequest)
 
-_NO_JSON: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
-_NO_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
-_NO_ID: Final = ErrorData(
+_PARSE_ERROR: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
+_INVALID_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
+_INVALID_ID: Final = ErrorData(
     code=INVALID_REQUEST,
     message="Invalid Request: the id must be a string or an integer; send one, or a notification without an id",
 )
@@ -68,13 +68,13 @@ def parse(line: bytes) -> JSONRPCMessage:
     Raises:
         Refused: The line is not a message.
     """
-    told = _json(line.decode("utf-8", "replace"))
-    if not _is_request(told):
-        return _message(jsonrpc_message_adapter, told, None)
-    request_id = _request_id(told["id"])
+    value = _json(line.decode("utf-8", "replace"))
+    if not _is_request(value):
+        return _message(jsonrpc_message_adapter, value, None)
+    request_id = _request_id(value["id"])
     if request_id is None:
-        raise Refused(_NO_ID)
-    return _message(_REQUEST, told | {"id": request_id}, request_id)
+        raise Refused(_INVALID_ID)
+    return _message(_REQUEST, value | {"id": request_id}, request_id)
 
 
 def _json(text: str) -> Any:
@@ -85,17 +85,17 @@ def _json(text: str) -> Any:
         return from_json(text)
     except (ValueError, RecursionError):
         pass
-    raise Refused(_NO_JSON)
+    raise Refused(_PARSE_ERROR)
 
 
-def _is_request(told: Any) -> bool:
+def _is_request(value: Any) -> bool:
     """Whether the sender waits for an answer.
 
     Clients that write every field send `"method": null` in answers and `"id": null` in notifications.
     """
-    if not isinstance(told, dict) or "id" not in told or told.get("method") is None:
+    if not isinstance(value, dict) or "id" not in value or value.get("method") is None:
         return False
-    return told["id"] is not None or not str(told["method"]).startswith("notifications/")
+    return value["id"] is not None or not str(value["method"]).startswith("notifications/")
 
 
 def _request_id(given: object) -> RequestId | None:
@@ -111,13 +111,13 @@ def _request_id(given: object) -> RequestId | None:
             return None
 
 
-def _message(kind: TypeAdapter[Any], told: Any, request_id: RequestId | None) -> JSONRPCMessage:
+def _message(kind: TypeAdapter[Any], value: Any, request_id: RequestId | None) -> JSONRPCMessage:
     try:
-        message: JSONRPCMessage = kind.validate_python(told, by_name=False)
+        message: JSONRPCMessage = kind.validate_python(value, by_name=False)
         return without_text(message)
     except ValidationError:
         pass
-    raise Refused(_NO_MESSAGE, request_id)
+    raise Refused(_INVALID_MESSAGE, request_id)
 
 
 __all__ = ["MAX_LINE_BYTES", "Refused", "parse"]

@@ -29,7 +29,7 @@ CAPABILITY: Final = "worldagent/roles"
 """The experimental capability with which a client declares that it keeps roles."""
 
 _FAILURES: Final = Failures("the client")
-_AT_ONCE: Final = 64  # concurrent calls that wait for the client's answer
+MAX_CONCURRENT_CALLS: Final = 64  # concurrent calls that wait for the client's answer
 _DEFAULT: Final = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
 
 T = TypeVar("T")
@@ -52,7 +52,7 @@ class ClientRoles(ContractRoleStore):
         self._session: ServerSession | None = None
         self._offer: frozenset[Tier] | Failure | None = None
         self._decided = False
-        self._asking = asyncio.Semaphore(_AT_ONCE)
+        self._asking = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
     @property
     def offered(self) -> bool:

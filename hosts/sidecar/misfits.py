@@ -19,7 +19,7 @@ _IN_JSON: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class ArgumentsInvalid:
     """A validation error of arguments.
 
     Attributes:
@@ -31,7 +31,7 @@ class Misfit:
     remedy: str
 
 
-def misfit_of(model: type[BaseModel], failure: ValidationError) -> Misfit:
+def validation_error_of(model: type[BaseModel], failure: ValidationError) -> ArgumentsInvalid:
     """Describe a validation error of a tool's arguments.
 
     Args:
@@ -40,12 +40,12 @@ def misfit_of(model: type[BaseModel], failure: ValidationError) -> Misfit:
     """
     items = failure.errors(include_input=False, include_url=False, include_context=False)
     known = [item for item in items if item["loc"] and item["loc"][0] in model.model_fields]
-    told = [f"{_place(model, item['loc'])}: {rule_of(item)}" for item in known]
+    problems = [f"{_place(model, item['loc'])}: {rule_of(item)}" for item in known]
     remedies = [_fields(model, item["loc"]) for item in known]
-    if len(told) < len(items):
-        told.append("there is an argument that the tool does not have")
+    if len(problems) < len(items):
+        problems.append("there is an argument that the tool does not have")
         remedies.append(_fields(model, ()))
-    return Misfit("; ".join(dict.fromkeys(told)), "; ".join(dict.fromkeys(remedies)))
+    return ArgumentsInvalid("; ".join(dict.fromkeys(problems)), "; ".join(dict.fromkeys(remedies)))
 
 
 def rule_of(item: Mapping[str, Any]) -> str:
@@ -92,4 +92,4 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
 
 
-__all__ = ["Misfit", "misfit_of", "rule_of"]
+__all__ = ["ArgumentsInvalid", "rule_of", "validation_error_of"]

@@ -14,7 +14,7 @@ from ...core.pauses import Pause, may_answer
 from .ports import Caller, Refused, forbidden
 
 
-def is_of(caller: Caller, state: ThreadState) -> bool:
+def owns_turn(caller: Caller, state: ThreadState) -> bool:
     """Whether the caller can resume, answer and cancel a turn."""
     return caller.operator or state.account is None or state.account == caller.account
 
@@ -29,7 +29,7 @@ def check_turn(caller: Caller, state: ThreadState) -> None:
     Raises:
         Refused: The turn belongs to another account.
     """
-    if not is_of(caller, state):
+    if not owns_turn(caller, state):
         raise _not_theirs(caller, state)
 
 
@@ -49,7 +49,7 @@ def check_resume(
         Refused: The turn belongs to another account, and an answered pause does not name the caller or is not open.
             Or the caller is only an approver, and the call has more than answers.
     """
-    if is_of(caller, state):
+    if owns_turn(caller, state):
         return
     known = {pause.id: pause for pause in pauses}
     named = [pause_id for pause_id in answered if pause_id in known and names(known[pause_id], caller)]
@@ -79,4 +79,4 @@ def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
     )
 
 
-__all__ = ["check_resume", "check_turn", "is_of", "names"]
+__all__ = ["check_resume", "check_turn", "names", "owns_turn"]

@@ -20,9 +20,9 @@ from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
 from .pool import Agents
 
-_LASTS: Final = 1.0  # seconds for which the result of a check is valid
-_PATIENCE: Final = 0.5  # seconds that a caller waits for checks; probes usually wait a second
-_LONGEST: Final = 10.0  # seconds after which a database that has not answered counts as unreachable
+CHECK_VALID_SECONDS: Final = 1.0  # seconds for which the result of a check is valid
+CHECK_WAIT_SECONDS: Final = 0.5  # seconds that a caller waits for checks; probes usually wait a second
+UNREACHABLE_SECONDS: Final = 10.0  # seconds after which a database that has not answered counts as unreachable
 _NONE: Final = "turn_0"  # no turn has this id
 
 Place: TypeAlias = Path | PostgresAddress
@@ -34,12 +34,12 @@ class _Known:
 
     reached: bool = True
     at: float = float("-inf")
-    looking: asyncio.Task[None] | None = None
+    check: asyncio.Task[None] | None = None
     since: float = 0.0
 
     def now(self) -> bool:
         """Whether it can be reached, by the last check."""
-        return self.reached and (self.looking is None or time.monotonic() - self.since < _LONGEST)
+        return self.reached and (self.check is None or time.monotonic() - self.since < UNREACHABLE_SECONDS)
 
 
 class Databases:
@@ -58,15 +58,15 @@ class Databases:
 
     async def unreached(self) -> tuple[int, int]:
         """Return the number of databases, and how many of them cannot be reached now."""
-        asking = self._asking()
+        asking = self._checks()
         self._known = {place: self._known.get(place) or _Known() for place in asking}
-        looks = {look for place, ask in asking.items() if (look := self._look(self._known[place], ask)) is not None}
+        looks = {look for place, ask in asking.items() if (look := self._check(self._known[place], ask)) is not None}
         if looks:
-            await asyncio.wait(looks, timeout=_PATIENCE)
+            await asyncio.wait(looks, timeout=CHECK_WAIT_SECONDS)
         found = [known.now() for known in self._known.values()]
         return len(found), found.count(False)
 
-    def _asking(self) -> dict[Place, Callable[[], Awaitable[object]]]:
+    def _checks(self) -> dict[Place, Callable[[], Awaitable[object]]]:
         """Return a check for each database."""
         agents: Iterable[WorldAgent] = self._agents.opened()
         found: dict[Place, Callable[[], Awaitable[object]]] = {
@@ -77,15 +77,15 @@ class Databases:
             found[address] = partial(_opened, address)
         return found
 
-    def _look(self, known: _Known, ask: Callable[[], Awaitable[object]]) -> asyncio.Task[None] | None:
+    def _check(self, known: _Known, ask: Callable[[], Awaitable[object]]) -> asyncio.Task[None] | None:
         """Return the running check, after starting it if needed; None if a recent result is still valid."""
-        if known.looking is None and time.monotonic() - known.at >= _LASTS:
+        if known.check is None and time.monotonic() - known.at >= CHECK_VALID_SECONDS:
             known.since = time.monotonic()
-            known.looking = self._agents.spawn(_looked(known, ask), context=Context())
-        return known.looking
+            known.check = self._agents.spawn(_run_check(known, ask), context=Context())
+        return known.check
 
 
-async def _looked(known: _Known, ask: Callable[[], Awaitable[object]]) -> None:
+async def _run_check(known: _Known, ask: Callable[[], Awaitable[object]]) -> None:
     try:
         await ask()
         known.reached = True
@@ -94,7 +94,7 @@ async def _looked(known: _Known, ask: Callable[[], Awaitable[object]]) -> None:
     except WorldAgentError:
         known.reached = False
     finally:
-        known.at, known.looking = time.monotonic(), None
+        known.at, known.check = time.monotonic(), None
 
 
 async def _opened(place: PostgresAddress) -> None:

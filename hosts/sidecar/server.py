@@ -32,13 +32,13 @@ from ...agent import WorldAgent
 from ...storage import Storage
 from ..serving import RequestLog, Tokens
 from .access import EVERYTHING, NOTHING, Grant
-from .calls import Context, House, Noted, call_tool
+from .calls import CallFacts, Context, SidecarParts, call_tool
 from .client_roles import ClientRoles
 from .contract import TOOLS, published
 from .pool import Agents, Limits
 from .readiness import Databases
 
-_NOTED: ContextVar[Noted | None] = ContextVar("worldagent_sidecar_noted", default=None)
+_NOTED: ContextVar[CallFacts | None] = ContextVar("worldagent_sidecar_noted", default=None)
 
 DRAIN = 10.0
 """Seconds that turns get to reach their next step, by default."""
@@ -80,7 +80,9 @@ class Sidecar:
         limits = limits or Limits()
         self._agents = Agents(make, limits)
         self._databases = Databases(self._agents, storage)
-        self._house = House(agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles)
+        self._house = SidecarParts(
+            agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles
+        )
         self._log = RequestLog(tools=TOOLS)
         self._tools_list = published()
         taken = {tool.name: tool.input_schema for tool in self._tools_list}
@@ -147,7 +149,7 @@ class Sidecar:
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         if params.name not in TOOLS:
             raise MCPError(INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
-        noted = _NOTED.get() or Noted()
+        noted = _NOTED.get() or CallFacts()
         noted.tool = params.name
         return await call_tool(self._house, ctx, params, grant=self._granted(), noted=noted)
 
@@ -155,7 +157,7 @@ class Sidecar:
         """Log one line for each request. This is a server middleware, so it also sees requests without a handler."""
         if ctx.request_id is None:
             return await call_next(ctx)
-        noted, began = Noted(code="cancelled"), time.perf_counter()
+        noted, began = CallFacts(code="cancelled"), time.perf_counter()
         token = _NOTED.set(noted)
         try:
             answer = await call_next(ctx)

@@ -52,7 +52,7 @@ def function_of(
         _description(spec),
         kind,
         idempotent=kind == "flow" or (server.trust_annotations and spec.annotations.get("idempotentHint") is True),
-        risk=server.risk_of(spec.name) or (_told_risk(spec.annotations) if server.trust_annotations else _UNKNOWN),
+        risk=server.risk_of(spec.name) or (_declared_risk(spec.annotations) if server.trust_annotations else _UNKNOWN),
         untrusted=True,
         approval=server.approval,
         offered=server.offered,
@@ -91,7 +91,7 @@ def _description(spec: ToolSpec) -> str:
     return f"{text} (Its server says: {', '.join(hints)}.)".strip() if hints else text
 
 
-def _told_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
+def _declared_risk(hints: Mapping[str, Any]) -> tuple[Risk, ...]:
     """The risk that a server declares, with the defaults of MCP for missing hints; unknown without hints."""
     if not hints.keys() & {"readOnlyHint", "destructiveHint", "openWorldHint"}:
         return _UNKNOWN

@@ -82,37 +82,41 @@ class ToolLink(Link):
         self._elicit = elicit
         self._elicitation = None if elicit is None else self._elicited
         self._changed = asyncio.Event()
-        self._misfits: dict[str, str] = {}
+        self._invalid_tools: dict[str, str] = {}
         super().__init__(host, failures, delay=delay, clock=clock)
 
     def _transport(self) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
-        return sifted(super()._transport(), self._misfits, lambda: self._version)
+        return sifted(super()._transport(), self._invalid_tools, lambda: self._version)
 
     # --- what it offers ---------------------------------------------------------------------------------------------
 
-    async def _meet(self, client: Client) -> Failure | None:
+    async def _discover(self, client: Client) -> Failure | None:
         self._on_tools(await self._list(client))
         return None
 
     async def _list(self, client: Client) -> Listed:
         offered = client.server_capabilities
         found: list[ToolSpec] = []
-        self._misfits.clear()
+        self._invalid_tools.clear()
 
         async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
             return await client.session.list_tools(params=params)
 
         async for page in pages(fetch, _PAGES if offered.tools is not None else 0):
-            self._heard()
+            self._reset_silence()
             found += map(_spec_of, page.tools)
             if len(found) >= _TOOLS:
                 break
-        return Listed(tools=tuple(found[:_TOOLS]), resources=offered.resources is not None, misfits=dict(self._misfits))
+        return Listed(
+            tools=tuple(found[:_TOOLS]),
+            resources=offered.resources is not None,
+            invalid_tools=dict(self._invalid_tools),
+        )
 
     async def _noticed(self, message: object) -> None:
         await super()._noticed(message)
         if not isinstance(message, Exception):
-            self._heard()
+            self._reset_silence()
         if isinstance(message, ToolListChangedNotification):
             self._changed.set()
 

@@ -42,7 +42,7 @@ class Listed:
 
     tools: tuple[ToolSpec, ...] = ()
     resources: bool = False
-    misfits: Mapping[str, str] = field(default_factory=dict)
+    invalid_tools: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

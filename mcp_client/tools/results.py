@@ -62,13 +62,13 @@ async def _block(block: Mapping[str, Any], keep: Keep | None) -> dict[str, Any]:
         return plain
     media_type, kind = str(plain.pop("mimeType", "application/octet-stream")), str(plain.get("type", "file"))
     content = _decoded(str(data))
-    told = {**plain, "type": kind, "media_type": media_type, "bytes": len(content)}
+    described = {**plain, "type": kind, "media_type": media_type, "bytes": len(content)}
     if keep is not None and content:
         try:
-            return {**told, "attachment": dict(await keep(content, media_type, kind))}
+            return {**described, "attachment": dict(await keep(content, media_type, kind))}
         except AttachmentInvalid as error:
-            told["left_out"] = error.problem
-    return told
+            described["left_out"] = error.problem
+    return described
 
 
 def _decoded(data: str) -> bytes:

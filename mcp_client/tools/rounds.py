@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 _ASKS: Final = "$asks"
 """The key that marks a recorded round as a question. A server can write it to ask."""
 
-_QUESTIONS: Final = 10  # the limit of questions in one call
+MAX_QUESTIONS: Final = 10  # the limit of questions in one call
 _LONGEST: Final = 2000  # the limit of characters of a question
-_HELD: Final = 3600.0  # seconds that a call is held open while a person thinks
-_OPEN: Final = 32  # the limit of open calls of one server
+HOLD_SECONDS: Final = 3600.0  # seconds that a call is held open while a person thinks
+MAX_OPEN_CALLS: Final = 32  # the limit of open calls of one server
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class Rounds:
                 if call is not None:
                     call.close()
                 call = _Open({_key(each.asked): each.answer for each in answered})
-                call.task = asyncio.create_task(self._source.send(request, _HELD))
+                call.task = asyncio.create_task(self._source.send(request, HOLD_SECONDS))
             return await self._until(call, path)
 
     def _takes(self, call: _Open, answered: Sequence[_Answered]) -> bool:
@@ -194,10 +194,10 @@ class Rounds:
                 call.close()
 
     def _hold(self, call: _Open, path: str) -> None:
-        while len(self._open) >= _OPEN:
+        while len(self._open) >= MAX_OPEN_CALLS:
             self._drop(next(iter(self._open)))
         self._open[path] = call
-        call.limit = asyncio.get_running_loop().call_later(_HELD, self._drop, path)
+        call.limit = asyncio.get_running_loop().call_later(HOLD_SECONDS, self._drop, path)
 
     def _drop(self, path: str) -> None:
         call = self._open.pop(path, None)
@@ -210,9 +210,10 @@ class Rounds:
         """Ask a person, as a step. In the run that asks first this does not return."""
         name = self._source.name
         try:
-            if number >= _QUESTIONS:
+            if number >= MAX_QUESTIONS:
                 raise McpServerInvalid(
-                    f"MCP server {name!r} must ask at most {_QUESTIONS} questions in one call", remedy="do without it"
+                    f"MCP server {name!r} must ask at most {MAX_QUESTIONS} questions in one call",
+                    remedy="do without it",
                 )
             question = self._question(asked)
             return _Answered(

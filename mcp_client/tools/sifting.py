@@ -21,13 +21,13 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ..nesting import DEEPEST, TOO_DEEP
 from ..transports import Incoming, Item
 
-_NAMED: Final = 100  # the limit of invalid tools that are reported
+MAX_INVALID_TOOLS: Final = 100  # the limit of invalid tools that are reported
 _REASON: Final = 300  # the limit of characters of a reason, which can quote the server
 
 
 @asynccontextmanager
 async def sifted(
-    transport: AbstractAsyncContextManager[TransportStreams], misfits: dict[str, str], version: Callable[[], str]
+    transport: AbstractAsyncContextManager[TransportStreams], invalid_tools: dict[str, str], version: Callable[[], str]
 ) -> AsyncGenerator[TransportStreams]:
     """The streams of a server, open inside the block.
 
@@ -37,12 +37,12 @@ async def sifted(
         version: Returns the protocol revision, which defines how a tool is described.
     """
     async with transport as (read, write):
-        yield Incoming(read, _Sieve(misfits, version)), write
+        yield Incoming(read, _Sieve(invalid_tools, version)), write
 
 
 class _Sieve:
-    def __init__(self, misfits: dict[str, str], version: Callable[[], str]) -> None:
-        self._misfits = misfits
+    def __init__(self, invalid_tools: dict[str, str], version: Callable[[], str]) -> None:
+        self._invalid_tools = invalid_tools
         self._version = version
 
     def __call__(self, item: Item) -> Item:
@@ -54,9 +54,9 @@ class _Sieve:
 
     def _fits(self, tool: Any) -> bool:
         problem = _problem(tool, self._version())
-        if problem and len(self._misfits) < _NAMED:
+        if problem and len(self._invalid_tools) < MAX_INVALID_TOOLS:
             name = tool.get("name") if isinstance(tool, dict) else None
-            self._misfits[str(name)[:100]] = problem
+            self._invalid_tools[str(name)[:100]] = problem
         return not problem
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
 _MESSAGE: Final = 500  # the limit of characters of a server's progress message
-_OFTEN: Final = 0.05  # seconds between two progress events of a call
+PROGRESS_INTERVAL_SECONDS: Final = 0.05  # seconds between two progress events of a call
 _RESOURCES: Final = ToolSpec(name=READ_RESOURCE, params={})
 _CLASH: Final = "another function has this name"
 
@@ -164,7 +164,7 @@ class McpSource:
 
     def _offered(self, listed: Listed) -> None:
         """Update the registry to what the server offers now."""
-        self._left_out = {name: why for name, why in listed.misfits.items() if self.server.allows(name)}
+        self._left_out = {name: why for name, why in listed.invalid_tools.items() if self.server.allows(name)}
         made: dict[str, tuple[ToolSpec, Function]] = {}
         specs = [spec for spec in listed.tools if self.server.allows(spec.name)]
         resources = listed.resources and self.server.allows(READ_RESOURCE)
@@ -262,17 +262,17 @@ class McpSource:
         """Yield a callback that reports the progress of a call as events."""
         last, over = float("-inf"), False
 
-        def tell(progress: float, total: float | None, message: str | None) -> None:
+        def report(progress: float, total: float | None, message: str | None) -> None:
             nonlocal last
             now = asyncio.get_running_loop().time()
-            if over or (now - last < _OFTEN and progress != total):
+            if over or (now - last < PROGRESS_INTERVAL_SECONDS and progress != total):
                 return
             last = now
             said = " ".join((message or "").split())[:_MESSAGE]
             ctx.emit(CallProgress, call_id=ctx.path, progress=progress, total=total, message=said)
 
         try:
-            yield tell
+            yield report
         finally:
             over = True
 

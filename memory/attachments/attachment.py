@@ -147,12 +147,12 @@ def check_sha256(value: str) -> str:
 def clean_name(name: str, default: str = "attachment") -> str:
     """Make a valid name for a message: the last part of a path, printable, and not too long."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
-    whole = "".join(mark if mark.isprintable() else "_" for mark in last).strip()
-    if len(whole) > _NAME:
-        stem, dot, ending = whole.rpartition(".")
+    cleaned = "".join(mark if mark.isprintable() else "_" for mark in last).strip()
+    if len(cleaned) > _NAME:
+        stem, dot, ending = cleaned.rpartition(".")
         kept = f"{dot}{ending}" if stem and len(ending) < _NAME // 10 else ""
-        whole = whole[: _NAME - len(kept)] + kept
-    return whole or default
+        cleaned = cleaned[: _NAME - len(kept)] + kept
+    return cleaned or default
 
 
 def url_problem(url: str) -> str:

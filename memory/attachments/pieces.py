@@ -111,7 +111,7 @@ class Pieces:
 
     def held(self, seconds: float) -> frozenset[str]:
         """The hashes that were marked within the last `seconds`. Older marks are deleted."""
-        return frozenset(path.name.removeprefix(_HELD) for path in self._marks(_HELD, seconds))
+        return frozenset(path.name.removeprefix(_HELD) for path in self._recent_files(_HELD, seconds))
 
     def set_aside(self, sha256: str) -> None:
         """Set a piece aside, before it is deleted."""
@@ -130,9 +130,9 @@ class Pieces:
 
     def drop_unfinished(self, seconds: float) -> None:
         """Delete unfinished files that killed processes left at least `seconds` ago."""
-        self._marks(_NEW, seconds)
+        self._recent_files(_NEW, seconds)
 
-    def _marks(self, kind: str, seconds: float) -> list[Path]:
+    def _recent_files(self, kind: str, seconds: float) -> list[Path]:
         """Files of one kind that are younger than `seconds`. Older ones are deleted."""
         before, young = time.time() - seconds, list[Path]()
         with self._writable():

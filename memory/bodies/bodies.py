@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from .names import is_name
 
-_NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
+REQUIRED_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
     "message": {"text": str},
     "answer": {"text": str},
     "schedule": {"schedule": str, "fired_at": str, "payload": dict},
@@ -21,11 +21,11 @@ _NEEDED: Final[Mapping[str, Mapping[str, type]]] = {
 """The required fields by kind of message, and by status of a result, for a turn to continue from it."""
 
 
-_NAMED: Final = ("message", "task", "skill")
+NAMED_KINDS: Final = ("message", "task", "skill")
 """The kinds of messages that can have the name of the person who speaks."""
 
 
-def misfits(kind: str, body: Mapping[str, Any]) -> list[str]:
+def validation_errors(kind: str, body: Mapping[str, Any]) -> list[str]:
     """The names of the invalid fields of a body; empty if it is valid.
 
     Args:
@@ -33,13 +33,13 @@ def misfits(kind: str, body: Mapping[str, Any]) -> list[str]:
         body: Its body. Attachments are not checked.
     """
     kinds = [kind, str(body.get("status"))] if kind == "result" else [kind]
-    needed = {name: wanted for each in kinds for name, wanted in _NEEDED.get(each, {}).items()}
+    needed = {name: wanted for each in kinds for name, wanted in REQUIRED_FIELDS.get(each, {}).items()}
     wrong = [name for name, wanted in needed.items() if not isinstance(body.get(name), wanted)]
-    if kind in _NAMED and not is_name(body.get("name", "nobody")):
+    if kind in NAMED_KINDS and not is_name(body.get("name", "nobody")):
         wrong.append("name")
     if kind == "result" and kinds[-1] not in ("done", "failed"):
         wrong.append("status")
     return wrong
 
 
-__all__ = ["misfits"]
+__all__ = ["validation_errors"]

@@ -16,7 +16,7 @@ from ...core.errors import InvalidArgument
 from ...core.validation import is_text
 from ...storage import Database, Transaction
 
-_LONGEST: Final = 200  # the most characters of a query
+MAX_QUERY_CHARACTERS: Final = 200  # the most characters of a query
 _AT_ONCE: Final = 100
 _SAID: Final = ("text", "params", "result", "payload")
 """The fields of a body with the texts of persons and the agent, and with the params and results of tasks."""
@@ -79,11 +79,11 @@ def check_query(value: object) -> str:
     Raises:
         InvalidArgument: It is not a valid query; the error does not show the value.
     """
-    if isinstance(value, str) and is_text(value) and "\0" not in value and len(value) <= _LONGEST:
+    if isinstance(value, str) and is_text(value) and "\0" not in value and len(value) <= MAX_QUERY_CHARACTERS:
         return value
     given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
     raise InvalidArgument(
-        f"`query` must be a text of 1 to {_LONGEST} characters, not only blanks, got {given}",
+        f"`query` must be a text of 1 to {MAX_QUERY_CHARACTERS} characters, not only blanks, got {given}",
         remedy="shorten it, or leave it out",
     )
 

@@ -11,8 +11,8 @@ from typing import Final
 from ...core.errors import InvalidArgument, StorageInvalid
 from ...storage import Database, Row, Transaction, check_row
 
-_LONGEST: Final = 120  # the most characters of a title that the host sets
-_SHOWN: Final = 60  # the most characters of a derived title
+MAX_TITLE_CHARACTERS: Final = 120  # the most characters of a title that the host sets
+MAX_DERIVED_CHARACTERS: Final = 60  # the most characters of a derived title
 _AT_ONCE: Final = 500
 
 TITLE_TABLES: Final = (
@@ -125,7 +125,12 @@ class ThreadTitles:
 
 def is_title(value: object) -> bool:
     """Whether a thread can have this title: 1 to 120 printable characters, not only blanks."""
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable() and bool(value.strip())
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= MAX_TITLE_CHARACTERS
+        and value.isprintable()
+        and bool(value.strip())
+    )
 
 
 def check_title(value: object) -> str:
@@ -138,7 +143,7 @@ def check_title(value: object) -> str:
         return value
     given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
     raise InvalidArgument(
-        f"`title` must be 1 to {_LONGEST} printable characters on one line, got {given}",
+        f"`title` must be 1 to {MAX_TITLE_CHARACTERS} printable characters on one line, got {given}",
         remedy="shorten it, or pass None to use the first words said",
     )
 
@@ -153,11 +158,11 @@ def _derived(body: str) -> str:
     # Complete words of printable characters. Only the beginning of a long text is read, enough for a title.
     words = "".join(" " if mark.isspace() else mark for mark in text[:4096] if mark.isspace() or mark.isprintable())
     line = " ".join(words.split())
-    if len(line) <= _SHOWN:
+    if len(line) <= MAX_DERIVED_CHARACTERS:
         return line
-    cut = line[:_SHOWN]  # one of these characters is replaced by the ellipsis
-    whole = cut.rpartition(" ")[0] or cut[:-1]
-    return f"{whole}…"
+    cut = line[:MAX_DERIVED_CHARACTERS]  # one of these characters is replaced by the ellipsis
+    complete = cut.rpartition(" ")[0] or cut[:-1]
+    return f"{complete}…"
 
 
 def _portions(threads: Sequence[str]) -> Iterator[Sequence[str]]:

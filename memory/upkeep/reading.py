@@ -14,7 +14,7 @@ from ...core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
 from ...core.validation import describe_failure
 from ...storage import Transaction
 from ..attachments import Attachment, read_references
-from ..bodies import misfits
+from ..bodies import validation_errors
 from ..conversation import Draft, Message, MessageKind
 from ..log import insert_rows, rows_of
 from ..moments import stored_moment
@@ -27,7 +27,7 @@ _CHAIN: Final = """WITH RECURSIVE chain(id, parent, depth, thread) AS (
                      SELECT m.id, m.parent, m.depth, m.thread FROM chain
                      JOIN wa_message m ON m.id=chain.parent AND m.depth=chain.depth - 1)
                    SELECT id, thread FROM chain ORDER BY depth"""
-_LEVELS: Final = 500  # the most levels of a body, well below Python's recursion limit
+MAX_LEVELS: Final = 500  # the most levels of a body, well below Python's recursion limit
 
 
 def _parsed(value: object) -> object:
@@ -126,13 +126,13 @@ class ReadChain:
         if message.parent != self.last:
             raise _invalid("does not follow the one before it")
         attached = _attached(message, self._root, len(self.places))
-        if message.kind == "summary" and not self._stands(message.body):
+        if message.kind == "summary" and not self._is_valid_summary(message.body):
             raise _invalid("cannot be read: body.last and body.results must name earlier messages")
         self.places[message.id] = len(self.places)
         self.last = message.id
         return attached
 
-    def _stands(self, body: Mapping[str, Any]) -> bool:
+    def _is_valid_summary(self, body: Mapping[str, Any]) -> bool:
         last, results = self.places.get(body["last"], -1), body["results"]
         known = all(isinstance(one, str) and self.places.get(one, last + 1) <= last for one in results)
         counted = not isinstance(body["messages"], bool) and 0 <= body["messages"] <= len(self.places)
@@ -169,7 +169,7 @@ def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, 
             raise _invalid(f"cannot be read: {name}: must be a valid id")
     row = None
     with suppress(InvalidArgument):
-        if not _deep(message.body):
+        if not _is_too_deep(message.body):
             [row] = rows_of(message.parent, [message.draft], thread=root, turn_id=message.turn)
     if row is None:
         raise _invalid("cannot be read: body: not JSON, or nested too deep")
@@ -179,7 +179,7 @@ def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, 
     try:
         StoredMessage.model_validate({**row._asdict(), "depth": depth, "at": message.stored_at})
         attached = read_references(message.body) if "attachments" in message.body else ()
-        problem = ", ".join(f"body.{name}" for name in misfits(message.kind, message.body))
+        problem = ", ".join(f"body.{name}" for name in validation_errors(message.kind, message.body))
     except ValidationError as failure:
         problem = describe_failure(failure)
     except AttachmentInvalid:
@@ -189,9 +189,9 @@ def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, 
     return attached
 
 
-def _deep(value: object) -> bool:
+def _is_too_deep(value: object) -> bool:
     level = [value]
-    for _ in range(_LEVELS):
+    for _ in range(MAX_LEVELS):
         inner = [each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list)]
         level = [one for each in inner for one in each]
         if not level:

@@ -20,7 +20,7 @@ from ..near import near
 from .keys import NAME, VERSION, ProfileKeys
 from .wanted import keys_of, wanted
 
-_MOST: Final = 20  # the most problems that are reported per file
+MAX_PROBLEMS: Final = 20  # the most problems that are reported per file
 _HEAD: Final = ("profile", "name", "extends")  # keys that are not settings of the agent
 _OPEN: Final = ("mcp_servers",)  # mappings whose keys are names, and whose values are one setting each
 
@@ -81,11 +81,11 @@ def _no_mapping(where: str, *, empty: bool) -> ProfileInvalid:
 
 def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileInvalid]]:
     try:
-        keys = ProfileKeys.model_validate_json(json.dumps(_whole(document.data)), strict=True)
+        keys = ProfileKeys.model_validate_json(json.dumps(_with_integers(document.data)), strict=True)
     except ValidationError as failure:
         found = failure.errors(include_input=False, include_url=False)
     else:
-        return keys, list(_unreachable(keys, document))
+        return keys, list(_server_problems(keys, document))
     kinds: dict[tuple[str | int, ...], str] = {}
     said: dict[tuple[str | int, ...], str] = {}
     for item in found:
@@ -93,21 +93,21 @@ def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileIn
         kinds.setdefault(path, item["type"])
         said.setdefault(path, item["msg"])
     paths = sorted(kinds, key=lambda path: document.lines.get(path, 0))
-    problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:_MOST]]
-    if len(paths) > _MOST:
-        where = document.where(*paths[_MOST])
-        more = f"{where}: {len(paths) - _MOST} more problems begin here"
+    problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:MAX_PROBLEMS]]
+    if len(paths) > MAX_PROBLEMS:
+        where = document.where(*paths[MAX_PROBLEMS])
+        more = f"{where}: {len(paths) - MAX_PROBLEMS} more problems begin here"
         problems.append(ProfileInvalid(more, remedy="fix the problems above first"))
     return None, problems
 
 
-def _whole(value: Any) -> Any:
+def _with_integers(value: Any) -> Any:
     """Convert numbers such as 50.0 to 50, because a JSON Schema accepts both as an integer."""
     match value:
         case dict():
-            return {key: _whole(each) for key, each in value.items()}
+            return {key: _with_integers(each) for key, each in value.items()}
         case list():
-            return [_whole(each) for each in value]
+            return [_with_integers(each) for each in value]
         case float() if value.is_integer():
             return int(value)
         case _:
@@ -144,7 +144,7 @@ def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str, sai
     return ProfileInvalid(f"{where}: {called!r} is not {words}", remedy=f"give {words}{quotes}")
 
 
-def _unreachable(keys: ProfileKeys, document: YamlDocument) -> Iterator[ProfileInvalid]:
+def _server_problems(keys: ProfileKeys, document: YamlDocument) -> Iterator[ProfileInvalid]:
     """Problems of servers whose values have the right types."""
     for name, entry in (keys.mcp_servers or {}).items():
         path: tuple[str, ...] = ("mcp_servers", name)

@@ -30,7 +30,7 @@ from ...core.errors import (
 from ..compose import ResolvedRole
 from ..role import Sealed
 
-_SHORTEST = 16  # characters in a key
+MIN_KEY_LENGTH = 16  # characters in a key
 _RANDOM = re.compile(r"[0-9a-f]{64}")  # 256 random bits, as `_make` writes them
 _SALT = b"worldagent role key"  # fixed, since all machines of an installation must derive the same key
 _COST = 2**14  # scrypt's N: 16 MiB and about 70 ms for each guess
@@ -114,7 +114,7 @@ class RoleKey(Sealed):
             raise StorageUnavailable(
                 f"the role key {str(file)!r} cannot be used ({problem})", remedy="make it readable, or set role_key"
             )
-        if len(found) < _SHORTEST:
+        if len(found) < MIN_KEY_LENGTH:
             raise StorageInvalid(
                 f"{str(file)!r} does not contain a role key",
                 remedy="restore it from a copy, or see `worldagent doctor --rekey`",
@@ -147,8 +147,8 @@ class RoleKey(Sealed):
 
     def digest_of(self, text: str) -> str:
         """A digest of a text."""
-        stands_for = hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:32]
-        return f"{self.id}{_SEPARATOR}{stands_for}"
+        mac = hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:32]
+        return f"{self.id}{_SEPARATOR}{mac}"
 
     def made(self, digest: str) -> bool:
         """Whether this key, or `earlier`, made a digest, so that it can be compared."""

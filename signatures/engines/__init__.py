@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .grammars import GrammarUnfit, bounded
     from .headers import sending
     from .local import start_loading
-    from .pace import HeldBack
+    from .pace import RateLimitWait
     from .providers import PROVIDERS, is_local
 
 _HOMES = {
@@ -31,7 +31,7 @@ _HOMES = {
     "PROVIDERS": ".providers",
     "CostTracker": ".costs",
     "GrammarUnfit": ".grammars",
-    "HeldBack": ".pace",
+    "RateLimitWait": ".pace",
     "ModelConnection": ".connect",
     "bounded": ".grammars",
     "check_model": ".connect",
@@ -50,8 +50,8 @@ __all__ = [
     "AnswerTooLong",
     "CostTracker",
     "GrammarUnfit",
-    "HeldBack",
     "ModelConnection",
+    "RateLimitWait",
     "abilities_of",
     "address_problem",
     "bounded",

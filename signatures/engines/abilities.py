@@ -60,7 +60,7 @@ def abilities_of(models: Iterable[str], *, strict: bool = True) -> list[Abilitie
     listed, found = listed_models(), list[Abilities]()
     for model in models:
         try:
-            found.append(_embedded() if is_local(model) else _told(_entry(model, listed)))
+            found.append(_embedded() if is_local(model) else _listed_abilities(_entry(model, listed)))
         except ModelNotConfigured:
             if strict:
                 raise
@@ -88,7 +88,7 @@ def _entry(model: str, listed: Mapping[str, Mapping[str, Any]]) -> Mapping[str, 
     return found
 
 
-def _told(entry: Mapping[str, Any] | None) -> Abilities:
+def _listed_abilities(entry: Mapping[str, Any] | None) -> Abilities:
     """The list records what a model can do, and omits what it cannot."""
     if entry is None:
         return Abilities()

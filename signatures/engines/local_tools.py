@@ -192,11 +192,11 @@ def _sample(schema: Mapping[str, Any], place: int) -> Any:
 
 def result_text(message: Message) -> str:
     """The results of calls as text, for a model that was not trained to read them."""
-    told = []
+    result_lines = []
     for part in message.parts_of(ToolResultPart):
         text = "".join(each.text for each in part.content if isinstance(each, TextPart))
-        told.append(f"{part.name or 'The tool'} gave: {text}")
-    return "\n\n".join([*told, "Answer with this."])
+        result_lines.append(f"{part.name or 'The tool'} gave: {text}")
+    return "\n\n".join([*result_lines, "Answer with this."])
 
 
 __all__ = ["CALL_TOKENS", "Choice", "result_text"]

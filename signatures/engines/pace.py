@@ -14,14 +14,14 @@ from weakref import WeakKeyDictionary
 from ...core import Clock, SystemClock
 from ...core.errors import ModelRateLimited
 
-_LONGEST: Final = 60.0  # seconds between two tries if the service does not name a time
+MAX_DELAY_SECONDS: Final = 60.0  # seconds between two tries if the service does not name a time
 
 
-class HeldBack(ModelRateLimited):
+class RateLimitWait(ModelRateLimited):
     """A call waited as long as it could, and was not made."""
 
 
-class Pace:
+class RateLimiter:
     """Delays the calls of one model after a refusal.
 
     No call is made before the time that the service names, or before a growing delay if it names none. Then one call
@@ -68,7 +68,7 @@ class Pace:
 
     async def _admitted(self, patience: float, model: str, waiting: Callable[[float], None]) -> bool:
         """Wait for permission to call; return whether this is the first call."""
-        deadline, told = self._clock.monotonic() + patience, 0.0
+        deadline, reported_until = self._clock.monotonic() + patience, 0.0
         while self._until is not None:
             now = self._clock.monotonic()
             if now >= self._until and not self._ahead:
@@ -78,14 +78,14 @@ class Pace:
             if due > deadline or now >= deadline:
                 seconds = due - now
                 wait = f"wait {seconds:.3g} seconds" if seconds else "wait"
-                raise HeldBack(
+                raise RateLimitWait(
                     f"the model {model!r} is rate limited, and its calls are held back",
                     remedy=f"{wait} and try again",
                     retry_after=seconds or None,
                 )
-            if self._until > max(now, told):  # do not report it again if this call woke for another reason
-                told = self._until
-                waiting(told - now)
+            if self._until > max(now, reported_until):  # do not report it again if this call woke for another reason
+                reported_until = self._until
+                waiting(reported_until - now)
             await self._changed(self._until - now if now < self._until else deadline - now)
         return False
 
@@ -93,7 +93,9 @@ class Pace:
         # Calls that were running at the first refusal are refused for the same reason, and add no information.
         if first or self._until is None:
             self._refusals += 1
-        seconds = retry_after if retry_after is not None else min(_LONGEST, backoff * 2.0 ** (self._refusals - 1))
+        seconds = (
+            retry_after if retry_after is not None else min(MAX_DELAY_SECONDS, backoff * 2.0 ** (self._refusals - 1))
+        )
         until = self._clock.monotonic() + seconds
         self._until = until if self._until is None else max(self._until, until)
         self._wake()
@@ -111,21 +113,21 @@ class Pace:
                 wait.cancel()
 
 
-class _Paces:
+class _RateLimiters:
     """The rate limiters of an event loop, by the destination of their models. They outlive the agents that use them."""
 
     def __init__(self) -> None:
-        self._live: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Pace]] = WeakKeyDictionary()
-        self._of_objects: WeakKeyDictionary[object, Pace] = WeakKeyDictionary()
+        self._live: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, RateLimiter]] = WeakKeyDictionary()
+        self._of_objects: WeakKeyDictionary[object, RateLimiter] = WeakKeyDictionary()
 
-    def of_route(self, route: object) -> Pace:
-        return self._live.setdefault(asyncio.get_running_loop(), {}).setdefault(route, Pace())
+    def of_route(self, route: object) -> RateLimiter:
+        return self._live.setdefault(asyncio.get_running_loop(), {}).setdefault(route, RateLimiter())
 
-    def of_lm(self, lm: object) -> Pace:
-        return self._of_objects.setdefault(lm, Pace())
+    def of_lm(self, lm: object) -> RateLimiter:
+        return self._of_objects.setdefault(lm, RateLimiter())
 
 
-PACES: Final = _Paces()  # for the entire process, as the limits of services are
+RATE_LIMITERS: Final = _RateLimiters()  # for the entire process, as the limits of services are
 """Finds the rate limiter of a model."""
 
-__all__ = ["PACES", "HeldBack", "Pace"]
+__all__ = ["RATE_LIMITERS", "RateLimitWait", "RateLimiter"]

@@ -18,14 +18,14 @@ from ..lane import closed, outcome
 from ..locks import Locks
 from ..schema import Schema
 from ..transaction import Transaction
-from .failures import AGAIN, not_storable
+from .failures import RETRYABLE_CODES, not_storable
 from .locks import AdvisoryLocks
 from .migrations import bring_up_to_date
 from .session import Session, query
 
 T = TypeVar("T")
 
-_TRIES: Final = 5
+MAX_TRIES: Final = 5
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
@@ -64,11 +64,11 @@ class PostgresDatabase(Database):
 
     async def transact(self, work: Callable[[Transaction], T], *, synced: bool = True) -> T:
         """See `Database.transact`. Every transaction is synced, because this process can outlive the server."""
-        return await self._submit(lambda session: _tried(session, work, _WRITE))
+        return await self._submit(lambda session: _with_retries(session, work, _WRITE))
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """See `Database.read`."""
-        return await self._submit(lambda session: _tried(session, work, _READ))
+        return await self._submit(lambda session: _with_retries(session, work, _READ))
 
     async def scrub(self) -> None:
         """See `Database.scrub`."""
@@ -116,24 +116,25 @@ class PostgresDatabase(Database):
         return await outcome(future)
 
 
-def _tried(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
+def _with_retries(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
     """Run `work` in a transaction. Retry if the server rolled it back because of a conflict with another one."""
-    for _ in range(_TRIES):
+    for _ in range(MAX_TRIES):
         try:
-            return _once(session, work, begin)
+            return _run_once(session, work, begin)
         except psycopg.Error as error:
-            if error.sqlstate not in AGAIN:
+            if error.sqlstate not in RETRYABLE_CODES:
                 raise
     raise StorageUnavailable(
-        f"database {session.name!r} rolled back a transaction {_TRIES} times because of conflicts", remedy="try again"
+        f"database {session.name!r} rolled back a transaction {MAX_TRIES} times because of conflicts",
+        remedy="try again",
     )
 
 
-def _once(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
+def _run_once(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
     with session.translated(read_only=begin == _READ):
-        connection = _begun(session, begin)
+        connection = _begin_transaction(session, begin)
         try:
-            result = _worked(work, _PostgresTransaction(connection))
+            result = _run_work(work, _PostgresTransaction(connection))
             connection.execute("COMMIT")
         except BaseException:
             _roll_back(session, connection)
@@ -141,7 +142,7 @@ def _once(session: Session, work: Callable[[Transaction], T], begin: str) -> T:
         return result
 
 
-def _worked(work: Callable[[Transaction], T], transaction: Transaction) -> T:
+def _run_work(work: Callable[[Transaction], T], transaction: Transaction) -> T:
     try:
         return work(transaction)
     except StopIteration as error:
@@ -150,7 +151,7 @@ def _worked(work: Callable[[Transaction], T], transaction: Transaction) -> T:
     raise RuntimeError("the work of a transaction raised StopIteration") from cause
 
 
-def _begun(session: Session, begin: str) -> psycopg.Connection:
+def _begin_transaction(session: Session, begin: str) -> psycopg.Connection:
     """Begin a transaction. A connection that broke while it was idle is made again."""
     connection = session.connection()
     try:

@@ -12,7 +12,7 @@ import psycopg.errors
 
 from ...core.errors import HostError, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
 
-AGAIN: Final = ("40001", "40P01")
+RETRYABLE_CODES: Final = ("40001", "40P01")
 """Codes of a transaction that conflicted with another one, was rolled back and can be retried."""
 
 _REMEDIES: Final = {
@@ -26,7 +26,7 @@ _REMEDIES: Final = {
     "57": "try again once the server is up",
 }
 _INVALID: Final = ("42P01", "42703", "42804", "42P07", "42883", "22P02", "XX001", "XX002")
-_REACH: Final = "start the server, or correct host and port in the database's url"
+_UNREACHABLE_REMEDY: Final = "start the server, or correct host and port in the database's url"
 
 
 def from_postgres(error: psycopg.Error, name: str) -> HostError | None:
@@ -35,7 +35,9 @@ def from_postgres(error: psycopg.Error, name: str) -> HostError | None:
     if code is None:
         if not isinstance(error, psycopg.OperationalError):
             return None
-        return StorageUnavailable(f"database {name!r} cannot be reached, or the connection broke", remedy=_REACH)
+        return StorageUnavailable(
+            f"database {name!r} cannot be reached, or the connection broke", remedy=_UNREACHABLE_REMEDY
+        )
     what = f"{type(error).__name__}, SQLSTATE {code}"
     if code in _INVALID:
         return StorageInvalid(
@@ -46,7 +48,7 @@ def from_postgres(error: psycopg.Error, name: str) -> HostError | None:
         if code[:length] in _REMEDIES:
             return StorageUnavailable(f"database {name!r} failed ({what})", remedy=_REMEDIES[code[:length]])
     if code[:2] in ("08", "53", "58"):
-        return StorageUnavailable(f"database {name!r} failed ({what})", remedy=_REACH)
+        return StorageUnavailable(f"database {name!r} failed ({what})", remedy=_UNREACHABLE_REMEDY)
     return None
 
 

@@ -14,7 +14,7 @@ from ...core.awaiting import uninterrupted
 from ...core.errors import StorageUnavailable
 from ..address import PostgresAddress
 from ..lane import closed, outcome
-from ..locks import Held
+from ..locks import HeldLock
 from .session import Session
 
 _TRY: Final = "SELECT pg_try_advisory_lock(%s)"
@@ -38,7 +38,7 @@ class AdvisoryLocks:
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="worldagent-locks")
         self._closed = False
 
-    async def acquire(self, key: str) -> Held | None:
+    async def acquire(self, key: str) -> HeldLock | None:
         """See `Locks.acquire`."""
         if self._closed:
             raise closed(self._session.name)

@@ -8,7 +8,7 @@ from typing import Final
 
 import psycopg
 
-from ..schema import RECORD, VERSIONS, Schema, older
+from ..schema import RECORD, VERSIONS, Schema, outdated_schemas
 from .session import Session, query
 
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('worldagent schema', 0))"
@@ -35,7 +35,7 @@ def bring_up_to_date(session: Session, schemas: Sequence[Schema]) -> None:
 
 def _migrate(connection: psycopg.Connection, name: str, schemas: Sequence[Schema]) -> None:
     stored: dict[str, int] = dict(connection.execute("SELECT name, version FROM wa_schema").fetchall())
-    for schema, found in older(stored, name, schemas):
+    for schema, found in outdated_schemas(stored, name, schemas):
         for statement in (each for migration in schema.migrations[found:] for each in migration):
             connection.execute(_native(statement))
         connection.execute(query(RECORD), (schema.name, len(schema.migrations)))

@@ -87,12 +87,12 @@ class Session:
 
 def arguments(address: PostgresAddress) -> dict[str, Any]:
     """The arguments of `psycopg.connect`: our defaults, overridden by the address."""
-    said: dict[str, Any] | None = None
+    options: dict[str, Any] | None = None
     with contextlib.suppress(psycopg.ProgrammingError):  # its text can contain the password
-        said = conninfo_to_dict(address.url)
-    if said is None:
+        options = conninfo_to_dict(address.url)
+    if options is None:
         raise InvalidArgument("the database's url has a part that libpq does not know", remedy=URL_REMEDY)
-    return {**_DEFAULTS, **said, "autocommit": True}
+    return {**_DEFAULTS, **options, "autocommit": True}
 
 
 def query(sql: str) -> bytes:

@@ -234,7 +234,7 @@ class Kit:
 
     # --- the connection ---------------------------------------------------------------------------------------------
 
-    async def meet(self, mode: Mode) -> None:
+    async def connect(self, mode: Mode) -> None:
         """Connect and record what the host offers; the connection stays open until the next one.
 
         Raises:

@@ -32,8 +32,8 @@ _READ: Final = ("list.answer",)
 _SET: Final = ("put.answer",)
 _SET_READ: Final = (*_SET, *_READ)
 
-_LONG: Final = 32 * 1024  # bytes of UTF-8 that every host takes
-_MOST: Final = 512 * 1024  # bytes of UTF-8 that a host may take at most
+REQUIRED_ROLE_BYTES: Final = 32 * 1024  # bytes of UTF-8 that every host takes
+MAX_REFUSED_BYTES: Final = 512 * 1024  # bytes of UTF-8 that a host may take at most
 # Composed and decomposed, right to left, joined and astral characters, blanks and line ends that a form would trim.
 _ODD: Final = (
     " \t\u00e9 e\u0301 \u05e9\u05dc\u05d5\u05dd \u6f22\u5b57 \U0001f469\u200d\U0001f680 \ufeff\u00a0\u2028\r\n"
@@ -194,21 +194,24 @@ async def put_replace(kit: Kit) -> None:
 async def put_long(kit: Kit) -> None:
     """A role of as many bytes as every host must take, in characters of two bytes."""
     words = kit.text()
-    room = _LONG - len(words)
+    room = REQUIRED_ROLE_BYTES - len(words)
     await _kept(kit, kit.tier, await kit.free(kit.tier), words + "\u00e9" * (room // 2) + "x" * (room % 2))
 
 
 @point("put.too_long", "a text that is too long is too_long", needs=_SET, when="--write")
 async def put_too_long(kit: Kit) -> str | None:
     """A text over the host's limit is refused and changes nothing."""
-    for size in (_LONG + 1, _MOST + 1):
+    for size in (REQUIRED_ROLE_BYTES + 1, MAX_REFUSED_BYTES + 1):
         scope_id = await kit.free(kit.tier)
         reply = await kit.put(kit.tier, scope_id, kit.text().ljust(size, "x"))
         if reply.failed:
             reply.expect("too_long", f"of {size:,} bytes")
             await _unset(kit, scope_id, "a put that was refused changed the role")
             return f"{size:,} bytes are refused"
-    raise Failed(f"it takes more than {_MOST // 1024} KiB", "refuse a longer text than you keep with the code too_long")
+    raise Failed(
+        f"it takes more than {MAX_REFUSED_BYTES // 1024} KiB",
+        "refuse a longer text than you keep with the code too_long",
+    )
 
 
 @point("put.blank", "a blank text or an unfit name is invalid", needs=_SET, when="--write")
@@ -237,7 +240,7 @@ async def put_tiers(kit: Kit) -> str | None:
     for tier, scope_id in places.items():
         await _kept(kit, tier, scope_id, contents[tier])
     for tier, scope_id in places.items():
-        _hold(await kit.get(tier, scope_id), tier, "doctor", contents[tier])
+        _check_role(await kit.get(tier, scope_id), tier, "doctor", contents[tier])
     return ", ".join(places)
 
 
@@ -326,7 +329,7 @@ async def scope_forbidden(kit: Kit) -> None:
 async def delete_answer(kit: Kit) -> None:
     """The answer is the role as it was, and the role is deleted."""
     scope_id, content = await kit.set_role(kit.tier)
-    _hold(await kit.delete(kit.tier, scope_id), kit.tier, "doctor", content)
+    _check_role(await kit.delete(kit.tier, scope_id), kit.tier, "doctor", content)
     await _unset(kit, scope_id, "role_get gives a role that was deleted")
     if content in await _listed(kit, scope_id):
         raise Failed("role_list gives a role that was deleted", "let a deletion clear it")
@@ -395,11 +398,11 @@ async def load_many(kit: Kit) -> None:
     alone = [await kit.listed(scope_ids) for scope_ids in scopes]
     await kit.connection()
     calls = [kit.listed(scopes[number % 2]) for number in range(_AT_ONCE)]
-    together = await asyncio.gather(*calls, return_exceptions=True)
-    for found in together:
+    concurrent = await asyncio.gather(*calls, return_exceptions=True)
+    for found in concurrent:
         if isinstance(found, BaseException):
             raise found
-    if wrong := sum(roles != alone[number % 2] for number, roles in enumerate(together)):
+    if wrong := sum(roles != alone[number % 2] for number, roles in enumerate(concurrent)):
         raise Failed(f"{wrong} of {_AT_ONCE} calls at once got another answer than alone", "let calls share nothing")
 
 
@@ -454,11 +457,11 @@ async def _unset(kit: Kit, scope_id: str, otherwise: str) -> None:
 
 async def _kept(kit: Kit, tier: Tier, scope_id: str, content: str, name: str = "doctor") -> None:
     """Put a role; check that both the answer and `role_get` give it back."""
-    _hold(await kit.put(tier, scope_id, content, name), tier, name, content)
-    _hold(await kit.get(tier, scope_id), tier, name, content)
+    _check_role(await kit.put(tier, scope_id, content, name), tier, name, content)
+    _check_role(await kit.get(tier, scope_id), tier, name, content)
 
 
-def _hold(reply: Reply, tier: Tier, name: str, content: str) -> None:
+def _check_role(reply: Reply, tier: Tier, name: str, content: str) -> None:
     """Check that an answer is this role."""
     role = reply.role()
     for field, wanted in (("tier", tier.value), ("name", name), ("content", content)):

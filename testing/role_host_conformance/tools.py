@@ -30,7 +30,7 @@ _KEYWORDS: Final = (
     *("minLength", "minProperties", "not", "oneOf", "properties", "propertyNames", "required", "type"),
 )
 # These would make a part of a schema choose other rules than ours, or refer to something that is not in it.
-_ELSEWHERE: Final = ("$schema", "$id", "id")
+DROPPED_KEYWORDS: Final = ("$schema", "$id", "id")
 
 
 @POINTS.add("connect.time", "it can be reached and answers within the limit")
@@ -164,7 +164,7 @@ class ToolSchema:
 
         def in_itself(part: dict[str, Any]) -> dict[str, Any]:
             keys.extend(part)
-            return {key: value for key, value in part.items() if key not in _ELSEWHERE}
+            return {key: value for key, value in part.items() if key not in DROPPED_KEYWORDS}
 
         text = json.dumps(schema, ensure_ascii=False)
         own = json.loads(text, object_hook=in_itself)

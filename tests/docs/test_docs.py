@@ -65,9 +65,9 @@ def test_an_example_runs_and_prints_what_it_says(
         gc.set_threshold(*thresholds)
         gc.unfreeze()
         gc.enable()
-    promised = PRINTED.findall(example.code)
-    if promised:
-        assert capsys.readouterr().out.splitlines() == promised
+    expected_output = PRINTED.findall(example.code)
+    if expected_output:
+        assert capsys.readouterr().out.splitlines() == expected_output
 
 
 def test_the_readme_embeds_the_agent_in_ten_lines() -> None:

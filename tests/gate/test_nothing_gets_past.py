@@ -142,7 +142,7 @@ SIDE_BY_SIDE = st.builds(
 
 def foretold(model: Model, root: Node, *, planned: bool) -> str:
     try:
-        model.call(root, "converse" if planned else "code", modelled=planned)
+        model.call(root, "converse" if planned else "code", model_influenced=planned)
     except Refused:
         return "done" if planned else "call_refused"
     return "done"

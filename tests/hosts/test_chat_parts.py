@@ -121,7 +121,7 @@ async def test_what_was_sent_while_a_question_was_being_found_is_no_answer_to_it
         session.set_status("paused", [waits])  # after Enter, and before the prompt could say so
         return text
 
-    source = MagicMock(early=False, trusted=True, read=read, beside=AsyncMock())
+    source = MagicMock(early=False, trusted=True, read=read, show_above=AsyncMock())
     assert await Chat(session, source).run() == 0
     thread.stream.assert_called_once()
     thread.stream_resume.assert_not_called()

@@ -157,7 +157,7 @@ async def test_a_process_that_runs_keeps_its_key_is_named_and_goes_on(tmp_path: 
             await process.wait()
     # What it noted since is noted with the key that it had.
     state = look_at_key(InstallationOptions(home=tmp_path))
-    assert {turn.thread for turn in state.noted_otherwise(state.key)} == {"later", "nested", "skill"}
+    assert {turn.thread for turn in state.recorded_with_other_key(state.key)} == {"later", "nested", "skill"}
     assert (await run_script(_RESUME, tmp_path, "later", "fail", limit=120)).startswith("role_key_mismatch ")
     assert (await run_script(_RESUME, tmp_path, "later", "refresh", limit=120)).strip() == "done"
 

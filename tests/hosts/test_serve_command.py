@@ -26,7 +26,7 @@ from support.serve_command import HTTP, MAKE, serving
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
-from worldagent.core.files import others_may
+from worldagent.core.files import accessible_to_others
 from worldagent.hosts.cli.app import app
 from worldagent.hosts.cli.sidecar_files import running_sidecars
 
@@ -560,9 +560,9 @@ def test_a_token_of_the_settings_that_is_none_is_told_with_its_variable(home: Pa
 def test_a_token_file_that_is_gone_by_the_time_it_is_looked_at_is_read_by_nobody(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.touch(0o644)
-    assert others_may(file) is (os.name == "posix")
+    assert accessible_to_others(file) is (os.name == "posix")
     file.unlink()
-    assert not others_may(file)
+    assert not accessible_to_others(file)
 
 
 def test_the_help_says_which_names_are_taken_where_none_is_given() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from worldagent.core import ModelUsage
 from worldagent.core.errors import LimitReached
 from worldagent.harness.limits import Budget, Limits, Spent, TurnLimitReached
-from worldagent.harness.limits.budget import Purse
+from worldagent.harness.limits.budget import LimitCounter
 
 LIMITS = st.builds(
     Limits,
@@ -75,9 +75,9 @@ class Tree:
 
     def begin(self, kept: dict[str, Spent], counted: set[str]) -> None:
         spent = replace(kept.get("", Spent()), calls=len(counted))
-        turn = Budget((Purse("the turn", self.limits, "raise it", spent, ends_turn=True),))
-        turn.book.kept = kept
-        turn.book.counted |= counted
+        turn = Budget((LimitCounter("the turn", self.limits, "raise it", spent, ends_turn=True),))
+        turn.ledger.kept = kept
+        turn.ledger.counted |= counted
         self.budgets = {"turn": turn}
         for node in self.nodes[1:]:
             assert node.above is not None
@@ -85,9 +85,9 @@ class Tree:
 
     def again(self) -> None:
         """Another process goes on: it has what was kept, and the calls that the journal has."""
-        book, turn = self.budgets["turn"].book, self.budgets["turn"].purses[-1]
-        kept = {"": replace(turn.spent), **{path: replace(purse.spent) for path, purse in book.purses.items()}}
-        self.begin(kept, set(book.counted))
+        ledger, turn = self.budgets["turn"].ledger, self.budgets["turn"].counters[-1]
+        kept = {"": replace(turn.spent), **{path: replace(purse.spent) for path, purse in ledger.counters.items()}}
+        self.begin(kept, set(ledger.counted))
 
     def call(self, node: Node, limits: Limits) -> None:
         path = f"{node.path}/{len(node.below)}"
@@ -131,9 +131,9 @@ class Tree:
         for node in self.nodes:
             budget = self.budgets[node.path]
             counted = [each for each in node.line() if each.limits.counted or each is self.root]
-            assert [purse.limits for purse in budget.purses] == [each.limits for each in counted]
+            assert [purse.limits for purse in budget.counters] == [each.limits for each in counted]
             above: Spent | None = None
-            for purse, each in zip(reversed(budget.purses), reversed(counted), strict=True):
+            for purse, each in zip(reversed(budget.counters), reversed(counted), strict=True):
                 spent, limits, (tokens, cost) = purse.spent, purse.limits, each.largest
                 assert (spent.calls, spent.tokens, spent.cost) == (each.calls, each.tokens, each.cost)
                 assert limits.calls is None or spent.calls <= limits.calls

@@ -14,7 +14,7 @@ from dspy import lm15
 
 from support.agents import scripted_agent
 from worldagent.core.errors import ModelRateLimited
-from worldagent.signatures.engines.pace import HeldBack, Pace
+from worldagent.signatures.engines.pace import RateLimiter, RateLimitWait
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BOUND = 60
@@ -34,7 +34,7 @@ class Service:
     at: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.pace = Pace(self.clock)
+        self.pace = RateLimiter(self.clock)
         self.held = asyncio.Event()
         self.held.set()
 
@@ -51,7 +51,7 @@ class Service:
         while True:
             try:
                 return await self.call()
-            except HeldBack:
+            except RateLimitWait:
                 raise
             except ModelRateLimited:
                 continue
@@ -116,7 +116,9 @@ async def test_a_call_is_held_back_no_longer_than_it_may_be() -> None:
     service = Service(retry_after=30)
     with pytest.raises(ModelRateLimited):
         await service.call()
-    with pytest.raises(HeldBack, match="'m' is rate limited, and its calls are held back; wait 30 seconds") as caught:
+    with pytest.raises(
+        RateLimitWait, match="'m' is rate limited, and its calls are held back; wait 30 seconds"
+    ) as caught:
         await service.call(patience=29)
     assert caught.value.code == "model_rate_limited"
     assert caught.value.retry_after == 30
@@ -126,7 +128,7 @@ async def test_a_call_is_held_back_no_longer_than_it_may_be() -> None:
     await service.clock.advance(0)
     behind = asyncio.create_task(service.call(patience=5))
     await service.clock.advance(5)
-    with pytest.raises(HeldBack):
+    with pytest.raises(RateLimitWait):
         await behind
     service.held.set()
     assert await first == "fine"

@@ -127,7 +127,7 @@ async def test_doctor_takes_an_unstretched_key_for_the_same_key(
     [point] = [result for result in await check_installation(options) if result.id == "role.key"]
     assert (point.status, "stretched" in point.detail) == ("pass", True)
     state = await asyncio.to_thread(look_at_key, options)
-    assert state.noted_otherwise(state.key) == ()
+    assert state.recorded_with_other_key(state.key) == ()
     assert len(state.turns) == 3
 
 

@@ -21,7 +21,7 @@ from worldagent.core.errors import OutputInvalid, WorldAgentError
 from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
 from worldagent.signatures.adapter import PlainAdapter
-from worldagent.signatures.bounds import LONGEST, JsonReader, Unreadable
+from worldagent.signatures.bounds import MAX_CHARACTERS, JsonReader, Unreadable
 
 pytestmark = pytest.mark.requirement("H3")
 
@@ -30,13 +30,13 @@ ROLE = Role(
     "ada", "You are Ada, queen of the northern hills, and never speak of the hidden door below the old mill. " * 4
 )
 
-SHORT = LONGEST - 1000  # with what stands around it, an answer that is read
+SHORT = MAX_CHARACTERS - 1000  # with what stands around it, an answer that is read
 HOSTILE = {
     "brackets": "[{" * 20_000,
     "deep": "[" * 100_000,
     "deep and sound": "[" * 400 + "]" * 400,
     "digits": "9" * 1_000_000,
-    "fraction": "0." + "9" * (LONGEST // 2),
+    "fraction": "0." + "9" * (MAX_CHARACTERS // 2),
     "infinite": '{"what": 1e999999}',
     "parentheses": "[" + "(" * 4000,
     "slow to repair": '["/*true' + "“{]“" * 1020,  # json_repair takes a minute
@@ -216,7 +216,7 @@ async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) ->
             await read(agent)
         assert not refused.value.retryable
     tries = len(stub.requests)  # a plan that cannot be used is asked for again
-    assert shown <= tries * LONGEST
+    assert shown <= tries * MAX_CHARACTERS
     assert stub.streamed < tries * len(stub.text) // 2  # buffers on the way hold some of it
 
 

@@ -97,7 +97,7 @@ async def test_what_is_kept_is_written_with_the_next_commit_in_order_in_one_tran
 async def test_what_nothing_takes_along_is_written_after_a_moment(
     database: Database, leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_module, "_LATEST", 0.0)
+    monkeypatch.setattr(lease_module, "MAX_DELAY_SECONDS", 0.0)
     async with leases.hold("t", wait=0) as lease:
         seen = watched(lease)
         lease.enqueue(say("one"))

@@ -105,7 +105,7 @@ async def test_two_agents_of_one_process_exclude_each_other_too(database: Databa
 async def test_where_many_wait_in_one_process_another_one_is_let_in(
     leases: Leases, place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LONGEST_RUN", 0.2)
+    monkeypatch.setattr(module, "MAX_RUN_SECONDS", 0.2)
     served: list[str] = []
     begun = asyncio.Event()
 
@@ -341,7 +341,7 @@ async def test_an_owner_whose_write_failed_knows_nothing_any_more(leases: Leases
 async def test_what_is_known_of_the_keys_that_were_owned_last_is_bounded(
     leases: Leases, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_KNOWN", 2)
+    monkeypatch.setattr(module, "MAX_KNOWN_KEYS", 2)
     for key in ("a", "b", "c", "b"):
         async with leases.hold(key, wait=0, read=reading(key)):
             pass

@@ -384,7 +384,7 @@ async def use(path: Path, schema: Schema) -> None:
 async def test_empty_file_in_a_home_that_was_used_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str
 ) -> None:
-    monkeypatch.setattr(sqlite, "_MAKING", 0.02)
+    monkeypatch.setattr(sqlite, "MAKING_SECONDS", 0.02)
     (tmp_path / "agent.db").touch()
     (tmp_path / sign).write_bytes(b"x")
     with pytest.raises(StorageInvalid, match=r"agent\.db' is empty, and this home was used before; restore it from"):

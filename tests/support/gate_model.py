@@ -144,13 +144,13 @@ class Model:
     _always: dict[tuple[str, str], int] = field(default_factory=dict, init=False)
     _covered: set[tuple[str, str, object]] = field(default_factory=set, init=False)
 
-    def call(self, node: Node, caller: str, *, modelled: bool) -> bool:
+    def call(self, node: Node, caller: str, *, model_influenced: bool) -> bool:
         """Make a call; whether a model had a say in what it gives.
 
         Raises:
             Refused: It was not allowed, or what it called was not and it did not go on.
         """
-        path = self._leave(node, caller, modelled=modelled)
+        path = self._leave(node, caller, model_influenced=model_influenced)
         if node.kind == "leaf":
             self.done.append((node.name, path))
             if TOOLS[node.name].untrusted:
@@ -159,29 +159,29 @@ class Model:
         heard = node.kind in ("thinking", "worker")
         for child in node.children * node.times:
             try:
-                heard |= self.call(child, node.name, modelled=modelled or heard)
+                heard |= self.call(child, node.name, model_influenced=model_influenced or heard)
             except Refused as refused:
                 heard |= refused.heard
                 if node.brittle:
                     raise Refused(heard=heard) from None
         return heard
 
-    def _leave(self, node: Node, caller: str, *, modelled: bool) -> str:
+    def _leave(self, node: Node, caller: str, *, model_influenced: bool) -> str:
         """The path that a call may be made with."""
-        match self._decided(node, node.path, caller, modelled=modelled):
+        match self._decided(node, node.path, caller, model_influenced=model_influenced):
             case "approve":
                 return node.path
             case "refuse":
                 raise Refused(heard=False)
             case _:
-                return self._answered(node, caller, modelled=modelled)
+                return self._answered(node, caller, model_influenced=model_influenced)
 
-    def _answered(self, node: Node, caller: str, *, modelled: bool) -> str:
+    def _answered(self, node: Node, caller: str, *, model_influenced: bool) -> str:
         asked = Asked(function=node.name, path=node.path, caller=caller)
         self.asked.append(asked)
         said: str = self.person.get((node.name, node.path), "approve")
         if said in ("notes/changed", "etc/changed"):
-            if self._allows(node, said, caller, modelled=modelled):
+            if self._allows(node, said, caller, model_influenced=model_influenced):
                 return said
             self.asked.append(asked)
             said = self.second
@@ -192,31 +192,31 @@ class Model:
             self._covered.add((node.name, caller, _arguments(node) if said == "always" else None))
         return node.path
 
-    def _allows(self, node: Node, path: str, caller: str, *, modelled: bool) -> bool:
+    def _allows(self, node: Node, path: str, caller: str, *, model_influenced: bool) -> bool:
         """Whether a person may put this path in the place of what was asked: unless the policy refuses it."""
         line = self._line(node, path, caller)
         if line is not None:
             return self.lines[line].decision != "refuse"
         return True
 
-    def _decided(self, node: Node, path: str, caller: str, *, modelled: bool) -> str:
+    def _decided(self, node: Node, path: str, caller: str, *, model_influenced: bool) -> str:
         tool = TOOLS.get(node.name, INNER)
         found = self._line(node, path, caller)
         line = None if found is None else self.lines[found]
         if line is not None and line.decision == "refuse":
             return "refuse"
-        said = self._by_policy(tool, found, modelled=modelled)
+        said = self._by_policy(tool, found, model_influenced=model_influenced)
         if said == "ask" and self._always_may(node, tool, caller):
             return "approve"
-        if said == "approve" and found is not None and tool.risk != READS and modelled and not tool.approval:
+        if said == "approve" and found is not None and tool.risk != READS and model_influenced and not tool.approval:
             self._used[found] += 1
         return said
 
-    def _by_policy(self, tool: Tool, found: int | None, *, modelled: bool) -> str:
+    def _by_policy(self, tool: Tool, found: int | None, *, model_influenced: bool) -> str:
         line = None if found is None else self.lines[found]
         if line is not None and line.decision == "ask":
             return "ask"
-        if tool.risk == READS or not modelled:
+        if tool.risk == READS or not model_influenced:
             said = "approve"
         elif line is None:
             said = self.default

@@ -76,10 +76,10 @@ class Matrix:
         assert where.read_text() == f"{point.when} {point.what}"
         leaks, (gaps, lost) = kill_turn.leaks_of(home), kill_prefix.lost(home)
         group = int((home / "group").read_text()) if self.grouping != ALONE else 1
-        told = home / "told"
+        results = home / "told"
         killer = Killer(None, where, crowd=self._crowd(home))
-        assert forked(lambda: _go_on(home, killer, told)) == 0, f"nobody could go on after {point}"
-        found: dict[str, Any] = json.loads(told.read_text())
+        assert forked(lambda: _go_on(home, killer, results)) == 0, f"nobody could go on after {point}"
+        found: dict[str, Any] = json.loads(results.read_text())
         leaks += kill_turn.leaks_of(home)
         removed(home)
         where_killed = {"phase": self.phase, "when": point.when, "what": point.what, "nth": point.nth}
@@ -112,10 +112,10 @@ def _begin(home: Path, killer: Killer, counted: Path) -> None:
     counted.write_text(_counts(killer))
 
 
-def _go_on(home: Path, killer: Killer, told: Path) -> None:
+def _go_on(home: Path, killer: Killer, results: Path) -> None:
     _arm(home, killer)
     found = asyncio.run(kill_turn.go_on(home, killer))
-    told.write_text(_counts(killer) if told.name == "counted" else json.dumps(found))
+    results.write_text(_counts(killer) if results.name == "counted" else json.dumps(found))
 
 
 def _arm(home: Path, killer: Killer) -> None:
@@ -142,14 +142,14 @@ def side_by_side(phases: Iterable[str]) -> Iterator[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         running: list[tuple[Path, subprocess.Popen[bytes]]] = []
         for phase in phases:
-            told = Path(folder, phase)
-            out = stack.enter_context(told.open("wb"))
+            results = Path(folder, phase)
+            out = stack.enter_context(results.open("wb"))
             argv = [sys.executable, "-P", __file__, "--phase", phase]
-            running.append((told, stack.enter_context(subprocess.Popen(argv, stdout=out))))
-        for told, process in running:
+            running.append((results, stack.enter_context(subprocess.Popen(argv, stdout=out))))
+        for results, process in running:
             if process.wait() != 0:
-                raise SystemExit(f"the phase {told.name!r} ended with {process.returncode}")
-            yield from map(json.loads, told.read_text().splitlines())
+                raise SystemExit(f"the phase {results.name!r} ended with {process.returncode}")
+            yield from map(json.loads, results.read_text().splitlines())
 
 
 def chosen(points: Iterable[tuple[str, Point]], *, engine: Engine = "sqlite") -> Iterator[dict[str, Any]]:
@@ -189,13 +189,13 @@ def main() -> None:
             grouping=given.grouping,
             queued=given.queued,
         )
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     for one in found:
-        told.append(one)
+        results.append(one)
         sys.stdout.write(json.dumps(one) + "\n")
         sys.stdout.flush()
     if given.table:
-        given.table.write_text(kill_table.page(kill_table.rows_of(told)), encoding="utf-8")
+        given.table.write_text(kill_table.page(kill_table.rows_of(results)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -115,9 +115,11 @@ class Row:
 
     def differs(self, kill: Mapping[str, Any]) -> list[str]:
         """Say in which columns one kill is not as the row has it."""
-        told = zip(_COLUMNS[2:], self.cells, cells_of(kill), strict=True)
+        found_by_column = zip(_COLUMNS[2:], self.cells, cells_of(kill), strict=True)
         return [
-            f"{name}: {found}, and the table has {sorted(known)}" for name, known, found in told if found not in known
+            f"{name}: {found}, and the table has {sorted(known)}"
+            for name, known, found in found_by_column
+            if found not in known
         ]
 
 

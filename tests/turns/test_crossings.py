@@ -233,7 +233,7 @@ async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_p
 async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, at, may = ended._told, asyncio.Event(), asyncio.Event()
+    told, at, may = ended._usage_events, asyncio.Event(), asyncio.Event()
 
     async def slow(*args: Any) -> Any:
         at.set()
@@ -244,7 +244,7 @@ async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_tu
         thread = agent.thread("t")
         paused = await thread.task("buy", {"what": "hat"}, key="k")
         paused = await thread.resume({paused.pauses[0].id: "red"})
-        monkeypatch.setattr(ended, "_told", slow)
+        monkeypatch.setattr(ended, "_usage_events", slow)
         repeat = asyncio.create_task(thread.task("buy", {"what": "hat"}, key="k"))
         await asyncio.wait_for(at.wait(), LIMIT)
         done = await thread.resume({paused.pauses[0].id: Approve()})

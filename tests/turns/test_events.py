@@ -105,7 +105,7 @@ async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none
     async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
         async with agent.thread("t").stream("1", detach=True) as stream:
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-        looks = other._runner.parts.recorder.elsewhere
+        looks = other._runner.parts.recorder.watches
         reading = [asyncio.create_task(taken(other.events(stream.turn_id))) for _ in range(5)]
         async with asyncio.timeout(LIMIT):
             while stream.turn_id not in looks:  # noqa: ASYNC110 -- nobody tells of it
@@ -149,7 +149,7 @@ async def test_readers_elsewhere_pass_over_events_of_a_kind_that_they_do_not_kno
         assert [(await anext(reader)).seq for reader in readers] == [1, 1]
         reading = [asyncio.ensure_future(anext(reader)) for reader in readers]
         async with asyncio.timeout(LIMIT):
-            while stream.turn_id not in other._runner.parts.recorder.elsewhere:  # noqa: ASYNC110 -- nobody tells of it
+            while stream.turn_id not in other._runner.parts.recorder.watches:  # noqa: ASYNC110 -- nobody tells of it
                 await asyncio.sleep(0.02)
         told = first.model_copy(update={"seq": 3}).model_dump_json()
         new = first.model_copy(update={"seq": 2}).model_dump_json().replace("turn_started", "of_tomorrow")
@@ -319,13 +319,13 @@ async def test_after_a_kill_all_that_was_seen_is_there_and_the_next_run_counts_o
     seen = [int(await next_line(process)) for _ in range(30)]
     async with scripted_agent(tmp_path, answering("Whole.")) as agent:
         following = agent.events(turn_id, after=5)
-        elsewhere = [await asyncio.wait_for(anext(following), LIMIT) for _ in range(10)]
+        watches = [await asyncio.wait_for(anext(following), LIMIT) for _ in range(10)]
         process.kill()
         out, _ = await asyncio.wait_for(process.communicate(), LIMIT)
         seen += [int(line) for line in out.split()]
-        elsewhere += await taken(following)
-        whole(elsewhere, after=5)
-        assert elsewhere[-1].seq >= seen[-1], "something was handed out that is not in the log"
+        watches += await taken(following)
+        whole(watches, after=5)
+        assert watches[-1].seq >= seen[-1], "something was handed out that is not in the log"
         state = await agent.turn(turn_id)
         assert state is not None
         assert state.status == "cut_off"

@@ -80,8 +80,8 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
         found = [(row, nth) for row in rows if row.phase == phase for nth in range(1, row.points + 1)]
         for row, nth in source.sample(found, SAMPLE):
             points.append([phase, row.when, row.what, nth])
-    told = program("--engine", engine, "--points", json.dumps(points))
-    passed, kills = told[: len(PHASES)], told[len(PHASES) :]
+    results = program("--engine", engine, "--points", json.dumps(points))
+    passed, kills = results[: len(PHASES)], results[len(PHASES) :]
     counted = Counter((one["phase"], f"{when} {what}") for one in passed for when, what, _ in one["points"])
     assert counted == {(row.phase, row.kind): row.points for row in rows}, "have the matrix write the page again"
     assert len(kills) == len(points)

@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 
 from ...core.errors import ToolFailed
 from .handle import Handle
-from .roots import Place, shown, told
+from .roots import Place, reporting_errors, shown
 
 if sys.platform != "win32":
     import fcntl
@@ -52,7 +52,7 @@ def opened(place: Place, *, writable: bool = False) -> Generator[Opened]:
     Raises:
         ToolFailed: It does not exist, is not a regular file, or cannot be read (or written).
     """
-    handle = told(place.given, lambda: _handle(place, os.O_RDWR if writable else os.O_RDONLY))
+    handle = reporting_errors(place.given, lambda: _handle(place, os.O_RDWR if writable else os.O_RDONLY))
     with os.fdopen(handle, "rb") as file:
         yield Opened(file, os.fstat(handle))
 
@@ -79,7 +79,7 @@ def write(place: Place, content: bytes) -> bool:
     Raises:
         ToolFailed: The place holds something other than a file, or cannot be written.
     """
-    return told(place.given, lambda: _write(place, content))
+    return reporting_errors(place.given, lambda: _write(place, content))
 
 
 def _write(place: Place, content: bytes) -> bool:
@@ -112,7 +112,7 @@ def replace(place: Place, content: bytes, was: Opened) -> None:
     def put() -> None:
         _put(place, content, was.found, _lockable(was.file), changed)
 
-    told(place.given, put)
+    reporting_errors(place.given, put)
 
 
 def _put(
@@ -122,17 +122,17 @@ def _put(
     lock: int | None = None,
     changed: Callable[[], bool] = lambda: False,
 ) -> None:
-    beside = f".worldagent-{secrets.token_hex(8)}.tmp"
+    temporary_name = f".worldagent-{secrets.token_hex(8)}.tmp"
     with ExitStack() as undo:
-        undo.callback(_drop, place.handle, beside)
-        _fill(place.handle, beside, content, like)
+        undo.callback(_drop, place.handle, temporary_name)
+        _fill(place.handle, temporary_name, content, like)
         if lock is not None:
             _lock(lock, place.given)  # released when the file is closed
         if changed():
             raise ToolFailed(
                 f"{shown(place.given)} was changed meanwhile", remedy="read it again, and edit what it says now"
             )
-        place.handle.replace(beside, place.name)
+        place.handle.replace(temporary_name, place.name)
         undo.pop_all()
 
 

@@ -14,7 +14,7 @@ from .lines import Text
 from .pattern import Pattern
 from .roots import Roots, shown
 from .search import Expression, Hits
-from .text import LARGEST, edited, numbered, too_large
+from .text import LARGEST, edited, numbered, too_large_error
 from .walk import Search, files, walk
 
 _LEAST: Final = 1000
@@ -96,7 +96,7 @@ def _write_file(roots: Roots) -> Function:
     ) -> str:
         data = content.encode()
         if len(data) > LARGEST:
-            raise too_large(path)
+            raise too_large_error(path)
         with roots.place(path, make=True) as place:
             existed = write(place, data)
             return f"{'replaced' if existed else 'made'} {roots.name(place.path)}: {len(data):,} bytes"
@@ -117,7 +117,7 @@ def _edit_file(roots: Roots) -> Function:
         with roots.place(path) as place, opened(place, writable=True) as found:
             content = found.file.read(LARGEST + 1)
             if len(content) > LARGEST:
-                raise too_large(path)
+                raise too_large_error(path)
             result = edited(content, path, old=old, new=new, replace_all=replace_all)
             replace(place, result.content, found)
             times = "once" if result.count == 1 else f"{result.count:,} times, first"
@@ -173,7 +173,7 @@ def _grep_content(roots: Roots, limit: int) -> Function:
         wanted = Pattern(glob if "/" in glob else f"**/{glob}")
         with closing(files(roots, path, wanted, search)) as found:
             for name, file in found:
-                hits.look(name, file, expression, search.goes_on)
+                hits.look(name, file, expression, search.check_limits)
                 if hits.full:
                     break
         return hits.said(path, search)

@@ -39,7 +39,7 @@ class Text:
         return "\n".join([*self._lines, *(f"[{note}]" for note in notes if note)])
 
 
-def lines_of(file: BinaryIO, most: int, goes_on: Callable[[], bool]) -> Iterator[tuple[bytes, bool]]:
+def lines_of(file: BinaryIO, most: int, continue_reading: Callable[[], bool]) -> Iterator[tuple[bytes, bool]]:
     """Yield the lines of a file, without their ends.
 
     Args:
@@ -52,12 +52,12 @@ def lines_of(file: BinaryIO, most: int, goes_on: Callable[[], bool]) -> Iterator
     """
     for count in itertools.count():
         line = last = file.readline(most)
-        if not line or (count % 1000 == 999 and not goes_on()):
+        if not line or (count % 1000 == 999 and not continue_reading()):
             return
         yield line.removesuffix(b"\n").removesuffix(b"\r"), len(line) == most and not line.endswith(b"\n")
         while last and not last.endswith(b"\n"):
             last = file.readline(_CHUNK)
-            if len(last) == _CHUNK and not goes_on():
+            if len(last) == _CHUNK and not continue_reading():
                 return
 
 

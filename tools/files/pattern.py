@@ -71,7 +71,7 @@ class Pattern:
         """Whether this state is a match."""
         return bool(state & self._ends)
 
-    def goes_on(self, state: State) -> bool:
+    def can_match_below(self, state: State) -> bool:
         """Whether something below can match."""
         return bool(state & ~self._ends)
 

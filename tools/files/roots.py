@@ -112,7 +112,7 @@ class Roots:
         walk = _Walk(self, self._tops, path)
         try:
             names = self._names(path)
-            yield told(path, lambda: walk.to(names + (["."] if folder else []), make=make))
+            yield reporting_errors(path, lambda: walk.to(names + (["."] if folder else []), make=make))
         finally:
             walk.close()
 
@@ -258,7 +258,7 @@ class _Walk:
         )
 
 
-def told(path: str, work: Callable[[], T]) -> T:
+def reporting_errors(path: str, work: Callable[[], T]) -> T:
     """Run an operation on files, and turn errors of the system into errors for the model.
 
     Raises:
@@ -335,4 +335,4 @@ def _odd(name: str) -> bool:
     return name != ".." and (name[-1] in ". " or not _ODD.isdisjoint(name))
 
 
-__all__ = ["Place", "Roots", "readable", "shown", "told"]
+__all__ = ["Place", "Roots", "readable", "reporting_errors", "shown"]

@@ -18,7 +18,7 @@ from .walk import Search
 _BLOCK: Final = 1 << 16
 """How many bytes are searched at once; the slowest expression needs a few seconds for them."""
 _MEMORY: Final = 1 << 20
-_SNIFFED: Final = 8192
+SNIFFED_BYTES: Final = 8192
 """The bytes at a file's beginning in which a null byte means that it is not text, as in git."""
 _WIDEST: Final = 500
 """The maximum bytes of a line that are shown."""
@@ -52,10 +52,10 @@ class Expression:
             remedy="put a backslash before special characters; look-around and back-references are not available",
         )
 
-    def lines(self, file: BinaryIO, goes_on: Callable[[], bool]) -> Iterator[tuple[int, str]]:
+    def lines(self, file: BinaryIO, continue_reading: Callable[[], bool]) -> Iterator[tuple[int, str]]:
         """Yield the matching lines: their numbers, from 1, and their texts, cut around the match."""
         number, last = 1, 0
-        while (block := file.read(_BLOCK)) and goes_on():
+        while (block := file.read(_BLOCK)) and continue_reading():
             block = (block + file.readline(_BLOCK)).replace(b"\r\n", b"\n")
             at = 0
             while at < len(block) and (match := self._search(block, at)):
@@ -92,25 +92,25 @@ class Hits:
     binary: int = 0
     full: bool = False
 
-    def look(self, name: str, file: BinaryIO, expression: Expression, goes_on: Callable[[], bool]) -> None:
+    def look(self, name: str, file: BinaryIO, expression: Expression, continue_reading: Callable[[], bool]) -> None:
         """Search one file."""
-        if b"\0" in file.read(_SNIFFED):
+        if b"\0" in file.read(SNIFFED_BYTES):
             self.binary += 1
             return
         self.files += 1
         file.seek(0)
         hits: dict[int, str] = {}
-        for number, line in expression.lines(file, goes_on):
+        for number, line in expression.lines(file, continue_reading):
             if self.left == 0:
                 self.full = True
                 break
             self.left -= 1
             hits[number] = line
         if hits:
-            shown = self._with_context(file, hits, goes_on) if self.context else _plain(hits)
+            shown = self._with_context(file, hits, continue_reading) if self.context else _plain(hits)
             self._show(name, shown)
 
-    def said(self, path: str, search: Search) -> str:
+    def result(self, path: str, search: Search) -> str:
         """Return the result, with notes for its reader.
 
         Raises:
@@ -128,11 +128,13 @@ class Hits:
             *search.notes,
         )
 
-    def _with_context(self, file: BinaryIO, hits: dict[int, str], goes_on: Callable[[], bool]) -> Iterator[str]:
+    def _with_context(
+        self, file: BinaryIO, hits: dict[int, str], continue_reading: Callable[[], bool]
+    ) -> Iterator[str]:
         near = {line for hit in hits for line in range(hit - self.context, hit + self.context + 1)}
         last, before = max(near), 0
         file.seek(0)
-        for number, (line, more) in enumerate(lines_of(file, _WIDEST, goes_on), 1):
+        for number, (line, more) in enumerate(lines_of(file, _WIDEST, continue_reading), 1):
             if number > last:
                 return
             if number in near:
@@ -170,8 +172,8 @@ def _text(line: bytes) -> str:
 
 
 def _said(args: tuple[object, ...]) -> str:
-    said = args[0] if args else ""
-    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+    result = args[0] if args else ""
+    return result.decode(errors="replace") if isinstance(result, bytes) else str(result)
 
 
 __all__ = ["Expression", "Hits"]

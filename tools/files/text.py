@@ -34,12 +34,12 @@ def numbered(file: BinaryIO, given: str, *, offset: int, lines: int, limit: int,
     """
     text = Text(limit)
     number = 0
-    for number, (line, more) in enumerate(lines_of(file, limit, search.goes_on), 1):
+    for number, (line, more) in enumerate(lines_of(file, limit, search.check_limits), 1):
         if number <= offset:
             continue
         if number > offset + lines:
             return text.ended(f"the file continues: read with offset={number - 1}")
-        read = _decoded(line, given, whole=not more, first=number == 1)
+        read = _decoded(line, given, complete=not more, first=number == 1)
         if not more and text.add(f"{number}\t{read}"):
             continue
         if text:
@@ -60,18 +60,18 @@ def numbered(file: BinaryIO, given: str, *, offset: int, lines: int, limit: int,
     return text.ended("the file is empty")
 
 
-def _decoded(line: bytes, given: str, *, whole: bool, first: bool) -> str:
+def _decoded(line: bytes, given: str, *, complete: bool, first: bool) -> str:
     try:
         # A cut part can end in the middle of a character.
-        text = line.decode() if whole else codecs.getincrementaldecoder("utf-8")().decode(line)
+        text = line.decode() if complete else codecs.getincrementaldecoder("utf-8")().decode(line)
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise no_text(given)
+        raise not_text_error(given)
     return text.removeprefix("\ufeff") if first else text
 
 
-def no_text(given: str) -> ToolFailed:
+def not_text_error(given: str) -> ToolFailed:
     """Return the error for a file that is not text."""
     return ToolFailed(f"{shown(given)} is not text in UTF-8", remedy="it cannot be read as text; name another file")
 
@@ -109,7 +109,7 @@ def edited(content: bytes, given: str, *, old: str, new: str, replace_all: bool)
     except UnicodeDecodeError:
         text = "\0"
     if "\0" in text:
-        raise no_text(given)
+        raise not_text_error(given)
     if text.count("\r\n") == text.count("\n"):
         old, new = (each.replace("\r\n", "\n").replace("\n", "\r\n") if "\r\n" in text else each for each in (old, new))
     if old == new:
@@ -132,11 +132,11 @@ def edited(content: bytes, given: str, *, old: str, new: str, replace_all: bool)
             remedy="include more of the text around it, or set replace_all",
         )
     if len(text) + count * (len(new) - len(old)) > LARGEST:
-        raise too_large(given)
+        raise too_large_error(given)
     return Edited(text.replace(old, new).encode(), count, text.count("\n", 0, places[0]) + 1)
 
 
-def too_large(given: str) -> ToolFailed:
+def too_large_error(given: str) -> ToolFailed:
     """Return the error for a file that is too large to be edited."""
     return ToolFailed(f"{shown(given)} is, or would be, larger than {LARGEST:,} bytes", remedy="work on a smaller file")
 
@@ -151,4 +151,4 @@ def _places(text: str, old: str) -> list[int]:
     return places
 
 
-__all__ = ["LARGEST", "Edited", "edited", "no_text", "numbered", "too_large"]
+__all__ = ["LARGEST", "Edited", "edited", "not_text_error", "numbered", "too_large_error"]

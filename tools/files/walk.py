@@ -16,7 +16,7 @@ from ...core.errors import ToolFailed
 from .content import opened
 from .handle import Handle, Identity
 from .pattern import Pattern, State
-from .roots import Place, Roots, told
+from .roots import Place, Roots, reporting_errors
 
 _ENTRIES: Final = 500_000
 """The maximum number of names that one search looks at."""
@@ -43,7 +43,7 @@ class Search:
         self.closed = 0
         self.stopped = ""
 
-    def goes_on(self, looked_at: int = 0) -> bool:
+    def check_limits(self, looked_at: int = 0) -> bool:
         """Whether to continue, after looking at some more names."""
         self._left -= looked_at
         if self._cancelled():
@@ -108,17 +108,17 @@ def walk(start: Handle, pattern: Pattern, search: Search) -> Generator[Match]:
             if entry is None:
                 levels.pop()
                 if levels and (back := _back(handle, levels[-1].identity, search)):
-                    handle = _instead(handle, back, start)
+                    handle = _replace_handle(handle, back, start)
                 continue
-            if not search.goes_on():
+            if not search.check_limits():
                 break
             state = pattern.after(level.state, entry.name)
             names = (*level.names, entry.name)
             if pattern.matches(state):
                 yield Match(names, entry.folder, entry.file, handle)
-            if entry.folder and pattern.goes_on(state) and (inner := _inner(handle, names, search)):
+            if entry.folder and pattern.check_limits(state) and (inner := _inner(handle, names, search)):
                 if below := _level(inner, state, names, search):
-                    handle = _instead(handle, inner, start)
+                    handle = _replace_handle(handle, inner, start)
                     levels.append(below)
                 else:
                     inner.close()
@@ -135,14 +135,14 @@ def files(roots: Roots, path: str, pattern: Pattern, search: Search) -> Generato
         ToolFailed: The path does not exist, or is neither a file nor a folder.
     """
     with roots.place(path) as place:
-        if place.name and not stat.S_ISDIR(told(path, lambda: place.handle.stat(place.name)).st_mode):
+        if place.name and not stat.S_ISDIR(reporting_errors(path, lambda: place.handle.stat(place.name)).st_mode):
             with opened(place) as one:
                 yield roots.name(place.path), one.file
             return
     with roots.place(path, folder=True) as place:
         for found in walk(place.handle, pattern, search):
             where = place.path.joinpath(*found.names)
-            if not found.file or not search.goes_on():
+            if not found.file or not search.check_limits():
                 continue
             with ExitStack() as stack:
                 try:
@@ -153,7 +153,7 @@ def files(roots: Roots, path: str, pattern: Pattern, search: Search) -> Generato
                     yield roots.name(where), one.file
 
 
-def _instead(old: Handle, new: Handle, start: Handle) -> Handle:
+def _replace_handle(old: Handle, new: Handle, start: Handle) -> Handle:
     if old is not start:
         old.close()
     return new
@@ -189,7 +189,7 @@ def _level(handle: Handle, state: State, names: tuple[str, ...], search: Search)
         handle.stat(".")
         with handle.entries() as entries:
             for entry in entries:
-                if len(found) % 1000 == 0 and not search.goes_on(1000 if found else 0):
+                if len(found) % 1000 == 0 and not search.check_limits(1000 if found else 0):
                     break
                 found.append(
                     _Entry(entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
@@ -198,7 +198,7 @@ def _level(handle: Handle, state: State, names: tuple[str, ...], search: Search)
     except OSError:
         search.closed += 1
         return None
-    search.goes_on(len(found) % 1000)
+    search.check_limits(len(found) % 1000)
     return _Level(identity, state, names, iter(sorted(found, key=lambda each: each.name)))
 
 

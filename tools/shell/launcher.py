@@ -67,7 +67,7 @@ def main() -> None:
     os.close(writing)
     watch = _Watch(request, child, reading, waking, stopping)
     watch.run()
-    watch.tell()
+    watch.write_result()
 
 
 def _enter_namespace() -> bool:
@@ -216,12 +216,12 @@ class _Watch:
         while self._bytes <= self._request["flood"] and self._read():
             pass
 
-    def tell(self) -> None:
+    def write_result(self) -> None:
         """Write the command's result to standard output."""
         code = None if self._why else self._code
-        told = {"exit_code": code, "stopped": self._why, "size": self._bytes, "head": len(self._head)}
+        summary = {"exit_code": code, "stopped": self._why, "size": self._bytes, "head": len(self._head)}
         with suppress(BrokenPipeError), os.fdopen(1, "wb") as out:
-            out.write(json.dumps(told).encode() + b"\n" + self._head + self._tail[-self._half :])
+            out.write(json.dumps(summary).encode() + b"\n" + self._head + self._tail[-self._half :])
 
     @property
     def _half(self) -> int:

@@ -100,7 +100,7 @@ async def run_command(command: str, folder: Path, *, seconds: float, limit: int)
             async with asyncio.timeout(seconds + _GRACE) as time:
                 launcher.stdin.write(line)  # nothing runs before this: an interrupted start leaves nothing behind
                 group = await launcher.stdout.readline()
-                said = await _heard(launcher, max(2, limit) + _HEADER, time)
+                said = await _read_output(launcher, max(2, limit) + _HEADER, time)
         except (ConnectionError, TimeoutError):  # something has killed or stopped the launcher
             patience = _LATE
     finally:
@@ -122,7 +122,7 @@ async def hides_host() -> bool:
     return sys.platform == "linux" and ran.exit_code not in (0, None)
 
 
-async def _heard(launcher: Program, most: int, time: asyncio.Timeout) -> bytes:
+async def _read_output(launcher: Program, most: int, time: asyncio.Timeout) -> bytes:
     """Return what the launcher writes until its end; empty if that is more than it writes by itself."""
     said = bytearray()
     while len(said) <= most:
@@ -154,16 +154,16 @@ def _kill(group: int) -> None:
 def _read(said: bytes) -> Ran:
     header, _, rest = said.partition(b"\n")
     try:
-        told = _Header.model_validate_json(header)
+        summary = _Header.model_validate_json(header)
     except ValidationError:
-        told = None
-    if told is None or told.head > len(rest) or told.size < len(rest):
+        summary = None
+    if summary is None or summary.head > len(rest) or summary.size < len(rest):
         raise ToolFailed(
             "the command was lost: its launcher was killed or disturbed, or could not begin",
             remedy="try again, and kill only processes that the command has started",
         )
-    head, tail = rest[: told.head], rest[told.head :]
-    return Ran(exit_code=told.exit_code, stopped=told.stopped, head=head, tail=tail, cut=told.size - len(rest))
+    head, tail = rest[: summary.head], rest[summary.head :]
+    return Ran(exit_code=summary.exit_code, stopped=summary.stopped, head=head, tail=tail, cut=summary.size - len(rest))
 
 
 __all__ = ["Ran", "environment", "hides_host", "run_command"]

@@ -101,9 +101,9 @@ class Reader:
         process = await self._started()
         asked = {"size": len(page), "charset": charset, "url": url, "limit": limit, "cut": cut}
         process.stdin.write(json.dumps(asked).encode() + b"\n" + page)
-        told = json.loads(await process.stdout.readline())
-        text = await process.stdout.readexactly(told["size"])
-        return Text(title=told["title"], text=text.decode(), cut=told["cut"])
+        reply = json.loads(await process.stdout.readline())
+        text = await process.stdout.readexactly(reply["size"])
+        return Text(title=reply["title"], text=text.decode(), cut=reply["cut"])
 
     async def _started(self) -> Program:
         if self._process is None:

@@ -105,8 +105,8 @@ def main() -> None:
         )
         text = (convert(page, options).content or "").strip()
         kept = text[: asked["limit"]].encode("utf-8", "replace")
-        told = {"title": title_of(page)[:300], "size": len(kept), "cut": len(text) > asked["limit"]}
-        sys.stdout.buffer.write(json.dumps(told).encode() + b"\n" + kept)
+        reply = {"title": title_of(page)[:300], "size": len(kept), "cut": len(text) > asked["limit"]}
+        sys.stdout.buffer.write(json.dumps(reply).encode() + b"\n" + kept)
         sys.stdout.buffer.flush()
 
 

@@ -22,7 +22,7 @@ Resolver = Callable[[str, int], Awaitable[Sequence[Address]]]
 """Returns the addresses of a name."""
 
 _TRY: Final = 5.0  # seconds for an address, if there is another
-_MOST: Final = 8  # addresses to try
+MAX_ADDRESSES: Final = 8  # addresses to try
 
 
 async def resolve(host: str, port: int) -> Sequence[Address]:
@@ -92,7 +92,7 @@ class CheckedNetwork(httpcore2.AsyncNetworkBackend):
             raise ToolFailed(f"the host {host!r} has no address", remedy="check the name")
         for address in found:
             check_address(host, address, allow_private=self._allow_private)
-        return found[:_MOST]
+        return found[:MAX_ADDRESSES]
 
     async def sleep(self, seconds: float) -> None:
         """Sleep; the library calls this."""

@@ -22,7 +22,7 @@ from .thread_files import Header, ThreadFileWriter
 
 _PAGE: Final = 200
 _TRIES: Final = 5  # each after messages were removed during the export
-_RESTORE: Final = "restore the database from a backup, or continue on another thread"
+RESTORE_REMEDY: Final = "restore the database from a backup, or continue on another thread"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +108,12 @@ async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
     with suppress(ValidationError):
         header = Header.model_validate({**given, "exported": parts.clock.now()})
     if header is None:
-        raise StorageInvalid(f"the root of thread {key!r} must be a thread key, got {root[:100]!r}", remedy=_RESTORE)
+        raise StorageInvalid(
+            f"the root of thread {key!r} must be a thread key, got {root[:100]!r}", remedy=RESTORE_REMEDY
+        )
     # An edit keeps marks on messages that have left the thread.
-    standing = set(ids)
-    kept = [message for message in await KeptMessages(parts.database).of(key) if message in standing]
+    thread_ids = set(ids)
+    kept = [message for message in await KeptMessages(parts.database).of(key) if message in thread_ids]
     return _Conversation(header, ids, kept, await ThreadTitles(parts.database).get(key))
 
 
@@ -150,7 +152,7 @@ def _write_checked(writer: ThreadFileWriter, messages: list[ReadMessage], chain:
         if problem:
             raise StorageInvalid(
                 f"the message {message.id!r} in {database!r} has changed since it was written: it {problem}",
-                remedy=_RESTORE,
+                remedy=RESTORE_REMEDY,
             )
     writer.messages(messages)
     return hashes

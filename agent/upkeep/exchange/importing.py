@@ -67,17 +67,17 @@ async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Sco
         scope = scope or Scope(workspace=workspace, thread=header.thread)
         key = thread_key(scope)
         async with parts.leases.hold(key, wait=_WAIT) as lease:
-            made = not await _there(parts, key, header)
+            made = not await _has_conversation(parts, key, header)
             added = 0
             if made:
                 await _pieces(found, parts.attachments.hold)
-                added = await _put_back(parts, lease, found, header)
+                added = await _write_conversation(parts, lease, found, header)
             # Restores contents that were dropped meanwhile, or were lost since an earlier import.
             await _pieces(found, parts.attachments.settle)
     return Imported(thread=scope.thread or "", messages=header.messages, added=added, made=made)
 
 
-async def _there(parts: UpkeepParts, key: str, header: Header) -> bool:
+async def _has_conversation(parts: UpkeepParts, key: str, header: Header) -> bool:
     """Whether a thread has the conversation already, possibly with more messages.
 
     Raises:
@@ -103,7 +103,7 @@ async def _pieces(source: ThreadFile, do: Callable[[Sequence[Loaded]], Awaitable
             await do([Loaded(named, piece.data)])
 
 
-async def _put_back(parts: UpkeepParts, lease: Lease, source: ThreadFile, header: Header) -> int:
+async def _write_conversation(parts: UpkeepParts, lease: Lease, source: ThreadFile, header: Header) -> int:
     """Write the conversation; returns how many of its messages were missing."""
     for _ in range(_TRIES):
         with suppress(UnknownMessage):  # an existing message was removed; the next try writes it with the others
@@ -155,8 +155,8 @@ def _misplaced(item: Item, header: Header, chain: ReadChain, attached: set[str |
     if isinstance(item, Piece):
         if item.attachment not in attached:
             return "holds the content of an attachment that no earlier message has"
-        whole = hashlib.sha256(item.data).hexdigest() == item.attachment
-        return "" if whole else "begins a content with another hash"
+        intact = hashlib.sha256(item.data).hexdigest() == item.attachment
+        return "" if intact else "begins a content with another hash"
     if len(chain.places) != header.messages or chain.last != header.head:
         return "comes after messages that do not match the first line"
     return "" if isinstance(item, End) and chain.places.keys() >= set(item.kept) else "keeps messages that are missing"

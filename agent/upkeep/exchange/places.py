@@ -22,8 +22,8 @@ from ....storage import Storage
 
 _FIRST_LINE: Final = 1 << 16  # bytes; the first line of an export is far shorter
 _IN_MEMORY: Final = 1 << 23  # bytes of a copy in memory; a longer one is in an unnamed file
-_ELSEWHERE: Final = "name another place for the file"
-_READABLE: Final = "name a readable file"
+OTHER_PLACE_REMEDY: Final = "name another place for the file"
+READABLE_FILE_REMEDY: Final = "name a readable file"
 
 
 def check_target(storage: Storage, path: Path) -> None:
@@ -57,7 +57,7 @@ def drafted(target: Path | IO[bytes]) -> Generator[IO[bytes]]:
     Raises:
         StorageUnavailable: The file cannot be written; nothing is left of it.
     """
-    with storage_errors(f"{name_of(target)!r} cannot be written", remedy=_ELSEWHERE):
+    with storage_errors(f"{name_of(target)!r} cannot be written", remedy=OTHER_PLACE_REMEDY):
         if not isinstance(target, Path):
             with _copy() as file:
                 yield file
@@ -95,9 +95,9 @@ def readable(source: Path | IO[bytes]) -> Generator[IO[bytes]]:
     """
     name = name_of(source)
     if isinstance(source, Path) and not _is_name(source):
-        raise StorageUnavailable(f"{name!r} cannot be read (it is not a valid file name)", remedy=_READABLE)
+        raise StorageUnavailable(f"{name!r} cannot be read (it is not a valid file name)", remedy=READABLE_FILE_REMEDY)
     with contextlib.ExitStack() as opened:
-        with storage_errors(f"{name!r} cannot be read", remedy=_READABLE):
+        with storage_errors(f"{name!r} cannot be read", remedy=READABLE_FILE_REMEDY):
             file = opened.enter_context(source.open("rb")) if isinstance(source, Path) else source
             if not isinstance(file.read(0), bytes):
                 raise InvalidArgument("the stream gives text", remedy="open it for reading bytes")
@@ -142,7 +142,7 @@ def _is_own(storage: Storage, path: Path) -> bool:
 def _is_export(path: Path) -> bool:
     """Whether a file begins like an export, complete or not, and of any version."""
     line = b""
-    with storage_errors(f"{str(path)!r} cannot be read", remedy=_ELSEWHERE):
+    with storage_errors(f"{str(path)!r} cannot be read", remedy=OTHER_PLACE_REMEDY):
         if path.is_file():
             with path.open("rb") as file:
                 line = file.readline(_FIRST_LINE)

@@ -25,12 +25,12 @@ from ....memory import thread_key
 from ....memory.titles import is_title
 from ....memory.upkeep import AwareMoment, ReadMessage, is_id
 
-LONGEST: Final = 1 << 28
+MAX_LINE_BYTES: Final = 1 << 28
 """Bytes of a line."""
 
-_PIECE: Final = 3 << 18  # bytes of content on one line; as base64 they are 1 MiB
+PIECE_BYTES: Final = 3 << 18  # bytes of content on one line; as base64 they are 1 MiB
 _VERSION: Final = 1
-_AGAIN: Final = "export the thread again, or use a complete copy"
+EXPORT_AGAIN_REMEDY: Final = "export the thread again, or use a complete copy"
 
 
 def _only(accepted: Callable[[str], bool], problem: str) -> AfterValidator:
@@ -140,8 +140,8 @@ class ThreadFileWriter:
 
     def attachment(self, sha256: str, data: bytes) -> None:
         """Write the content of an attachment, over as many lines as it takes."""
-        for start in range(0, len(data), _PIECE):
-            self._line({"attachment": sha256, "data": base64.b64encode(data[start : start + _PIECE]).decode()})
+        for start in range(0, len(data), PIECE_BYTES):
+            self._line({"attachment": sha256, "data": base64.b64encode(data[start : start + PIECE_BYTES]).decode()})
 
     def end(self, kept: Sequence[str], title: str | None) -> None:
         """Write the last line."""
@@ -151,9 +151,9 @@ class ThreadFileWriter:
     def _line(self, value: Mapping[str, Any]) -> None:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n"
         line = text.encode(errors="backslashreplace")  # escapes half a surrogate pair as JSON does
-        if len(line) > LONGEST:
+        if len(line) > MAX_LINE_BYTES:
             raise InvalidArgument(
-                f"a message is longer than {LONGEST} bytes, the limit of an import",
+                f"a message is longer than {MAX_LINE_BYTES} bytes, the limit of an import",
                 remedy="make a backup of the home instead",
             )
         self._file.write(line)
@@ -199,11 +199,11 @@ class ThreadFile:
             number: The number of the line.
             what: What is wrong with it, as the end of a sentence.
         """
-        return ExportInvalid(f"line {number} of {self.name!r} {what}", remedy=_AGAIN)
+        return ExportInvalid(f"line {number} of {self.name!r} {what}", remedy=EXPORT_AGAIN_REMEDY)
 
     def _lines(self) -> Iterator[tuple[int, Item]]:
         so_far, ended = hashlib.sha256(), False
-        for number, line in enumerate(iter(lambda: self._file.readline(LONGEST), b""), 1):
+        for number, line in enumerate(iter(lambda: self._file.readline(MAX_LINE_BYTES), b""), 1):
             if ended:
                 raise self.invalid(number, "comes after the last line of an export")
             if not line.endswith(b"\n"):
@@ -215,7 +215,7 @@ class ThreadFile:
             yield number, item
             so_far.update(line)
         if not ended:
-            raise ExportInvalid(f"{self.name!r} ends before its last line", remedy=_AGAIN)
+            raise ExportInvalid(f"{self.name!r} ends before its last line", remedy=EXPORT_AGAIN_REMEDY)
 
     def _parsed(self, number: int, line: bytes) -> Item:
         value: Any = None
@@ -246,4 +246,4 @@ class ThreadFile:
             )
 
 
-__all__ = ["LONGEST", "End", "Header", "Item", "Piece", "ThreadFile", "ThreadFileWriter"]
+__all__ = ["MAX_LINE_BYTES", "End", "Header", "Item", "Piece", "ThreadFile", "ThreadFileWriter"]

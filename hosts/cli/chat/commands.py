@@ -16,7 +16,7 @@ from ..roles import roles_table
 from ..sources import expanded
 from ..sources import text as text_of
 from ..trace_text import count_text
-from .parsing import COMMANDS, Leave, UnknownCommand, command, files_named, may_be_kept, parse
+from .parsing import COMMANDS, ChatEnded, UnknownCommand, command, files_named, may_be_kept, parse
 from .waiting import STATUS_TEXTS
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ async def _help(session: Session, _: str) -> str:
 @command("/quit", help="end the chat")
 @command("/later", help="end the chat; you can answer what waits later")
 async def _quit(session: Session, _: str) -> None:
-    raise Leave
+    raise ChatEnded
 
 
-__all__ = ["COMMANDS", "Leave", "UnknownCommand", "files_named", "may_be_kept", "parse"]
+__all__ = ["COMMANDS", "ChatEnded", "UnknownCommand", "files_named", "may_be_kept", "parse"]

@@ -25,7 +25,7 @@ from ....core.pauses import Pause
 from ...pauses import printable
 from ..messages import left_out_text
 from ..options import ChatOptions
-from ..output import WANTING, Output, waiting_text
+from ..output import ANSWER_REJECTED_NOTE, Output, waiting_text
 from ..pauses import pause_text
 from .markdown import AnswerStream
 from .waiting import answer_keys
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .waiting import Waiting
 
 _REFRESH_SECONDS: Final = 0.125
-_PATIENCE: Final = 0.2  # seconds before a wait is shown
+SPINNER_DELAY_SECONDS: Final = 0.2  # seconds before a wait is shown
 _WAITING: Final = "waiting"
 _CLIPBOARDS: Final = (("pbcopy",), ("wl-copy",), ("xclip", "-selection", "clipboard"), ("clip",))
 _CLIPBOARD_SECONDS: Final = 2.0
@@ -223,7 +223,7 @@ class Screen:
         """Show a spinner, unless something else happens soon."""
         text = f"waiting for {', '.join(self._tasks.values())}" if self._tasks else _WAITING
         self._spinner = Spinner("line", Text(printable(text), style="dim", no_wrap=True, overflow="ellipsis"))
-        self._spins_at = time.monotonic() + _PATIENCE
+        self._spins_at = time.monotonic() + SPINNER_DELAY_SECONDS
 
     def _ask(self, pauses: Sequence[Pause]) -> None:
         """Show the first pause. Each further pause is shown once the one before it is answered."""
@@ -281,7 +281,7 @@ def _event_text(event: events.Event) -> str:
         case events.ModelWaiting():
             return waiting_text(event)
         case events.AnswerChecked(satisfied=False):
-            return WANTING
+            return ANSWER_REJECTED_NOTE
         case events.HistorySummarised():
             return "the beginning of this conversation was summarised; all messages are kept"
         case events.SummaryFailed():

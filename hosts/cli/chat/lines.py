@@ -86,7 +86,7 @@ class LineInput:
     def opened(self, agent: WorldAgent) -> None:
         """Do nothing: a line input has no history."""
 
-    async def beside(self, show: Callable[[], None]) -> None:
+    async def show_above(self, show: Callable[[], None]) -> None:
         """Call `show`, which prints something while a message is read."""
         show()
 

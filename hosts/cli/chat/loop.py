@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .prompt import PromptInput
     from .waiting import Waiting
 
-_LEAVE_HINT: Final = "Ctrl-C again ends the chat, as do Ctrl-D and /quit."
-_RETYPED: Final = 72  # characters; a longer text is given back for editing
+END_HINT: Final = "Ctrl-C again ends the chat, as do Ctrl-D and /quit."
+MAX_RETYPED_CHARACTERS: Final = 72  # characters; a longer text is given back for editing
 
 
 def chat(options: ChatOptions) -> int:
@@ -109,7 +109,7 @@ class Chat:
                 main.uncancel()
                 return 128 + self._signal
             finally:
-                self._show_left()
+                self._show_resumable()
                 await self._session.aclose()
         raise AssertionError("a chat ends by an exception")
 
@@ -119,7 +119,7 @@ class Chat:
             return DONE
         return PAUSED if self._session.threads_with("paused") else FAILED if self._failed else DONE
 
-    def _show_left(self) -> None:
+    def _show_resumable(self) -> None:
         """Show which turns can be resumed later. A program gets this with the turn."""
         for status, what in (("paused", "waits"), ("stopped", "was stopped")):
             for thread in self._session.threads_with(status) if self._view.interactive else ():
@@ -145,12 +145,12 @@ class Chat:
         trouble = await session.host_trouble() if view.interactive else None
         if self._work is not None and session.role_host is not None:
             await asyncio.wait({self._work})  # the host was slow, and an answer may be half written
-        await self._source.beside(lambda: view.opened(session.about(), trouble))
+        await self._source.show_above(lambda: view.opened(session.about(), trouble))
         try:
             await self._pick_up()
         except WorldAgentError as error:  # such as a database that is down; the next turn reports it again
             problem = error
-            await self._source.beside(lambda: view.error(problem))
+            await self._source.show_above(lambda: view.error(problem))
 
     async def _pick_up(self) -> None:
         """Show what an earlier turn of the thread waits for, unless the person has begun a new one."""
@@ -161,7 +161,7 @@ class Chat:
                 return
             state = await self._session.look()
             if self._work is None:
-                await self._source.beside(partial(self._session.show_status, state))
+                await self._source.show_above(partial(self._session.show_status, state))
                 return
 
     async def _read_until_left(self, opening: asyncio.Task[None]) -> None:
@@ -173,7 +173,7 @@ class Chat:
                 if not self._view.interactive or (armed and not interrupt.touched):
                     raise Leave(INTERRUPTED) from None
                 armed = True
-                self._view.note(_LEAVE_HINT)
+                self._view.note(END_HINT)
                 continue
             except WorldAgentError as error:
                 if self._session.broken:
@@ -228,7 +228,7 @@ class Chat:
         except WorldAgentError as error:
             if self._session.broken:
                 raise
-            if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > _RETYPED):
+            if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > MAX_RETYPED_CHARACTERS):
                 self._default = text  # no history keeps it, so it is given back
             self._view.error(error)
             await self._session.advise(error)

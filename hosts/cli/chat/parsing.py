@@ -22,7 +22,7 @@ _AFTER_FILE: Final = ".,:;!?)"  # characters that end a sentence, not a file nam
 Run = Callable[["Session", str], Awaitable[str | None]]
 
 
-class Leave(Exception):
+class ChatEnded(Exception):
     """Raised to end the chat.
 
     Args:
@@ -147,4 +147,4 @@ def _split(said: str) -> tuple[str, str]:
     return name, rest[0] if rest else ""
 
 
-__all__ = ["COMMANDS", "Command", "Leave", "UnknownCommand", "command", "files_named", "may_be_kept", "parse"]
+__all__ = ["COMMANDS", "ChatEnded", "Command", "UnknownCommand", "command", "files_named", "may_be_kept", "parse"]

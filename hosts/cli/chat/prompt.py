@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from ....agent import WorldAgent
     from .session import Session
 
-_TYPED: Final = 16  # characters; more of them at once are a paste
-_AT_ONCE: Final = 1 << 20  # keys that are read in one go
+MAX_TYPED_CHARACTERS: Final = 16  # characters; more of them at once are a paste
+MAX_KEYS_PER_READ: Final = 1 << 20  # keys that are read in one go
 _WORDS: Final = {"/role": "off", "/resume": "refresh", "/model": "off", "/copy": "code"}
 _TAKING_FILES: Final = ("/attach", "/export")
 _FILE_BEGUN: Final = re.compile(r'(?<!\S)@(?:"([^"\n]*)|([^\s"]*))$')  # in a message, or after /role
@@ -91,7 +91,7 @@ class PromptInput:
 
         self._history.open(agent.storage.typed, lambda thread: thread_key(agent.thread(thread).scope))
 
-    async def beside(self, show: Callable[[], None]) -> None:
+    async def show_above(self, show: Callable[[], None]) -> None:
         """Call `show`, which prints something, above the prompt if there is one."""
         if self._prompt.app.is_running:
             await run_in_terminal(show)
@@ -151,7 +151,7 @@ def _input() -> Input:
     class Terminal(Vt100Input):
         def read_keys(self) -> list[KeyPress]:
             keys = found = super().read_keys()
-            while found and len(keys) < _AT_ONCE:
+            while found and len(keys) < MAX_KEYS_PER_READ:
                 found = super().read_keys()
                 keys += found
             return list(_merged(keys))
@@ -164,7 +164,7 @@ def _merged(keys: list[KeyPress]) -> Iterator[KeyPress]:
     for special, run in groupby(keys, key=lambda press: isinstance(press.key, Keys)):
         first, *rest = run
         yield first
-        if special or len(rest) < _TYPED:
+        if special or len(rest) < MAX_TYPED_CHARACTERS:
             yield from rest
         else:
             yield KeyPress(Keys.BracketedPaste, "".join(press.data for press in rest))

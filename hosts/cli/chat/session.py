@@ -23,8 +23,8 @@ from ..hosts import EMBEDDED
 from ..messages import attachments
 from ..options import ChatOptions
 from ..session import EMBEDDED_MODEL, open_agent, thread_of
-from ..turn import DRAIN, as_said_here, resume_command
-from .waiting import ASK_OTHERS, STATUS_TEXTS, Waiting
+from ..turn import DRAIN, resume_command, with_local_remedy
+from .waiting import APPROVER_REMEDY, STATUS_TEXTS, Waiting
 
 if TYPE_CHECKING:
     from ....agent import Thread, ThreadState, TurnStream, WorldAgent
@@ -36,13 +36,13 @@ View: TypeAlias = Union["Screen", "Printer"]
 """What shows the answers."""
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
-    errors.NotAnApprover: ASK_OTHERS,
+    errors.NotAnApprover: APPROVER_REMEDY,
     errors.RoleChanged: "restore the role, or use /resume refresh to resume with the roles that are active now",
     errors.RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, "
     "see `worldagent doctor --rekey`, and use /resume refresh",
     errors.RoleRequired: "set it again, or use /resume refresh to resume with the roles that are active now",
 }
-_CHANGED: Final = (
+STATUS_ERRORS: Final = (
     errors.ThreadPaused,
     errors.AnswerInvalid,
     errors.AlreadyAnswered,
@@ -294,7 +294,7 @@ class Session:
             return
         except WorldAgentError as error:
             failure = error
-        raise as_said_here(failure, _REMEDIES)
+        raise with_local_remedy(failure, _REMEDIES)
 
     async def _resume(self, on_role_change: Literal["fail", "refresh"]) -> None:
         from ....agent import UNSET  # the agent is loaded by now
@@ -345,7 +345,7 @@ class Session:
             if isinstance(error, errors.RoleRequired | errors.RoleChanged | errors.RoleKeyMismatch):
                 await self.look()
                 self._hint(_ROLE_HINT)
-            elif isinstance(error, _CHANGED):
+            elif isinstance(error, STATUS_ERRORS):
                 await self.pick_up()  # another process may have been quicker
             elif error.turn_id is not None:
                 state = await self.look()

@@ -19,7 +19,7 @@ STATUS_TEXTS: Final = {
 }
 """What a person can do about a thread's last turn, by its status."""
 
-ASK_OTHERS: Final = "use /later and let an approver answer, or start the chat with --account, as one of them"
+APPROVER_REMEDY: Final = "use /later and let an approver answer, or start the chat with --account, as one of them"
 """The remedy for an account that is not an approver."""
 
 
@@ -75,7 +75,8 @@ class Waiting:
             )
         if not self._may_answer(pause):
             raise NotAnApprover(
-                f"the call of {pause.function!r} waits for an approver: {', '.join(pause.approvers)}", remedy=ASK_OTHERS
+                f"the call of {pause.function!r} waits for an approver: {', '.join(pause.approvers)}",
+                remedy=APPROVER_REMEDY,
             )
         self.answers[pause.id] = read_answer(pause, text)
         return pause
@@ -102,4 +103,4 @@ def answer_keys(pause: Pause) -> dict[str, str]:
     return {"y": "yes", "n": "no"} | ({"a": "always"} if may_be_always(pause) else {})
 
 
-__all__ = ["ASK_OTHERS", "STATUS_TEXTS", "Waiting", "answer_keys"]
+__all__ = ["APPROVER_REMEDY", "STATUS_TEXTS", "Waiting", "answer_keys"]

@@ -1,6 +1,6 @@
 """The tools of the sidecar. `contract` defines their arguments and answers, and `pauses` asks people for answers."""
 
-from .call import Context, House, Noted
+from .call import CallFacts, Context, SidecarParts
 from .tools import call_tool
 
-__all__ = ["Context", "House", "Noted", "call_tool"]
+__all__ = ["CallFacts", "Context", "SidecarParts", "call_tool"]

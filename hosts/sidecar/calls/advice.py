@@ -74,7 +74,7 @@ async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) 
     pauses, state = unanswered(await thread.pauses()), await thread.state()
     if state is None:
         return {}
-    call.meets(state)
+    call.note_turn(state)
     if isinstance(failure, ThreadPaused):
         return _of_paused(call, state, pauses)
     if state.turn_id != failure.turn_id or state.status not in _OPEN[failure.retryable]:

@@ -22,7 +22,7 @@ from ..contract.turns import (
     TurnRecord,
 )
 from ..contract.words import WorkspaceArguments
-from ..misfits import Misfit, misfit_of
+from ..misfits import ArgumentsInvalid, validation_error_of
 from ..pauses import next_steps, pause_result
 from ..people import names
 from ..ports import Refused
@@ -49,7 +49,7 @@ def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
     return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
 
 
-def standing(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
+def status_answer(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
     """Return the answer of a tool that did not follow the turn: its status, and what to call for the rest.
 
     Args:
@@ -127,12 +127,12 @@ def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None 
     )
 
 
-def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | Misfit:
+def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | ArgumentsInvalid:
     """Return the validated arguments, or the validation error."""
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:
-        return misfit_of(model, failure)
+        return validation_error_of(model, failure)
 
 
 def _block(text: str) -> TextContent:
@@ -143,4 +143,4 @@ def _as_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-__all__ = ["answered", "checked", "failed", "standing", "to_call", "turn_answer", "turn_record"]
+__all__ = ["answered", "checked", "failed", "status_answer", "to_call", "turn_answer", "turn_record"]

@@ -16,7 +16,7 @@ from ....role_resolution import Role
 from ..access import Grant
 from ..client_roles import ClientRoles
 from ..contract.words import RoleArgument, ThreadArguments, WorkspaceArguments
-from ..people import is_of
+from ..people import owns_turn
 from ..pool import Agents, Limits
 from ..ports import Caller
 
@@ -25,7 +25,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class House:
+class SidecarParts:
     """The parts that all calls share.
 
     Attributes:
@@ -42,7 +42,7 @@ class House:
 
 
 @dataclass(slots=True, kw_only=True)
-class Noted:
+class CallFacts:
     """Facts that a call collects while it runs.
 
     Attributes:
@@ -63,7 +63,7 @@ class Noted:
     own: bool = True
     recorded: bool = True
     kept: int = 0
-    told: bool = False
+    sent_events: bool = False
     needs: tuple[str, ...] = ()
 
 
@@ -81,13 +81,13 @@ class Call(Generic[A]):
         noted: Facts that the call collects.
     """
 
-    house: House
+    house: SidecarParts
     ctx: Context = field(repr=False)
     params: CallToolRequestParams = field(repr=False)
     given: A = field(repr=False)
     grant: Grant
     caller: Caller
-    noted: Noted
+    noted: CallFacts
 
     @property
     def tool(self) -> str:
@@ -103,10 +103,10 @@ class Call(Generic[A]):
             named |= {"channel": given.channel, "thread": given.thread}
         return {name: value for name, value in named.items() if value is not None}
 
-    def meets(self, state: ThreadState) -> bool:
+    def note_turn(self, state: ThreadState) -> bool:
         """Record the turn that the call is about, and return whether it is the caller's own."""
         self.noted.turn, self.noted.recorded = state.turn_id or None, state.recorded
-        self.noted.own, self.noted.needs = is_of(self.caller, state), state.needs
+        self.noted.own, self.noted.needs = owns_turn(self.caller, state), state.needs
         return self.noted.own
 
     @property
@@ -129,4 +129,4 @@ def role_of(given: RoleArgument | None) -> Role | None:
     return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive)
 
 
-__all__ = ["Call", "Context", "House", "Noted", "role_of", "thread_of"]
+__all__ = ["Call", "CallFacts", "Context", "SidecarParts", "role_of", "thread_of"]

@@ -15,7 +15,7 @@ from ..people import check_turn
 from ..ports import Refused
 from .call import Call, role_of, thread_of
 
-_STEM: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
+MAX_STEM_CHARACTERS: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
 _OPEN: Final = ("running", "paused", "stopped", "cut_off")
 
 
@@ -32,7 +32,7 @@ async def cancel(call: Call[ThreadArguments], agent: WorldAgent) -> CancelAnswer
 async def fork(call: Call[ForkArguments], agent: WorldAgent) -> ForkAnswer:
     """Run `fork`."""
     given, grant, thread = call.given, call.grant, thread_of(agent, call)
-    stem = f"{given.thread[:_STEM]}."
+    stem = f"{given.thread[:MAX_STEM_CHARACTERS]}."
     if given.to is not None or grant.allows_threads_after(stem):
         if given.to is not None:
             grant.check_thread(given.to)

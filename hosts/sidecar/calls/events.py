@@ -20,9 +20,9 @@ from .answering import to_call
 from .call import Call
 from .progress import Progress
 
-_LOOK = 0.25  # seconds for reading the available events if the client does not want to wait
-_END = 10.0  # seconds for reading all events of a turn that no longer runs
-_QUIET = 0.02  # seconds without another event, after which the answer is sent
+MIN_WAIT_SECONDS = 0.25  # seconds for reading the available events if the client does not want to wait
+READ_ALL_SECONDS = 10.0  # seconds for reading all events of a turn that no longer runs
+QUIET_SECONDS = 0.02  # seconds without another event, after which the answer is sent
 
 
 async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer:
@@ -37,7 +37,9 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
     else:
         # The events of a turn that no longer runs have an end, so this reads all of them.
         over = state.status != "running"
-        await reading.collect(found, seconds=_END if over else max(call.given.wait, _LOOK), whole=over)
+        await reading.collect(
+            found, seconds=READ_ALL_SECONDS if over else max(call.given.wait, MIN_WAIT_SECONDS), to_end=over
+        )
     state = await _reached(call, agent)
     pauses: tuple[Pause, ...] = ()
     if state.status == "paused":
@@ -45,10 +47,10 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
         pauses = unanswered(await thread.pauses())
     record = reading.record(state, pauses)
     ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
-    standing = state.status if reading.ended else "running"  # the client must read more events first
-    call.meets(state)
-    made = to_call(call, standing, turn_id, pauses, seq=reading.seq, ids=ids)
-    if standing != state.status:
+    shown_status = state.status if reading.ended else "running"  # the client must read more events first
+    call.note_turn(state)
+    made = to_call(call, shown_status, turn_id, pauses, seq=reading.seq, ids=ids)
+    if shown_status != state.status:
         made = [made[0].model_copy(update={"why": "there are more of its events"})]
     return EventsAnswer(
         turn=record,
@@ -97,8 +99,8 @@ class _Reading:
         async with progress.heartbeats():
             await self._while_serving(read())
 
-    async def collect(self, found: AsyncIterator[Event], *, seconds: float, whole: bool) -> None:
-        """Collect the available events. Wait up to `seconds` for the first one, or with `whole` for the last one."""
+    async def collect(self, found: AsyncIterator[Event], *, seconds: float, to_end: bool) -> None:
+        """Collect the available events. Wait up to `seconds` for the first one, or with `to_end` for the last one."""
         given = self._call.given
 
         async def read() -> None:
@@ -110,22 +112,22 @@ class _Reading:
                     return
             self.ended = True
 
-        await self._while_serving(read(), seconds=seconds, whole=whole)
+        await self._while_serving(read(), seconds=seconds, to_end=to_end)
 
     async def _while_serving(
-        self, reading: Coroutine[Any, Any, None], *, seconds: float | None = None, whole: bool = True
+        self, reading: Coroutine[Any, Any, None], *, seconds: float | None = None, to_end: bool = True
     ) -> None:
-        """Read until the turn or the sidecar ends, at most for `seconds`; without `whole` until the first events."""
+        """Read until the turn or the sidecar ends, at most for `seconds`; without `to_end` until the first events."""
         house = self._call.house
         task = house.agents.spawn(reading)
         ending, coming = (asyncio.ensure_future(each.wait()) for each in (house.ending, self._come))
         try:
-            waited: set[asyncio.Future[Any]] = {task, ending} if whole else {task, ending, coming}
+            waited: set[asyncio.Future[Any]] = {task, ending} if to_end else {task, ending, coming}
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             seen = 0
-            while not whole and seen < len(self.events):
+            while not to_end and seen < len(self.events):
                 seen = len(self.events)
-                await asyncio.wait({task}, timeout=_QUIET)
+                await asyncio.wait({task}, timeout=QUIET_SECONDS)
         finally:
             ending.cancel()
             coming.cancel()

@@ -109,7 +109,7 @@ class Following:
             return Turn(id=self.turn_id or "", thread="", status="cancelled")  # `turn_record` adds the thread
         return self._task.result()
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         """Stop following: the client has disconnected, or has its answer."""
         self._waiting = None
         self._room.set()

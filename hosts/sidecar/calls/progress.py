@@ -17,7 +17,7 @@ from ....core.events import Event, ReasoningDelta
 from .call import Call
 from .following import behind
 
-_BEAT: Final = 1e-7  # added to the progress number by messages without an event number; it must always increase
+PROGRESS_STEP: Final = 1e-7  # added to the progress number by messages without an event number; it must always increase
 
 
 class Progress:
@@ -33,7 +33,7 @@ class Progress:
         self._noted = call.noted
         self._stall, self._pause = call.house.limits.reader_stall, call.house.limits.heartbeat
         self._after: int = max(call.given.after, seen)
-        self._has: int | None = self._after if seen or "after" in call.given.model_fields_set else None
+        self._last_seen: int | None = self._after if seen or "after" in call.given.model_fields_set else None
         self._wanted = call.wants_progress
         self._offset = 0
         self._seq = 0
@@ -47,10 +47,10 @@ class Progress:
         return max(self._seq, self._after)
 
     @property
-    def has(self) -> int | None:
+    def last_seen(self) -> int | None:
         """The number of the last event that the client has; None if that is unknown or the client wants no events."""
-        has = self._seq or self._has
-        return has if self._wanted and not self._offset else None
+        last_seen = self._seq or self._last_seen
+        return last_seen if self._wanted and not self._offset else None
 
     async def send(self, event: Event) -> None:
         """Send one event, unless the client has it.
@@ -60,7 +60,9 @@ class Progress:
         """
         if isinstance(event, ReasoningDelta):
             if self._wanted:  # like a heartbeat, it carries the number of the last event
-                await self._told(self._number + _BEAT, {**event.model_dump(mode="json"), "seq": self.seq})
+                await self._send_message(
+                    self._number + PROGRESS_STEP, {**event.model_dump(mode="json"), "seq": self.seq}
+                )
             return
         # A turn that keeps no events numbers them from 1 in each run. The offset makes them increase within a call.
         if event.seq + self._offset <= self._seq:
@@ -68,10 +70,10 @@ class Progress:
         self._seq = event.seq + self._offset
         if not self._wanted or self._seq <= self._after:
             return
-        told = event.model_copy(update={"seq": self._seq}) if self._offset else event
-        await self._told(self._seq, told)
+        payload = event.model_copy(update={"seq": self._seq}) if self._offset else event
+        await self._send_message(self._seq, payload)
 
-    async def _told(self, number: float, event: Event | dict[str, Any]) -> None:
+    async def _send_message(self, number: float, event: Event | dict[str, Any]) -> None:
         late = False
         try:
             async with asyncio.timeout(self._stall):
@@ -103,10 +105,10 @@ class Progress:
             if clock() < self._sent_at + self._pause:
                 continue
             # Its `seq` is that of the last event, so a client that stores the last `seq` loses no event.
-            told = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
+            payload = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._stall):
-                    await self._report(self._number + _BEAT, json.dumps({**told, "type": "heartbeat"}))
+                    await self._report(self._number + PROGRESS_STEP, json.dumps({**payload, "type": "heartbeat"}))
 
     async def _report(self, number: float, message: str) -> None:
         async with self._sending:

@@ -22,7 +22,7 @@ from ..pauses import pause_result
 from .answering import to_call
 from .call import Call, role_of, thread_of
 
-_MOST: Final = 1000  # threads of a page that is searched for those that a token reaches
+MAX_PAGE_THREADS: Final = 1000  # threads of a page that is searched for those that a token reaches
 
 
 async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer:
@@ -31,7 +31,7 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
     state, found = await thread.state(), await thread.pauses()
     if state is None:
         return PausesAnswer(thread=call.given.thread)
-    call.meets(state)
+    call.note_turn(state)
     return PausesAnswer(
         thread=state.thread,
         turn_id=state.turn_id or None,
@@ -50,7 +50,7 @@ async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAns
 async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAnswer:
     """Run `threads`. The answer has only threads that the token reaches."""
     given, grant = call.given, call.grant
-    limit = given.limit if grant.allows_any_thread else _MOST
+    limit = given.limit if grant.allows_any_thread else MAX_PAGE_THREADS
     reached: list[ThreadState] = []
     before = given.before
     while len(reached) < given.limit:
@@ -71,9 +71,9 @@ async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAns
 
 async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> ExplainAnswer:
     """Run `explain_role`."""
-    told = await agent.explain_role(thread_of(agent, call), role=role_of(call.given.role))
+    explanation = await agent.explain_role(thread_of(agent, call), role=role_of(call.given.role))
     return ExplainAnswer(
-        policy=told.policy,
+        policy=explanation.policy,
         tiers=[
             TierRecord(
                 tier=one.tier.value,
@@ -82,7 +82,7 @@ async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> Expla
                 length=one.length,
                 signatures=list(one.signatures),
             )
-            for one in told.tiers
+            for one in explanation.tiers
         ],
     )
 

@@ -28,40 +28,40 @@ from ..contract.surfaces import (
 )
 from ..contract.turns import TurnAnswer
 from ..pauses import Asking, Round, read_answers
-from ..people import check_resume, is_of
-from .answering import standing, turn_answer
+from ..people import check_resume, owns_turn
+from .answering import status_answer, turn_answer
 from .call import Call, role_of, thread_of
 from .following import Following, Keyed, Start
 from .progress import Progress
 
-Going = Call[SurfaceArguments] | Call[ResumeArguments]
+TurnCall = Call[SurfaceArguments] | Call[ResumeArguments]
 
 
 async def surface(call: Call[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `converse`, `task`, `run_skill` or `run_scheduled`."""
     thread, asking = thread_of(agent, call, name=call.given.name), _asking(call)
     if asking.round is not None:
-        return await _come_again(call, thread, asking, asking.round)
+        return await _continue_round(call, thread, asking, asking.round)
     return await _until_answered(call, thread, asking, _beginning(call.given, thread))
 
 
 async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `resume`."""
-    going: Going = call
+    going: TurnCall = call
     given, thread, asking = call.given, thread_of(agent, call), _asking(call)
     if asking.round is not None:
-        return await _come_again(call, thread, asking, asking.round)
+        return await _continue_round(call, thread, asking, asking.round)
     pauses = unanswered(await thread.pauses())
     state = await thread.state()
     if state is not None:  # before the answers are read, since their errors would reveal another account's pauses
-        call.meets(state)
-        check_resume(call.caller, state, given.answers.keys(), pauses, changes=_says_more(given))
-        going = _as_it_began(call, state)
+        call.note_turn(state)
+        check_resume(call.caller, state, given.answers.keys(), pauses, changes=_has_changes(given))
+        going = _with_detach(call, state)
     answers = read_answers(given.answers, pauses, account=call.caller.account)
     return await _until_answered(going, thread, asking, _answering(going.given, thread, answers))
 
 
-def _as_it_began(call: Going, state: ThreadState) -> Going:
+def _with_detach(call: TurnCall, state: ThreadState) -> TurnCall:
     """Fill in `detach` of a call that leaves it open, with the value that the turn began with."""
     if not _resumes(call) or call.given.detach is not None:
         return call
@@ -69,40 +69,44 @@ def _as_it_began(call: Going, state: ThreadState) -> Going:
     return replace(call, given=call.given.model_copy(update={"detach": state.recorded}))
 
 
-def _resumes(call: Going) -> TypeGuard[Call[ResumeArguments]]:
+def _resumes(call: TurnCall) -> TypeGuard[Call[ResumeArguments]]:
     return isinstance(call.given, ResumeArguments)
 
 
-def _asking(call: Going) -> Asking:
+def _asking(call: TurnCall) -> Asking:
     wanted = call.given.pauses == "elicit"
     return Asking.of(call.ctx, call.params, account=call.caller.account, wanted=wanted)
 
 
-async def _come_again(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
+async def _continue_round(
+    call: TurnCall, thread: Thread, asking: Asking, before: Round
+) -> TurnAnswer | InputRequiredResult:
     """Read a person's answers from a repeated call, after the first call returned questions (revision 2026-07-28)."""
     state, pauses = await thread.state(), unanswered(await thread.pauses())
     if state is None or (state.turn_id, state.thread) != (before.turn, before.thread) or state.status != "paused":
-        return await _moved_on(call, thread, asking, before)
-    own = call.meets(state)
+        return await _repeat_lost(call, thread, asking, before)
+    own = call.note_turn(state)
     got = await asking.answers(state.turn_id, state.thread, _open_to(call, state, pauses), own=own)
     if isinstance(got, InputRequiredResult):
         return got
     if not got and (pauses or not own):
-        return standing(call, state, pauses, seen=asking.seen)
+        return status_answer(call, state, pauses, seen=asking.seen)
     if not got and _has_key(call.given):
-        return await _moved_on(call, thread, asking, before)
+        return await _repeat_lost(call, thread, asking, before)
     got = got or {}  # all pauses are answered, possibly by a caller that did not resume the turn
-    check_resume(call.caller, state, got.keys(), pauses, changes=_says_more(call.given))
-    going = _as_it_began(call, state)
+    check_resume(call.caller, state, got.keys(), pauses, changes=_has_changes(call.given))
+    going = _with_detach(call, state)
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
         found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
-        if isinstance(found, InputRequiredResult) or call.noted.told or not _has_key(call.given):
+        if isinstance(found, InputRequiredResult) or call.noted.sent_events or not _has_key(call.given):
             return found
     # The same call was made twice concurrently, and the other one answered or resumed first.
-    return await _moved_on(call, thread, asking, before)
+    return await _repeat_lost(call, thread, asking, before)
 
 
-async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) -> TurnAnswer | InputRequiredResult:
+async def _repeat_lost(
+    call: TurnCall, thread: Thread, asking: Asking, before: Round
+) -> TurnAnswer | InputRequiredResult:
     """Answer a call that is repeated because its answer was lost: follow the turn by its key, or report its status.
 
     Raises:
@@ -112,10 +116,10 @@ async def _moved_on(call: Going, thread: Thread, asking: Asking, before: Round) 
     given = call.given
     if _has_key(given):
         return await _until_answered(call, thread, asking, _beginning(given, thread))
-    return await _as_it_stands(call, thread, asking, before.turn, before.thread)
+    return await _report_status(call, thread, asking, before.turn, before.thread)
 
 
-async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: str, of: str) -> TurnAnswer:
+async def _report_status(call: TurnCall, thread: Thread, asking: Asking, turn_id: str, of: str) -> TurnAnswer:
     """Report the status of a turn that another call resumed.
 
     Args:
@@ -126,7 +130,7 @@ async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: st
         of: The name of the turn's thread.
 
     Raises:
-        NothingToResume, AlreadyAnswered: As `_moved_on`.
+        NothingToResume, AlreadyAnswered: As `_repeat_lost`.
     """
     state = await thread.state()
     if state is None or (state.turn_id, state.thread) != (turn_id, of):
@@ -134,16 +138,16 @@ async def _as_it_stands(call: Going, thread: Thread, asking: Asking, turn_id: st
             "the turn that asked is no longer the thread's newest turn",
             remedy="call `pauses` to see what the thread waits for, and `history` to read its messages",
         )
-    if not is_of(call.caller, state):
+    if not owns_turn(call.caller, state):
         raise AlreadyAnswered(
             "the turn no longer waits for this answer", remedy="call the tool `pauses` to see what is open"
         )
-    call.meets(state)
-    return standing(call, state, unanswered(await thread.pauses()), seen=asking.seen)
+    call.note_turn(state)
+    return status_answer(call, state, unanswered(await thread.pauses()), seen=asking.seen)
 
 
 async def _until_answered(
-    call: Going, thread: Thread, asking: Asking, start: Start
+    call: TurnCall, thread: Thread, asking: Asking, start: Start
 ) -> TurnAnswer | InputRequiredResult:
     """Follow a turn, ask a person for its pauses, and resume it, until the call has an answer.
 
@@ -159,7 +163,7 @@ async def _until_answered(
 
 
 async def _followed(
-    call: Going, thread: Thread, asking: Asking, start: Start, progress: Progress
+    call: TurnCall, thread: Thread, asking: Asking, start: Start, progress: Progress
 ) -> TurnAnswer | InputRequiredResult:
     answered = None
     while True:
@@ -169,13 +173,13 @@ async def _followed(
             if answered is None:
                 raise
             # The caller that answered has resumed the turn.
-            return await _as_it_stands(call, thread, asking, answered.id, answered.thread)
+            return await _report_status(call, thread, asking, answered.id, answered.thread)
         if turn.status != "paused":
             await _note_needs(call, thread, turn)
             return turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
         call.noted.needs = () if state is None else state.needs
-        own = state is not None and is_of(call.caller, state)
+        own = state is not None and owns_turn(call.caller, state)
         if state is None or not state.recorded:
             asking.seen = 0  # a turn that keeps no events numbers them from 1 in each round
         got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
@@ -187,7 +191,7 @@ async def _followed(
         start = _answering(call.given, thread, got or {})
 
 
-async def _note_needs(call: Going, thread: Thread, turn: Turn) -> None:
+async def _note_needs(call: TurnCall, thread: Thread, turn: Turn) -> None:
     """Record which arguments `resume` needs again, for a turn that is not done."""
     if turn.status == "done":
         return
@@ -202,52 +206,52 @@ def _has_key(given: SurfaceArguments | ResumeArguments) -> TypeGuard[SurfaceArgu
     return isinstance(given, SurfaceArguments) and given.key is not None
 
 
-def _says_more(given: SurfaceArguments | ResumeArguments) -> bool:
+def _has_changes(given: SurfaceArguments | ResumeArguments) -> bool:
     """Whether a call has more than answers that affects how a turn continues."""
     if not isinstance(given, ResumeArguments):
         return True  # it began the turn, and sends the same role and skill again
     return "role" in given.model_fields_set or given.skill is not None or given.on_role_change != "fail"
 
 
-def _open_to(call: Going, state: ThreadState | None, pauses: Sequence[Pause]) -> Sequence[Pause]:
+def _open_to(call: TurnCall, state: ThreadState | None, pauses: Sequence[Pause]) -> Sequence[Pause]:
     """Return the pauses that the caller can answer. A later check decides whether each accepts their account."""
-    if state is None or is_of(call.caller, state):
+    if state is None or owns_turn(call.caller, state):
         return pauses
     return [pause for pause in pauses if pause.approvers]
 
 
-async def _noting(call: Going, progress: Progress, asking: Asking, start: Start) -> Turn:
+async def _noting(call: TurnCall, progress: Progress, asking: Asking, start: Start) -> Turn:
     try:
         return await _follow(call, progress, start)
     finally:
         asking.seen = progress.seq
 
 
-async def _follow(call: Going, progress: Progress, start: Start) -> Turn:
+async def _follow(call: TurnCall, progress: Progress, start: Start) -> Turn:
     house, given = call.house, call.given
     following = Following(
         house.agents, call.caller.workspace, start, lag=house.limits.reader_lag, detach=bool(given.detach)
     )
     del start
     try:
-        told = False
+        sent_events = False
         async for event in following.events():
             call.noted.turn = following.turn_id
-            if not told and not isinstance(event, ReasoningDelta):
+            if not sent_events and not isinstance(event, ReasoningDelta):
                 await _catch_up(call, progress, event.turn_id, upto=event.seq)
-                told = call.noted.told = True
+                sent_events = call.noted.sent_events = True
             await progress.send(event)
         turn = following.outcome()
         call.noted.turn = turn.id
-        if not told and turn.status == "done":  # another caller brought it to its end meanwhile
+        if not sent_events and turn.status == "done":  # another caller brought it to its end meanwhile
             await _catch_up(call, progress, turn.id)
         return turn
     finally:
         call.noted.kept = following.kept
-        following.leave()
+        following.stop()
 
 
-async def _catch_up(call: Going, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
+async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
     """Send events of other runs that the client does not have yet; `upto` is the first event of this run."""
     after = progress.has
     if after is None or (upto is not None and upto <= after + 1):
@@ -262,7 +266,7 @@ async def _catch_up(call: Going, progress: Progress, turn_id: str, *, upto: int 
 
 
 def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> Start:
-    return Start(lambda: _go_on(given, thread, answers), answers=len(answers))
+    return Start(lambda: _resume_stream(given, thread, answers), answers=len(answers))
 
 
 def _beginning(given: SurfaceArguments, thread: Thread) -> Start:
@@ -294,7 +298,7 @@ async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
             raise AssertionError(f"no tool has the arguments {type(given).__name__}")
 
 
-async def _go_on(
+async def _resume_stream(
     given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]
 ) -> TurnStream:
     """Resume the thread's turn. A call that began it sends its role and skill again."""

@@ -17,11 +17,11 @@ from ..access import Grant
 from ..contract import TOOLS
 from ..contract.turns import Answer
 from ..contract.words import ThreadArguments
-from ..misfits import Misfit
+from ..misfits import ArgumentsInvalid
 from ..ports import Refused
 from .advice import advised, name_turn
 from .answering import answered, checked, failed
-from .call import Call, Context, House, Noted
+from .call import Call, CallFacts, Context, SidecarParts
 from .changing import cancel, fork, thread_rename, thread_role_clear, thread_role_set
 from .events import events
 from .reading import explain_role, history, pauses, threads
@@ -51,7 +51,7 @@ _RUN: Final[dict[str, Tool]] = {
 
 
 async def call_tool(
-    house: House, ctx: Context, params: CallToolRequestParams, *, grant: Grant, noted: Noted
+    house: SidecarParts, ctx: Context, params: CallToolRequestParams, *, grant: Grant, noted: CallFacts
 ) -> CallToolResult | InputRequiredResult:
     """Run one of the contract's tools. Except for cancellation, it raises nothing.
 
@@ -92,10 +92,12 @@ async def call_tool(
     return failed(failure, advice)
 
 
-def _checked(house: House, ctx: Context, params: CallToolRequestParams, grant: Grant, noted: Noted) -> Call[Any]:
+def _checked(
+    house: SidecarParts, ctx: Context, params: CallToolRequestParams, grant: Grant, noted: CallFacts
+) -> Call[Any]:
     model = TOOLS[params.name].arguments
     given = checked(model, params.arguments or {})
-    if isinstance(given, Misfit):
+    if isinstance(given, ArgumentsInvalid):
         raise InvalidArgument(f"the arguments are invalid: {given.problem}", remedy=given.remedy)
     caller = grant.caller(given.workspace, given.account)
     noted.workspace = caller.workspace
@@ -105,7 +107,7 @@ def _checked(house: House, ctx: Context, params: CallToolRequestParams, grant: G
     return Call(house=house, ctx=ctx, params=params, given=given, grant=grant, caller=caller, noted=noted)
 
 
-def _asking(result: InputRequiredResult, noted: Noted) -> InputRequiredResult:
+def _asking(result: InputRequiredResult, noted: CallFacts) -> InputRequiredResult:
     noted.code = "input_required"
     return result
 

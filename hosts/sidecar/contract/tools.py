@@ -52,7 +52,7 @@ class ToolSpec:
     answer: type[Answer]
     description: str
     effect: Literal["reads", "adds", "changes"] = "reads"
-    again: bool = True
+    idempotent: bool = True
     open_world: bool = False
 
 
@@ -64,7 +64,7 @@ def _turn(title: str, arguments: type[WorkspaceArguments], description: str) -> 
         answer=TurnAnswer,
         description=f"{description} {_LASTS}",
         effect="changes",
-        again=False,
+        idempotent=False,
         open_world=True,
     )
 
@@ -117,7 +117,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         answer=ForkAnswer,
         description="Make a thread that continues from a message of this one, which stays as it is.",
         effect="adds",
-        again=False,
+        idempotent=False,
     ),
     "thread_rename": ToolSpec(
         title="Rename a thread",
@@ -180,7 +180,7 @@ def published() -> list[Tool]:
             annotations=ToolAnnotations(
                 read_only_hint=spec.effect == "reads",
                 destructive_hint=spec.effect == "changes",
-                idempotent_hint=spec.again,
+                idempotent_hint=spec.idempotent,
                 open_world_hint=spec.open_world,
             ),
         )

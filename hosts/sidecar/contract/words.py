@@ -15,8 +15,8 @@ from ....core.validation import is_text
 CONTRACT: Literal[1] = 1
 """The version of the contract. Every answer has it."""
 
-LONGEST_ID: Final = 200
-_DEEPEST: Final = 64  # levels of JSON
+MAX_ID_CHARACTERS: Final = 200
+MAX_JSON_DEPTH: Final = 64  # levels of JSON
 
 
 class Wire(BaseModel):
@@ -38,7 +38,7 @@ def _said(value: str) -> str:
 
 
 def _json(value: dict[str, Any]) -> dict[str, Any]:
-    if _depth(value) > _DEEPEST:
+    if _depth(value) > MAX_JSON_DEPTH:
         raise PydanticCustomError("too_deep", "It is nested too deep")
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
@@ -53,9 +53,9 @@ def _json(value: dict[str, Any]) -> dict[str, Any]:
 
 def _depth(value: Any) -> int:
     levels, level = 0, [value]
-    while level and levels <= _DEEPEST:
+    while level and levels <= MAX_JSON_DEPTH:
         levels += 1
-        level = [part for whole in level for part in _parts(whole)]
+        level = [part for parent in level for part in _parts(parent)]
     return levels
 
 
@@ -72,7 +72,7 @@ def _moment(value: str) -> str:
     return value
 
 
-Label = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), AfterValidator(_printable)]
+Label = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS), AfterValidator(_printable)]
 """Printable characters, not only blanks."""
 
 PersonName = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_printable)]

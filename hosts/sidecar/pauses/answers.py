@@ -86,10 +86,10 @@ def read_answers(given: Mapping[str, Any], pauses: Sequence[Pause], *, account: 
     """
     known = {pause.id: pause for pause in pauses}
     answers: dict[str, PersonAnswer] = {}
-    for pause_id, said in given.items():
+    for pause_id, answer_json in given.items():
         pause = known.get(pause_id)
         name = "an answer to a pause that is not open" if pause is None else f"the answer to the pause {pause_id!r}"
-        answers[pause_id] = answer = _read(said, pause, name)
+        answers[pause_id] = answer = _read(answer_json, pause, name)
         if pause is not None:
             decision_of(pause, answer, account)  # raises before the turn is resumed
     return answers
@@ -106,12 +106,12 @@ def default_forms(pause: Pause) -> dict[str, Any]:
             return {"happened": {"result": None}, "not_happened": {}, "run_again": {}}
 
 
-def _read(said: object, pause: Pause | None, name: str) -> PersonAnswer:
+def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:
     fitting = [form for kind, forms in FORMS.items() if pause is None or kind == pause.kind for form in forms]
     remedy = f"give an object with one of {', '.join(fitting)}"
-    if not isinstance(said, Mapping) or len(said) != 1:
+    if not isinstance(answer_json, Mapping) or len(answer_json) != 1:
         raise AnswerInvalid(f"{name} must be an object with exactly one form of answer", remedy=remedy)
-    [(form, body)] = cast("Mapping[str, Any]", said).items()
+    [(form, body)] = cast("Mapping[str, Any]", answer_json).items()
     if form not in fitting:
         raise AnswerInvalid(f"{name} has a form that is not valid here", remedy=remedy)
     if form == "answer":
@@ -120,24 +120,24 @@ def _read(said: object, pause: Pause | None, name: str) -> PersonAnswer:
     try:
         return model.model_validate(body).value()
     except ValidationError as failure:
-        problem = _misfit(model, form, failure)
+        problem = _problem_of(model, form, failure)
     except PydanticCustomError as error:
         problem = f"{form}: {error.message_template}"
     fields = ", ".join(model.model_fields) or "no field"
     raise AnswerInvalid(f"{name} is invalid: {problem}", remedy=f"{form} is an object with {fields}")
 
 
-def _misfit(model: type[BaseModel], form: str, failure: ValidationError) -> str:
+def _problem_of(model: type[BaseModel], form: str, failure: ValidationError) -> str:
     """Say which fields are invalid and why. The text has no values, and only names of the contract."""
-    told: list[str] = []
+    problems: list[str] = []
     for item in failure.errors(include_input=False, include_url=False, include_context=False):
         field = str(item["loc"][0]) if item["loc"] else ""
         known = field in model.model_fields
         if known or not item["loc"]:
-            told.append(f"{form}{f'.{field}' if known else ''}: {rule_of(item)}")
+            problems.append(f"{form}{f'.{field}' if known else ''}: {rule_of(item)}")
         else:
-            told.append(f"{form} has an unknown field")
-    return "; ".join(dict.fromkeys(told))
+            problems.append(f"{form} has an unknown field")
+    return "; ".join(dict.fromkeys(problems))
 
 
 def _is_unicode(text: str) -> bool:

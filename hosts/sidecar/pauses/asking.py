@@ -31,12 +31,12 @@ from ....core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
 from ....harness.journal import decision_of
 from ...pauses import is_late
 from .forms import answer_of, form_of, message_of
-from .rounds import Round, call_of, declined
+from .rounds import Round, call_digest, declined
 
 How = Literal["connection", "rounds", "not"]
 
-_PATIENCE: Final = 600.0  # seconds that a person can think while a call is held open
-_TRIES: Final = 3  # how often a form is sent if it comes back invalid
+ANSWER_SECONDS: Final = 600.0  # seconds that a person can think while a call is held open
+MAX_FORM_TRIES: Final = 3  # how often a form is sent if it comes back invalid
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class Asking:
     _responses: Mapping[str, object] | None = None
     _declined: list[str] = field(default_factory=list)
     _problems: dict[str, str] = field(default_factory=dict)
-    _stopped: bool = False
+    _cancelled: bool = False
     _idle: int = 0
 
     @classmethod
@@ -87,8 +87,8 @@ class Asking:
         """
         modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
         how = _how(ctx.session, modern) if wanted else "not"
-        call = call_of(params.name, params.arguments or {})
-        made = cls(ctx.session, ctx.request_id, how, account, call, _PATIENCE if seconds is None else seconds)
+        call = call_digest(params.name, params.arguments or {})
+        made = cls(ctx.session, ctx.request_id, how, account, call, ANSWER_SECONDS if seconds is None else seconds)
         if modern and params.request_state is not None:
             made.round = Round.read(params.request_state, made._call)
             made._responses = params.input_responses or {}
@@ -124,18 +124,18 @@ class Asking:
             if found:
                 return found
         askable = self._askable(pauses)
-        if not askable or self._idle >= _TRIES:
+        if not askable or self._idle >= MAX_FORM_TRIES:
             return None
         if self._how == "rounds":
             return self._round_of(turn_id, thread, askable)
         return await self._ask_all(askable) or None
 
     def _askable(self, pauses: Sequence[Pause]) -> list[Pause]:
-        if self._stopped or self._how == "not":
+        if self._cancelled or self._how == "not":
             return []
-        return [pause for pause in pauses if pause.id not in self._declined and self._theirs(pause)]
+        return [pause for pause in pauses if pause.id not in self._declined and self._accepts_caller(pause)]
 
-    def _theirs(self, pause: Pause) -> bool:
+    def _accepts_caller(self, pause: Pause) -> bool:
         """Whether the pause accepts an answer of the caller's account."""
         return not is_late(pause) and may_answer(self._account, pause.approvers)
 
@@ -145,12 +145,12 @@ class Asking:
         """Ask for one pause after another, until the person cancels or the client has disconnected."""
         found: dict[str, PersonAnswer] = {}
         for pause in pauses:
-            for _ in range(_TRIES):
+            for _ in range(MAX_FORM_TRIES):
                 result = await self._elicit(pause)
                 answer = self._read(pause, result)
                 if answer is not None:
                     found[pause.id] = answer
-                if self._stopped:
+                if self._cancelled:
                     return found
                 if answer is not None or pause.id in self._declined:
                     break
@@ -170,7 +170,7 @@ class Asking:
         except ValidationError:
             return None
         except (MCPError, TimeoutError):  # the client cannot ask after all, took too long, or has disconnected
-            self._stopped = True
+            self._cancelled = True
             return None
 
     # --- in rounds --------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Asking:
                 if not (own and call_id_of(pause_id).startswith(f"{turn_id}/")):
                     raise _not_open(pause_id, turn_id)
                 again = True  # the client repeats a call whose answer was lost
-            elif self._theirs(pause):
+            elif self._accepts_caller(pause):
                 answer = self._read(pause, response)
                 if answer is not None:
                     found[pause_id] = answer
@@ -231,7 +231,7 @@ class Asking:
             case "decline":
                 self._declined.append(pause.id)
             case "cancel":
-                self._stopped = True
+                self._cancelled = True
         return None
 
 

@@ -19,7 +19,7 @@ Schema = Mapping[str, Any]
 _MESSAGE: Final = 16_000  # characters
 _WORDS: Final = 300  # characters of a field's title or description
 _REASON: Final = 2000
-_KEPT: Final = ("minLength", "maxLength", "minimum", "maximum")
+_BOUNDS: Final = ("minLength", "maxLength", "minimum", "maximum")
 _FORMATS: Final = ("email", "uri", "date", "date-time")
 _ANSWER, _JSON = "answer", "json"
 
@@ -31,10 +31,10 @@ def message_of(pause: Pause, problem: str = "") -> str:
         pause: The pause.
         problem: Why their last answer was not accepted.
     """
-    told = "\n".join(
+    shortened = "\n".join(
         [*pause_lines(pause), *([f"the last answer was not accepted: {one_line(problem)}"] if problem else [])]
     )
-    return told if len(told) <= _MESSAGE else f"{told[:_MESSAGE]}… ({len(told)} characters)"
+    return shortened if len(shortened) <= _MESSAGE else f"{shortened[:_MESSAGE]}… ({len(shortened)} characters)"
 
 
 def form_of(pause: Pause) -> dict[str, Any]:
@@ -68,9 +68,9 @@ def answer_of(pause: Pause, content: Mapping[str, Any]) -> PersonAnswer:
             _refuse(pause, f"the field {name!r} is missing")
     match pause.kind:
         case "approval":
-            return _leave(pause, asked, given)
+            return _approval_answer(pause, asked, given)
         case "uncertain":
-            return _outcome(pause, asked, given)
+            return _uncertain_answer(pause, asked, given)
         case "question":
             return Answer(_value(pause, given))
 
@@ -98,7 +98,7 @@ def _approval(pause: Pause) -> dict[str, Any]:
     )
 
 
-def _leave(pause: Pause, asked: Schema, given: Mapping[str, Any]) -> Approve | Reject:
+def _approval_answer(pause: Pause, asked: Schema, given: Mapping[str, Any]) -> Approve | Reject:
     decision = _chosen(pause, asked, given, "decision")
     if decision != "reject":
         return Approve(always=_ALWAYS.get(decision, False), hash=pause.hash)
@@ -120,7 +120,7 @@ def _uncertain() -> dict[str, Any]:
     )
 
 
-def _outcome(pause: Pause, asked: Schema, given: Mapping[str, Any]) -> Happened | NotHappened | RunAgain:
+def _uncertain_answer(pause: Pause, asked: Schema, given: Mapping[str, Any]) -> Happened | NotHappened | RunAgain:
     outcome, result = _chosen(pause, asked, given, "outcome"), _text(pause, given, "result")
     if outcome == "happened":
         return Happened(_json(pause, result, "result") if result.strip() else None)
@@ -189,7 +189,7 @@ def _field(field: Schema, root: Schema) -> dict[str, Any] | None:
     choices = part.get("enum", [part["const"]] if "const" in part else None)
     if kind == "string" and isinstance(choices, list):
         made["enum"] = [choice for choice in dict.fromkeys(choices) if choice is not None]
-    made |= {name: part[name] for name in _KEPT if _is_number(part.get(name))}
+    made |= {name: part[name] for name in _BOUNDS if _is_number(part.get(name))}
     if kind == "string" and part.get("format") in _FORMATS:
         made["format"] = part["format"]
     default = field.get("default")
@@ -262,8 +262,8 @@ def _refuse(pause: Pause, problem: str) -> NoReturn:
 
 
 def _short(words: str) -> str:
-    told = one_line(words)
-    return told if len(told) <= _WORDS else f"{told[:_WORDS]}…"
+    shortened = one_line(words)
+    return shortened if len(shortened) <= _WORDS else f"{shortened[:_WORDS]}…"
 
 
 def _is_label(name: str) -> bool:

@@ -9,7 +9,7 @@ from ....core.pauses import Pause, may_be_always
 from ...pauses import is_late
 from .answers import FORMS, default_forms
 
-_GOES_ON: Final = {
+_CONTINUES: Final = {
     "cut_off": "its process ended; it continues from its last step",
     "stopped": "it was stopped; it continues from its last step",
     "failed": "it failed; once the cause is fixed, it continues from its last step",
@@ -62,7 +62,7 @@ def next_steps(
             fill = () if all(map(is_late, pauses)) else ("answers",)
             return [_resume({**known, "answers": {}}, _why(pauses), (*fill, *needs))]
         case "cut_off" | "stopped" | "failed":
-            return [_resume(known, _GOES_ON[status], needs)]
+            return [_resume(known, _CONTINUES[status], needs)]
         case "running" if seq is None:
             return [_step("resume", known, "the turn is running and keeps no events; resume waits a while for its end")]
         case "running":

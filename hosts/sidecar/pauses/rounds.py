@@ -20,7 +20,7 @@ from ....core import canonical_json
 from ....core.errors import InvalidArgument
 
 _PREFIX: Final = "wa1."
-_LONGEST: Final = 32_768  # characters
+MAX_STATE_CHARACTERS: Final = 32_768  # characters
 _SECRET: Final = ("role", "skill")
 """Arguments that must not be stored in any form, not even as a digest."""
 
@@ -60,7 +60,7 @@ class Round(BaseModel):
             InvalidArgument: The text is not a valid state, or belongs to another call.
         """
         found: Self | None = None
-        if text.startswith(_PREFIX) and len(text) <= _LONGEST:
+        if text.startswith(_PREFIX) and len(text) <= MAX_STATE_CHARACTERS:
             try:
                 data = base64.b64decode(text.removeprefix(_PREFIX).encode(), altchars=b"-_", validate=True)
                 found = cls.model_validate(json.loads(data))
@@ -78,10 +78,10 @@ class Round(BaseModel):
         return _PREFIX + base64.urlsafe_b64encode(data).decode()
 
 
-def call_of(tool: str, arguments: Mapping[str, Any]) -> str:
+def call_digest(tool: str, arguments: Mapping[str, Any]) -> str:
     """Return a digest of a call's tool and arguments, without its role and skill."""
-    told = {name: value for name, value in arguments.items() if name not in _SECRET}
-    return hashlib.sha256(canonical_json([tool, told]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    digested = {name: value for name, value in arguments.items() if name not in _SECRET}
+    return hashlib.sha256(canonical_json([tool, digested]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def declined(ids: Sequence[str]) -> list[str]:
@@ -96,4 +96,4 @@ def _refused(why: str) -> InvalidArgument:
     )
 
 
-__all__ = ["Round", "call_of", "declined"]
+__all__ = ["Round", "call_digest", "declined"]

@@ -266,7 +266,7 @@ async def test_what_is_shown_to_a_person_cannot_steer_their_screen(mode: Mode, t
 async def test_a_person_who_takes_too_long_leaves_it_open(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asking_module, "_PATIENCE", 0.05)
+    monkeypatch.setattr(asking_module, "ANSWER_SECONDS", 0.05)
     gone = asyncio.Event()
 
     async def never(context: Any, params: Any) -> ElicitResult:

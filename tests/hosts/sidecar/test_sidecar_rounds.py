@@ -15,7 +15,7 @@ from support.asked_people import CANCEL, Said, Shop, accept, asked, call, task
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.hosts.sidecar.pauses.rounds import Round, call_of
+from worldagent.hosts.sidecar.pauses.rounds import Round, call_digest
 
 LIMIT = 20
 SECRET = "vermilion-otter"
@@ -266,10 +266,10 @@ async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path)
         sidecar._grant = grant
         async with Client(sidecar.server, elicitation_callback=Said([CANCEL])) as bob:
             given = {"workspace": "novel", "account": "bob", "thread": "t1", "shape": "buy", "params": {"what": "hat"}}
-            forged = Round(turn=turn, thread="t1", call=call_of("task", given)).text()
+            forged = Round(turn=turn, thread="t1", call=call_digest("task", given)).text()
             refused = await again(bob, given, forged, {pause["id"]: accept(decision="approve")})
             assert refused.structured_content["error"]["code"] in ("forbidden", "already_answered")
-            other = Round(turn="turn_0", thread="t1", call=call_of("task", given)).text()
+            other = Round(turn="turn_0", thread="t1", call=call_digest("task", given)).text()
             refused = await again(bob, given, other, {pause["id"]: accept(decision="approve")})
             assert "error" in refused.structured_content
     assert shop.done == []
@@ -292,7 +292,7 @@ async def test_responses_that_are_none_are_asked_again_and_then_given_up(tmp_pat
 
 
 async def paused_again(client: Client, given: dict[str, Any], pause_id: str) -> Any:
-    state = Round(turn=await turn_of(client), thread="t1", call=call_of("task", given)).text()
+    state = Round(turn=await turn_of(client), thread="t1", call=call_digest("task", given)).text()
     return await again(client, given, state, {pause_id: accept(decision="approve")})
 
 
@@ -300,5 +300,7 @@ async def paused_again(client: Client, given: dict[str, Any], pause_id: str) -> 
 def test_the_state_holds_nothing_of_the_role_or_the_skill() -> None:
     one = {"thread": "t1", "role": {"content": SECRET}, "skill": {"prompt": SECRET}}
     other = {"thread": "t1", "role": {"content": "another"}, "skill": {"prompt": "another"}}
-    assert call_of("run_skill", one) == call_of("run_skill", other) == call_of("run_skill", {"thread": "t1"})
-    assert call_of("run_skill", one) != call_of("task", one)
+    assert (
+        call_digest("run_skill", one) == call_digest("run_skill", other) == call_digest("run_skill", {"thread": "t1"})
+    )
+    assert call_digest("run_skill", one) != call_digest("task", one)
