@@ -286,7 +286,7 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
 ) -> None:
     before = contents(home)
     cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
-        (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart their agents"),
+        (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart agents"),
         (("--home", tmp_path / "none"), {}, "does not exist"),
         (("--home", home, "--model"), {}, "--model is not used with --rekey"),
         (("--home", home, "--role-host", "http://127.0.0.1:9/mcp"), {}, "--role-host is not used with --rekey"),
