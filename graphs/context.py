@@ -26,8 +26,8 @@ from ..signatures.models import Models
 from ..signatures.summaries import scrubbed
 from ..storage import Lease
 from .requests import GraphOptions
+from .rests import SummaryCooldown
 from .shape import ShapeRegistry
-from .summary_cooldown import SummaryCooldown
 
 if TYPE_CHECKING:
     from .loop import Tools

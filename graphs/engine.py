@@ -57,8 +57,8 @@ from .heads import Heads
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
+from .rests import SummaryCooldown
 from .shape import SUBAGENT, Shape, Work, storable
-from .summary_cooldown import SummaryCooldown
 from .tasks import calls_of
 
 _STRUCTURED = 64  # the limit of cached Signatures of answers in JSON

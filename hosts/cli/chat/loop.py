@@ -23,7 +23,7 @@ from ..output import Output
 from ..signals import signals_handled
 from ..sources import one_reader
 from ..sources import role as role_of
-from .commands import Leave, UnknownCommand, files_named, parse
+from .commands import ChatEnded, UnknownCommand, files_named, parse
 from .lines import Interrupted, LineInput, Printer
 from .session import Session
 
@@ -101,7 +101,7 @@ class Chat:
                 await self._chat()
             except EOFError:
                 return self._exit_code()
-            except Leave as left:
+            except ChatEnded as left:
                 return left.code or self._exit_code()
             except asyncio.CancelledError:
                 if self._signal is None:
@@ -171,7 +171,7 @@ class Chat:
                 text = await self._read(opening)
             except Interrupted as interrupt:
                 if not self._view.interactive or (armed and not interrupt.touched):
-                    raise Leave(INTERRUPTED) from None
+                    raise ChatEnded(INTERRUPTED) from None
                 armed = True
                 self._view.note(END_HINT)
                 continue
@@ -185,7 +185,7 @@ class Chat:
             if text.strip():
                 await self._take(text)
                 if self._signal is not None:  # it came during a turn, which has stopped
-                    raise Leave(128 + self._signal)
+                    raise ChatEnded(128 + self._signal)
 
     async def _read(self, opening: asyncio.Task[None]) -> str:
         """Read the next message. An agent that cannot be opened ends the reading."""
@@ -221,8 +221,8 @@ class Chat:
                 raise
             self._view.interrupted()
             if not self._view.interactive:
-                raise Leave(INTERRUPTED) from None
-        except Leave:
+                raise ChatEnded(INTERRUPTED) from None
+        except ChatEnded:
             self._failed = before
             raise
         except WorldAgentError as error:
