@@ -12,16 +12,15 @@ if TYPE_CHECKING:
     from ..graphs import Composed
     from .agent import WorldAgent
     from .roles import Roles, StoredRoles
-    from .settings import Settings
+    from .settings import UNSET, Settings
     from .stream import TurnStream
     from .thread import Thread
     from .threads import ThreadState
     from .turns import Trigger, Turn, TurnUsage
     from .unattended import Notifier
-    from .unset import UNSET
 
 _HOMES = {
-    "UNSET": ".unset",
+    "UNSET": ".settings",
     "Composed": "..graphs",
     "Notifier": ".unattended",
     "Roles": ".roles",

@@ -22,10 +22,10 @@ from ..core.validation import is_text, own_copy
 from ..graphs import Shape, ShapeRegistry
 from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
+from ..harness.guard import OnError, harmless
 from ..harness.inside import Inside
 from ..harness.journal import SqlJournal
 from ..harness.limits import Spent
-from ..harness.running import OnError, harmless
 from ..harness.trace import Trace, Traces, TraceSink
 from ..harness.trace.index import TraceIndex
 from ..harness.trace.tracer import Tracer
@@ -48,16 +48,21 @@ from .choices import (
     all_models,
     all_tools,
     all_workers,
+    allowed_tools,
     check_approver,
     check_kinds,
     check_notifier,
+    check_profile,
+    chosen_profile,
     generation_options,
     graph_options,
     listed,
     model_options,
     open_usage,
+    prompt_of,
+    registry_of,
+    servers_of,
 )
-from .choices.profiles import allowed_tools, check_profile, chosen_profile, prompt_of, registry_of, servers_of
 from .following import EventFollower
 from .recording import Recorder
 from .role_request import RoleRequests

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import platformdirs
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
@@ -22,6 +23,19 @@ from ..role_resolution import ROLE_LIMIT
 from ..signatures import ADDRESS_REMEDY, address_problem
 from ..storage import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
 from .upkeep import AGE_LIMIT, KEEP_LIMIT
+
+
+class Unset(Enum):
+    """The type of `UNSET`."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return "UNSET"
+
+
+UNSET: Final = Unset.UNSET
+
 
 _PREFIX = "WORLDAGENT_"
 _FILE = f"{_PREFIX}SETTINGS"

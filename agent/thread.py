@@ -17,16 +17,15 @@ from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.bodies import check_name
 from ..role_resolution import Role
-from .choices import TurnModel, output_type, turn_models
-from .choices.profiles import check_skills
+from .choices import TurnModel, check_skills, output_type, turn_models
 from .roles import check_role
 from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner, keep, kept, unkeep
+from .settings import UNSET, Unset
 from .stream import TurnStream
 from .thread_role import ThreadRole
 from .threads import ThreadState
 from .turns import Trigger, Turn
 from .unattended import Unattended, check_unattended
-from .unset import UNSET, Unset
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from ..core import Clock, Scope
 from ..core.errors import InvalidArgument, LimitReached, WorldAgentError
 from ..core.events import Event, PauseNotified
 from ..core.pauses import Pause, UnattendedMode
+from ..harness.guard import OnError, guarded
 from ..harness.inside import without_exit
 from ..harness.limits import LEAF_END_SECONDS, with_timeout
-from ..harness.running import OnError, guarded
 
 Unattended = UnattendedMode | bool | None
 """`"refuse"` or `"pause"`; True is the setting `unattended`, False a turn that a person watches, None the default."""

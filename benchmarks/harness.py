@@ -21,7 +21,7 @@ from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core.events import TurnEnded, TurnStarted
 from worldagent.harness import CallContext, Function, Policy, Registry, pipeline, tool
 from worldagent.harness.gate import Caller, Gate, Rule
-from worldagent.harness.running import Call
+from worldagent.harness.pipeline import Call
 from worldagent.harness.trace import JsonLinesTrace, TraceSink
 from worldagent.harness.trace.index import TraceIndex
 from worldagent.harness.trace.tracer import Tracer

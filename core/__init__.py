@@ -4,11 +4,10 @@ Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
 """
 
 from .clock import Clock, SystemClock, utc_text
-from .emitter import CaptureKind, Emitter
-from .ids import canonical_json, digest, new_id
-from .limits import ECHO_RUN
+from .events import CaptureKind, Emitter
 from .scope import STORED_TIERS, Scope, Tier, check_id
-from .usage import ModelUsage, summed
+from .usage import ECHO_RUN, ModelUsage, summed
+from .validation import canonical_json, digest, new_id
 
 __all__ = [
     "ECHO_RUN",

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
+
+ECHO_RUN: Final = 40
+"""Characters in a row that count as repeating a role (R16), for the echo guard and the leak scanner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +49,3 @@ def summed(counts: Iterable[int | None]) -> int | None:
             return None
         total += count
     return total
-
-
-__all__ = ["ModelUsage", "summed"]

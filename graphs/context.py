@@ -5,18 +5,20 @@ Only `TurnContext` carries the role. LangGraph passes it as `context=` and never
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from ..core import Emitter, ModelUsage, Scope
+from ..core import Clock, Emitter, ModelUsage, Scope
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
 from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
 from ..harness import Policy, Registry
 from ..harness.gate import CODE, Approver, Caller, Gate
+from ..harness.guard import OnError
 from ..harness.journal import Drive, Journal
 from ..harness.limits import Budget
-from ..harness.running import OnError
 from ..memory import ConversationStore, Draft
 from ..memory.attachments import Attachments
 from ..memory.kept import KeptMessages
@@ -26,11 +28,33 @@ from ..signatures.models import Models
 from ..signatures.summaries import scrubbed
 from ..storage import Lease
 from .requests import GraphOptions
-from .rests import SummaryCooldown
 from .shape import ShapeRegistry
 
 if TYPE_CHECKING:
     from .loop import Tools
+
+COOLDOWN: Final = timedelta(minutes=5)
+MAX_THREADS: Final = 1000
+
+
+class SummaryCooldown:
+    """The threads whose summaries failed recently in this process. They are not tried again at every turn."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, datetime] = OrderedDict()
+
+    def begin(self, thread: str) -> None:
+        """Try no summary of a thread for a while."""
+        self._until[thread] = self._clock.now() + COOLDOWN
+        self._until.move_to_end(thread)
+        while len(self._until) > MAX_THREADS:
+            self._until.popitem(last=False)
+
+    def __contains__(self, thread: str) -> bool:
+        until = self._until.get(thread)
+        return until is not None and self._clock.now() < until
+
 
 T = TypeVar("T")
 

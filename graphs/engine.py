@@ -27,9 +27,9 @@ from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
 from ..harness import CallContext, Function, Policy, Registry
 from ..harness.gate import CODE, Approver, Gate
+from ..harness.guard import OnError
 from ..harness.journal import CallRecord, Drive, Frame, Journal, pause_of
 from ..harness.limits import Budget, Use
-from ..harness.running import OnError
 from ..harness.schema import result_of
 from ..memory import ConversationLog, ConversationStore, Draft, Message, Tail
 from ..memory.attachments import Attachment, Attachments
@@ -47,17 +47,16 @@ from ..signatures import (
     converse_signature,
 )
 from ..signatures.models import Models
+from ..signatures.shapes import CHECK
 from ..signatures.summaries import SUMMARISE
-from ..signatures.verification import CHECK
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver, run_graph
-from .context import Services, TurnContext
+from .context import Services, SummaryCooldown, TurnContext
 from .heads import Heads
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-from .rests import SummaryCooldown
 from .shape import SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, json_of, read_model, validate_model
 from ..harness import Function, Risk
-from ..harness.running import check_name, risks, undispatched
+from ..harness.function import check_name, risks, undispatched
 
 if TYPE_CHECKING:
     from ..signatures import Signature

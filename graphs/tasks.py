@@ -21,11 +21,12 @@ from ..core.events import TaskEnded, TaskStarted
 from ..core.validation import json_of, json_of_value, read_value
 from ..harness import CallContext, call
 from ..harness.gate import Caller
+from ..harness.guard import guarded
 from ..harness.inside import Inside, without_exit
 from ..harness.journal import SUSPENDED, Frame, Step
 from ..harness.limits import Budget
+from ..harness.pipeline import Call, Prepared, apply_time_limit, run_call
 from ..harness.requests import request_of, text_of, value_of
-from ..harness.running import Call, Prepared, apply_time_limit, guarded, run_call
 from ..memory.attachments import Attachments
 from ..role_resolution import NO_ROLE, ResolvedRole, Role
 from .shape import SUBAGENT, Shape

@@ -2,23 +2,164 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Final, Literal, Self
 
 from ..core.errors import InvalidArgument, ProfileInvalid, UsageError
+from ..core.generation import GenerationOptions
 from .file import ProfileFile, effective
-from .folder import read_folder, read_one
-from .general import BUILTIN_FOLDER, GENERAL_PROFILE
-from .level import Level, LevelName, parsed
-from .near import near
-from .profile import GENERAL, Profile
-from .tools import unknown_tools
+from .folder import ProfileFolder, read_folder, read_one
+from .profile import GENERAL, Profile, Verification, near
 from .trust import ProjectTrust, project_folder, trust_error
 
+LevelName = Literal["built-in", "user", "project"]
+
+_IN_NAMES: Final = rb"[A-Za-z0-9_-]"
+
+
+class Level:
+    """The profiles of one source.
+
+    Args:
+        name: The name of the source.
+        folder: Reads its folder.
+        refused: Returns the error if its profiles must not be used, although they can be read; otherwise None.
+    """
+
+    def __init__(
+        self,
+        name: LevelName,
+        folder: Callable[[], ProfileFolder],
+        refused: Callable[[ProfileFolder], UsageError | None] = lambda _: None,
+    ) -> None:
+        self.name: Final = name
+        self._read = folder
+        self._refuses = refused
+        self._parsed: dict[Path, ProfileFile] = {}
+
+    @cached_property
+    def folder(self) -> ProfileFolder:
+        """The content of the folder, read on first use."""
+        return self._read()
+
+    @cached_property
+    def refused(self) -> UsageError | None:
+        """The error if its profiles must not be used."""
+        return self._refuses(self.folder) if self.folder.files else None
+
+    def named(self, name: str) -> Sequence[ProfileFile]:
+        """The files whose profile has this name: one or none, or several by mistake."""
+        # In every notation of YAML the letters of a name are adjacent, unless one of them is escaped.
+        spelt = re.compile(rb"(?<!%b)%b(?!%b)" % (_IN_NAMES, re.escape(name.encode(errors="replace")), _IN_NAMES))
+        likely = [
+            path
+            for path, content in self.folder.files.items()
+            if path.stem == name
+            or (isinstance(content, bytes) and (b"\\" in content or (b"name" in content and spelt.search(content))))
+        ]
+        return [file for file in map(self._file, likely) if file.name == name]
+
+    def all(self) -> Iterator[ProfileFile]:
+        """Every file, including broken ones."""
+        return map(self._file, self.folder.files)
+
+    def at(self, path: Path) -> ProfileFile | None:
+        """The file at a path, if it belongs to this source."""
+        found = [each for each in self.folder.files if each.name == path.name]
+        return self._file(found[0]) if found and os.path.realpath(found[0]) == os.path.realpath(path) else None
+
+    def _file(self, path: Path) -> ProfileFile:
+        if path not in self._parsed:
+            self._parsed[path] = parsed(path, self.folder.files[path])
+        return self._parsed[path]
+
+
+def parsed(path: Path, content: bytes | ProfileInvalid) -> ProfileFile:
+    """The content of a file, or why it cannot be read.
+
+    Raises:
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    if isinstance(content, ProfileInvalid):
+        return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(content,))
+    from .files import read_profile
+
+    return read_profile(path, content)
+
+
+BUILTIN_FOLDER: Final = Path(__file__).parent / "builtin"
+_FILE: Final = BUILTIN_FOLDER / f"{GENERAL}.yaml"
+
+GENERAL_PROFILE: Final = Profile(
+    GENERAL,
+    description="all-purpose; the agent as it is without a profile",
+    verification=Verification(enabled=False),
+    sources={"name": f"{_FILE}:1", "description": f"{_FILE}:2"}
+    | dict.fromkeys(
+        (
+            "system_prompt",
+            "tools",
+            "sections",
+            "agents_md",
+            *(f"options.{name}" for name in GenerationOptions.model_fields),
+            "memory.short_term_size",
+            "memory.compression_threshold",
+            "memory.compression_ratio",
+            "memory.strategy",
+            "memory.long_term_memory",
+            "skills.enabled",
+            "verification.max_iterations",
+        ),
+        "default",
+    )
+    | {"verification.enabled": f"{_FILE}:4"},
+)
+"""The profile that changes nothing (P3)."""
+
+
+_GLOB: Final = frozenset("*?[")
 MAX_SHOWN_CHARACTERS: Final = 80
+MAX_PROBLEMS: Final = 20  # the most problems that are reported
+
+
+def check_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] = ()) -> None:
+    """Refuse a tool that does not exist. A glob can match nothing, because its tools may be added later.
+
+    Args:
+        profile: The profile.
+        known: The names of all existing tools.
+        prefixes: The prefixes of the names of MCP servers' tools. The prefixes of the profile's own servers are added.
+
+    Raises:
+        ProfileInvalid: The profile names an unknown tool; the text has the line and a similar name.
+    """
+    for problem in unknown_tools(profile, known, prefixes):
+        raise problem
+
+
+def unknown_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str] = ()) -> Sequence[ProfileInvalid]:
+    """The errors of `check_tools` for all unknown tools."""
+    names = tuple(known)
+    beginnings = (*prefixes, *(entry.server().prefix_as(name) for name, entry in profile.mcp_servers.items()))
+    found = (
+        ProfileInvalid(
+            f"{_where(profile, place)}: there is no tool {name[:MAX_SHOWN_CHARACTERS]!r}",
+            remedy=f"{near(name, names)}the tools are: {', '.join(names)}",
+        )
+        for place, name in enumerate(profile.tools or ())
+        if not (_GLOB.intersection(name) or name in names or name.startswith(beginnings))
+    )
+    return list(islice(found, MAX_PROBLEMS))
+
+
+def _where(profile: Profile, place: int) -> str:
+    return profile.sources.get(f"tools.{place}", f"the profile {profile.name!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -301,6 +442,3 @@ def _user_folder() -> Path:
     import platformdirs
 
     return platformdirs.user_config_path("worldagent", appauthor=False) / "profiles"
-
-
-__all__ = ["ProfileEntry", "Profiles"]

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 from ..core.generation import GenerationOptions
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """The begin of a remedy, "did you mean ...", if a known name is similar; otherwise an empty text."""
+    wanted, names = str(name), list(known)
+    # A name that is a prefix of the other is closer than one with similar letters: explore for explore_context.
+    shared = [each for each in names if wanted.startswith(each) or each.startswith(wanted)]
+    close = sorted(shared, key=lambda each: abs(len(each) - len(wanted))) or difflib.get_close_matches(wanted, names, 1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
 
 Strategy = Literal["sliding_window", "summary", "selective"]
 Sections = Literal["auto", "all"]
@@ -95,6 +106,3 @@ class Profile:
     tool_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     mcp_servers: Mapping[str, Any] = field(default_factory=dict, repr=False)
     sources: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
-
-
-__all__ = ["GENERAL", "MemoryOverrides", "Profile", "Sections", "Skills", "Strategy", "Verification"]

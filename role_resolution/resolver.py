@@ -15,11 +15,10 @@ from typing import Any, Literal
 
 from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
-from .cache import CachedRoleStore
 from .compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
 from .keys import RoleKey
 from .role import ROLE_LIMIT, Role, check_length
-from .sources import RoleSource, RoleStore
+from .sources import CachedRoleStore, RoleSource, RoleStore
 from .threads import ThreadRoles
 
 OnUnavailable = Literal["fail", "skip"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
-from ..core import Scope, Tier
-from .role import Role
+from ..core import Clock, Scope, Tier
+from .role import ROLE_LIMIT, Role
+from .store import check_storable
 
 
 @runtime_checkable
@@ -66,3 +68,101 @@ class RemoteStore(RoleStore, Protocol):
     def on_change(self, callback: Callable[[Tier, str], None], /) -> None:
         """Register a callback. It gets tier and scope when another client changes a role, if the store knows that."""
         ...
+
+
+_Key = tuple[Tier, str]
+
+
+class CachedRoleStore:
+    """A `RoleStore` that caches the answers of another one.
+
+    Args:
+        store: The store to ask.
+        ttl: Seconds for which an answer is used; 0 asks the store every time.
+        clock: The source of time.
+        limit: The most bytes of UTF-8 in the content of a role to be stored.
+        bound: How many answers are kept at most. The least recently used one is dropped first, and expired ones are
+            dropped with the next answer.
+    """
+
+    def __init__(
+        self, store: RoleStore, *, ttl: float, clock: Clock, limit: int = ROLE_LIMIT, bound: int = 10_000
+    ) -> None:
+        self._store = store
+        self._ttl = ttl
+        self._clock = clock
+        self._limit = limit
+        self._bound = bound
+        self._kept: OrderedDict[_Key, tuple[float, Role | None]] = OrderedDict()
+        self._changes = 0
+        if isinstance(store, RemoteStore):
+            store.on_change(lambda tier, scope_id: self._forget((tier, scope_id)))
+
+    @property
+    def tiers(self) -> frozenset[Tier]:
+        return self._store.tiers
+
+    async def connect(self) -> None:
+        """Connect a remote store, so that `tiers` is what it offers.
+
+        Raises:
+            HostError: The store is remote and cannot be reached or used.
+        """
+        if isinstance(self._store, RemoteStore):
+            await self._store.connect()
+
+    def peek(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role] | None:
+        """The answer to `list` if all of it is in memory and has not expired, else None."""
+        now = self._clock.monotonic()
+        found: dict[Tier, Role] = {}
+        for key in scope_ids.items():
+            kept = self._kept.get(key)
+            if kept is None or kept[0] <= now:
+                return None
+            self._kept.move_to_end(key)
+            if kept[1] is not None:
+                found[key[0]] = kept[1]
+        return found
+
+    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
+        found = self.peek(scope_ids)
+        if found is None:
+            # The ttl counts from the request. An answer is not kept if a role changed while the store was asked.
+            asked, changes = self._clock.monotonic(), self._changes
+            found = await self._store.list(scope_ids)
+            if changes == self._changes:
+                self._keep(scope_ids, found, asked)
+        return found
+
+    async def get(self, tier: Tier, scope_id: str) -> Role | None:
+        return await self._store.get(tier, scope_id)
+
+    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
+        check_storable(tier, role, self._limit)
+        try:
+            await self._store.put(tier, scope_id, role)
+        finally:
+            self._forget((tier, scope_id))
+
+    async def delete(self, tier: Tier, scope_id: str) -> bool:
+        try:
+            return await self._store.delete(tier, scope_id)
+        finally:
+            self._forget((tier, scope_id))
+
+    def _keep(self, scope_ids: Mapping[Tier, str], found: Mapping[Tier, Role], asked: float) -> None:
+        # The resolver refuses an answer that is not a mapping.
+        if self._ttl <= 0 or not isinstance(found, Mapping):
+            return
+        for key in scope_ids.items():
+            role = found.get(key[0])
+            if role is None or isinstance(role, Role):
+                self._kept[key] = (asked + self._ttl, role)
+                self._kept.move_to_end(key)
+        now = self._clock.monotonic()
+        while self._kept and (len(self._kept) > self._bound or next(iter(self._kept.values()))[0] <= now):
+            self._kept.popitem(last=False)
+
+    def _forget(self, key: _Key) -> None:
+        self._changes += 1
+        self._kept.pop(key, None)

@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from .engines import ADDRESS_REMEDY, address_problem
     from .escape import escape_description
     from .names import check_named
-    from .pool import PredictorPool
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
-    from .prompts import REPLY_DEMOS, preload
-    from .signature import CONVERSE, REPLY, RESULT, converse_signature, worker_signature
-    from .thinking import Question, Thought, think
+    from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
+    from .thinking import PredictorPool, Question, Thought, think
 
 _HOMES = {
     "ADDRESS_REMEDY": ".engines",
@@ -36,11 +34,11 @@ _HOMES = {
     "OfferedTools": ".calling",
     "PastStep": ".adapter",
     "Predictor": ".predictor",
-    "PredictorPool": ".pool",
+    "PredictorPool": ".thinking",
     "Program": ".adapter",
     "Question": ".thinking",
     "REPLY": ".signature",
-    "REPLY_DEMOS": ".prompts",
+    "REPLY_DEMOS": ".signature",
     "RESULT": ".signature",
     "Signature": ".adapter",
     "StepMade": ".adapter",
@@ -49,7 +47,7 @@ _HOMES = {
     "converse_signature": ".signature",
     "escape_description": ".escape",
     "open_model": ".predictor",
-    "preload": ".prompts",
+    "preload": ".signature",
     "think": ".thinking",
     "worker_signature": ".signature",
 }

@@ -5,18 +5,103 @@ This module checks and executes nothing; `graphs` does that.
 
 from __future__ import annotations
 
+import os
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import dspy
 from dspy.lm15 import Message
 
+from ..core.errors import FunctionInvalid, NameTaken
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import PastStep, Signature, answer_field
 from .calling import CALLS, TOOLS, OfferedTools, ToolCall
 from .media import MEDIA_FIELDS
-from .pool import PredictorPool
-from .predictor import Listener, ModelCaller
+from .predictor import Listener, ModelCaller, Predictor
+from .signature import check_signature
+
+_VARIANTS = 64
+
+
+class PredictorPool:
+    """The predictors of one agent."""
+
+    def __init__(self) -> None:
+        self._made: dict[Signature, Predictor] = {}
+        self._varied: OrderedDict[tuple[Signature, str | None, tuple[str, ...]], Predictor] = OrderedDict()
+
+    def add(self, *variants: Predictor | Signature) -> None:
+        """Register a Signature. Several variants for the same task share one name.
+
+        Raises:
+            NameTaken: Another Signature has the name, and then `applies_to` of a role would be ambiguous.
+            FunctionInvalid: A Signature cannot carry a role.
+        """
+        made = [given if isinstance(given, Predictor) else Predictor(given) for given in variants]
+        for predictor in made:
+            other = self.named(predictor.name)
+            if other is not None and other.signature is not predictor.signature:
+                raise NameTaken(f"two Signatures or workers are called {predictor.name!r}", remedy="rename one of them")
+        self._made.update({predictor.signature: predictor for predictor in made})
+
+    @staticmethod
+    def check(signature: Signature) -> None:
+        """Refuse a Signature that cannot carry a role or cannot be parsed.
+
+        Raises:
+            FunctionInvalid: The text names the reason.
+        """
+        check_signature(signature)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all Signatures."""
+        return tuple(dict.fromkeys(predictor.name for predictor in self._made.values()))
+
+    def named(self, name: str) -> Predictor | None:
+        """The predictor whose Signature is called `name`; the last one added if there are variants."""
+        return next((made for made in reversed(self._made.values()) if made.name == name), None)
+
+    def use_programs(self, programs: Mapping[str, dspy.Predict | str | os.PathLike[str]]) -> None:
+        """Replace predictors by optimised programs without a role (R12, D19).
+
+        Args:
+            programs: By the Signature's name, a program or the JSON file of a saved one.
+
+        Raises:
+            FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields.
+        """
+        for name, program in programs.items():
+            made = self.named(name)
+            if made is None:
+                known = ", ".join(self.names)
+                raise FunctionInvalid(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
+            self._made[made.signature] = made.optimised(program)
+
+    def get(self, signature: Signature, prompt: str | None = None, media: tuple[str, ...] = ()) -> Predictor:
+        """The predictor of `signature`.
+
+        Args:
+            signature: The Signature.
+            prompt: Added to its instructions.
+            media: The `MEDIA_FIELDS` that it has as additional inputs.
+
+        Raises:
+            FunctionInvalid: The Signature cannot carry a role.
+        """
+        if prompt is None and not media and signature in self._made:
+            return self._made[signature]
+        key = (signature, prompt, media)
+        if key not in self._varied:
+            made = self._made.get(signature) or Predictor(signature)
+            made = made if prompt is None else made.prompted(prompt)
+            self._varied[key] = made.with_media(media) if media else made
+        self._varied.move_to_end(key)
+        while len(self._varied) > _VARIANTS:
+            self._varied.popitem(last=False)
+        return self._varied[key]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +168,3 @@ async def think(question: Question, caller: ModelCaller, *, pool: PredictorPool,
     calls = tuple((names.get(each.tool.strip(), each.tool.strip()), dict(each.arguments)) for each in asked)
     given = answer.fields[answer_field(signature) or ""]
     return Thought(calls=() if question.final else calls, answer=given, message=answer.message)
-
-
-__all__ = ["Question", "Thought", "think"]

@@ -9,9 +9,8 @@ from .failures import from_sqlite
 from .home import Storage
 from .lease import Known, Lease
 from .leases import EPOCHS, Leases
-from .rows import Moment, Row, check_row
 from .schema import Schema
-from .transaction import Transaction
+from .transaction import Moment, Row, Transaction, check_row
 
 __all__ = [
     "CONNECTIONS",

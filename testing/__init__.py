@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .clock import VirtualClock
-from .report import Finding, RoleLeak, ScanReport
-from .scan import assert_no_role_leak, scan_for_roles
+from .scan import Finding, RoleLeak, ScanReport, assert_no_role_leak, scan_for_roles
 
 if TYPE_CHECKING:
     from .scripted import ScriptedCall, ScriptedLM, ScriptExhausted

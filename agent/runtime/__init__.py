@@ -1,11 +1,8 @@
 """Runs turns: `TurnRunner` knows which turns are running, and `TurnPath` is the path of one."""
 
 from .branching import Edit, Replay
-from .calls import call_without_turn
-from .keeping import keep, kept, unkeep
-from .pins import Pins
 from .runner import TurnRunner
-from .work import OnRoleChange, Resumption, RunnerParts
+from .work import OnRoleChange, Pins, Resumption, RunnerParts, call_without_turn, keep, kept, unkeep
 
 __all__ = [
     "Edit",

@@ -9,29 +9,102 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...core import Scope, digest
-from ...core.errors import AgentClosed, KeyReused, NothingToResume
+from ...core import ModelUsage, Scope, Tier, digest
+from ...core import events as ev
+from ...core.errors import AgentClosed, EventsGone, KeyReused, NothingToResume, WorldAgentError
 from ...core.events import Event
 from ...graphs import TurnRequest
+from ...harness.journal import pause_of
 from ...memory import TurnRecord
 from ...memory.attachments import Attachment, AttachmentSource
 from ...memory.turn_log import END, RecordedTurn
 from ...role_resolution import Role
 from ..following import EventFollower
 from ..recording import Recording
+from ..settings import UNSET
 from ..stream import RunningTurn, cancel_once
-from ..turns import Turn
-from ..unset import UNSET
-from .ended import may_succeed_later, outcome_of
+from ..turns import Turn, TurnUsage
 from .limits import KeyBegun
 from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
 
 if TYPE_CHECKING:
     from .runner import TurnRunner
+
+_COUNTED: Final = tuple(field.name for field in fields(ModelUsage) if field.name != "calls")
+
+
+async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
+    """Return the `Turn` of a turn that is over or waits. This calls no model and counts against no limit.
+
+    Raises:
+        WorldAgentError: The turn failed. The type is that of its error; the error's text is not stored.
+        UnknownShape, StorageInvalid: The turn's result cannot be read.
+    """
+    told = await _usage_events(parts, record)
+    given: dict[str, Any] = {
+        "id": record.id,
+        "thread": record.scope.thread or "",
+        "role_tiers": tuple(map(Tier, record.role["tiers"])),
+        "skipped_tiers": tuple(event.tier for event in told if isinstance(event, ev.RoleTierSkipped)),
+        "usage": _usage(told),
+    }
+    match record.status:
+        case "done":
+            _, work = await parts.engine.load_opening_message(record.asked, record.kind)
+            [last] = await parts.upkeep.log.of_turn(record.thread, record.id, limit=1)
+            outcome = await parts.engine.ended(record.thread, work, head=last.id)
+            text = outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json())
+            return Turn(status="done", text=text, result=outcome.result, **given)
+        case "paused":
+            records = await parts.journal.load(record.id)
+            pauses = tuple(pause_of(entry) for entry in records.values() if entry.open)
+            return Turn(status="paused", pauses=pauses, **given)
+        case "failed":
+            raise _error(record)
+        case ended:
+            status: Literal["cancelled", "abandoned"] = "abandoned" if ended == "abandoned" else "cancelled"
+            return Turn(id=record.id, thread=given["thread"], status=status)
+
+
+async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
+    """Read the turn's events that report its usage and its skipped tiers; empty once the events have been removed."""
+    follower = EventFollower(parts.recorder, record.id, workspace=record.scope.workspace)
+    found: list[Event] = []
+    try:
+        async for event in follower:
+            if isinstance(event, ev.Usage | ev.RoleTierSkipped):
+                found.append(event)
+    except EventsGone:
+        pass
+    return found
+
+
+def _usage(told: Iterable[Event]) -> TurnUsage:
+    models: dict[str, ModelUsage] = {}
+    for event in told:
+        if isinstance(event, ev.Usage):
+            used = ModelUsage(calls=1, **{name: getattr(event, name) for name in _COUNTED})
+            models[event.model] = models.get(event.model, ModelUsage()) + used
+    return TurnUsage.of(models)
+
+
+def may_succeed_later(record: TurnRecord) -> bool:
+    """Whether a turn that failed can succeed later without a change."""
+    return record.status == "failed" and WorldAgentError.kind_of(record.code or "").retryable
+
+
+def _error(record: TurnRecord) -> WorldAgentError:
+    error = WorldAgentError.kind_of(record.code or "")(
+        f"the turn {record.id!r} failed before with {record.code!r}",
+        remedy="look at its events, or begin another turn with another key",
+    )
+    error.turn_id = record.id
+    return error
 
 
 @dataclass(slots=True, eq=False)
@@ -273,6 +346,3 @@ def _reused(turn: RecordedTurn) -> KeyReused:
         f"the key {turn.key!r} was used on this thread for another request",
         remedy="use a new key for each request; repeat a key only with the same request",
     )
-
-
-__all__ = ["KeyedStarts", "request_digest"]

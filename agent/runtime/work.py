@@ -2,37 +2,139 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from ...core import Clock, Scope, Tier
+from ...core import Clock, Emitter, Scope, Tier, new_id
+from ...core.errors import InvalidArgument, WorldAgentError
+from ...core.events import TurnEnded, TurnStarted
 from ...core.pauses import UnattendedMode
 from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
 from ...harness.journal import Journal
 from ...harness.limits import Usage, Use
+from ...harness.pipeline import call_alone
 from ...harness.trace.tracer import Tracer
 from ...mcp_client.tools import McpSources
-from ...memory import TurnRecord, TurnRegister
+from ...memory import Message, TurnRecord, TurnRegister, thread_key
 from ...memory.attachments import Attachments, Loaded
 from ...memory.branches import Branches
+from ...memory.kept import KeptMessages
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
-from ...role_resolution import Role, RoleResolver
+from ...role_resolution import ResolvedRole, Role, RoleResolver
 from ...storage import Lease, Leases
 from ..recording import Recorder, Recording
+from ..settings import UNSET, Unset
 from ..threads import Branching, ThreadRegister
 from ..unattended import AccountEvents, Notifier
-from ..unset import UNSET, Unset
 from ..upkeep import Retention, UpkeepParts
 from .limits import Drain, StartQueue
-from .pins import Pins
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
     from .branching import Again, Edit
+
+MAX_PINS: Final = 1000
+
+
+class Pins:
+    """Holds resolved roles for a limited time, and a limited number of them.
+
+    Args:
+        ttl: Seconds that each role is held.
+        clock: Source of time.
+    """
+
+    def __init__(self, ttl: float, clock: Clock) -> None:
+        self._ttl = ttl
+        self._clock = clock
+        self._held: OrderedDict[str, tuple[float, ResolvedRole]] = OrderedDict()
+
+    def keep(self, turn_id: str, role: ResolvedRole) -> None:
+        """Hold the role of a paused turn; drops the oldest roles when there are too many."""
+        self._held.pop(turn_id, None)
+        self._held[turn_id] = (self._clock.monotonic() + self._ttl, role)
+        now = self._clock.monotonic()
+        while self._held and (len(self._held) > MAX_PINS or next(iter(self._held.values()))[0] <= now):
+            self._held.popitem(last=False)
+
+    def get(self, turn_id: str) -> ResolvedRole | None:
+        """Return the role of a paused turn, or None if it has expired or is not held."""
+        end, role = self._held.get(turn_id, (0.0, None))
+        if role is not None and end > self._clock.monotonic():
+            return role
+        self.drop(turn_id)
+        return None
+
+    def drop(self, turn_id: str) -> None:
+        """Drop the role of a turn that is over."""
+        self._held.pop(turn_id, None)
+
+
+async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: Mapping[str, Any] | BaseModel) -> Any:
+    """Call a function, worker or shape by name; see `WorldAgent.call`."""
+    path, tap = new_id("call"), parts.tracer.tap(scope)
+    emit = Emitter(path, parts.clock, tap, tap)
+    use = await parts.usage.open(path, scope)
+    root = parts.engine.root(path, scope, emit, use)
+    emit(TurnStarted, thread="", kind="call")
+    status, code = "cancelled", None
+    try:
+        value = await call_alone(name, input, root)
+        status = "done"
+    except WorldAgentError as error:
+        status, code = "failed", error.code
+        raise
+    finally:
+        emit(TurnEnded, status=status, code=code)
+        await use.close()
+    return value
+
+
+async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
+    """Mark a message.
+
+    Raises:
+        UnknownMessage: The thread has no such message.
+        InvalidArgument: Models do not see messages of this kind, too many are marked, or the id is not a string.
+    """
+    _check(message_id)
+    found = await parts.branching.find(scope, message_id)
+    await _marks(parts).keep(thread_key(scope), found.id, found.kind)
+
+
+async def unkeep(parts: RunnerParts, scope: Scope, message_id: str) -> bool:
+    """Remove a mark; returns False if there was none.
+
+    Raises:
+        InvalidArgument: `message_id` is not a string.
+    """
+    _check(message_id)
+    return await _marks(parts).unkeep(thread_key(scope), message_id)
+
+
+async def kept(parts: RunnerParts, scope: Scope) -> tuple[Message, ...]:
+    """The marked messages of a thread, oldest first."""
+    key = thread_key(scope)
+    head = await parts.engine.head(key)
+    return () if head is None else await parts.engine.services.log.some(head, await _marks(parts).of(key))
+
+
+def _check(message_id: object) -> None:
+    if not isinstance(message_id, str):
+        raise InvalidArgument("`message_id` must be a string", remedy="use an id from history() or kept()")
+
+
+def _marks(parts: RunnerParts) -> KeptMessages:
+    found = parts.engine.services.kept
+    assert found is not None, "an agent's engine has marks"
+    return found
+
 
 OnRoleChange = Literal["fail", "refresh", "pin"]
 

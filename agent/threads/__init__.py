@@ -5,9 +5,6 @@ conversation.
 """
 
 from .branching import Branching
-from .register import ThreadRegister
-from .schemas import SCHEMAS
-from .state import ThreadState, ThreadStatus
-from .wanted import ThreadFilters
+from .register import SCHEMAS, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 
 __all__ = ["SCHEMAS", "Branching", "ThreadFilters", "ThreadRegister", "ThreadState", "ThreadStatus"]

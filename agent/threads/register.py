@@ -3,21 +3,208 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from heapq import merge
-from typing import Final, Literal
+from typing import Any, Final, Literal, Self, get_args
 
-from ...core import Scope, Tier
+from ...core import Scope, Tier, check_id, utc_text
 from ...core.errors import InvalidArgument, ThreadBusy
-from ...core.pauses import Pause, pause_id_of
-from ...harness.journal import Journal, pause_of
-from ...memory import OPEN, TurnRecord, TurnRegister, thread_key
+from ...core.events import TurnKind
+from ...core.pauses import Pause, UnattendedMode, pause_id_of
+from ...harness.journal import JOURNAL, Journal, pause_of
+from ...harness.limits import USAGE
+from ...memory import CONVERSATION, OPEN, TURNS, TurnRecord, TurnRegister, TurnStatus, thread_key
 from ...memory.branches import Branch, Branches
-from ...memory.titles import ThreadSearch, ThreadTitles, check_title
-from ...memory.turn_log import TurnLog
-from ...storage import Leases
-from .state import ThreadState
-from .wanted import Place, ThreadFilters
+from ...memory.titles import ThreadSearch, ThreadTitles, check_query, check_title
+from ...memory.turn_log import EVENTS, TurnLog
+from ...storage import EPOCHS, Leases, Schema
+
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)
+"""Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
+
+
+ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
+"""The status of a thread's newest turn. `cut_off` was interrupted with its process; `forked` has had no turn yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadState:
+    """The state of a thread and its newest turn.
+
+    Attributes:
+        thread: The thread's id within its workspace.
+        title: The title that `thread.rename` set, else the first words of the first message, 60 characters at most;
+            None if the thread has no message.
+        account: The account that the turn runs for.
+        channel: The channel that the turn runs in.
+        turn_id: The turn; empty if none has run on the thread since it was forked.
+        kind: The surface that the turn came from; None without a turn.
+        status: `paused` waits for a person. `stopped`, `failed` and `cut_off` can be resumed, as `paused` can.
+            `running` has an owner. `done`, `cancelled` and `abandoned` are over. `forked` has no turn yet.
+        since: When the status was written.
+        pauses: How many pauses wait for a person.
+        answers: How many answers no run has taken up yet.
+        recorded: Whether the turn's events are stored: it was begun with `detach` or with a key, or was resumed with
+            `detach`.
+        needs: What must be passed to `resume()` again, since it is not stored: `role` for a turn that began with a call
+            role, `skill` for one that runs a skill. Empty for a turn that cannot be resumed.
+        unattended: What the turn does if a person would be asked; None asks them.
+        page_key: The position of the thread in a listing: `agent.threads(before=state.page_key)` gives the next page.
+    """
+
+    thread: str
+    title: str | None = None
+    account: str | None = None
+    channel: str | None = None
+    turn_id: str = ""
+    kind: TurnKind | None = None
+    status: ThreadStatus
+    since: datetime
+    pauses: int = 0
+    answers: int = 0
+    recorded: bool = False
+    needs: tuple[Literal["role", "skill"], ...] = ()
+    unattended: UnattendedMode | None = None
+    page_key: str = ""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether `resume()` can continue the turn."""
+        return self.status in ("paused", "stopped", "failed", "cut_off")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as JSON, with the fields that the sidecar uses."""
+        return {
+            "thread": self.thread,
+            "title": self.title,
+            "account": self.account,
+            "channel": self.channel,
+            "turn_id": self.turn_id or None,
+            "kind": self.kind,
+            "status": self.status,
+            "since": utc_text(self.since),
+            "pauses": self.pauses,
+            "answers": self.answers,
+            "resumable": self.resumable,
+            "page_key": self.page_key,
+        }
+
+
+MAX_THREADS: Final = 1000
+_KNOWN: Final[tuple[ThreadStatus, ...]] = (*get_args(TurnStatus), "cut_off", "forked")
+AFTER_ALL_KEYS: Final = "\x7f"  # sorts after every thread key
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """The position of a thread in a listing, which has the newest first.
+
+    Attributes:
+        at: When its newest turn began, or when it was forked.
+        has_turn: Whether a turn has run on it; of two threads with the same time, the one with a turn comes first.
+        id: The id of the turn, or the key of a thread without a turn.
+    """
+
+    at: datetime
+    has_turn: bool
+    id: str
+
+    @classmethod
+    def parse(cls, given: object) -> Self:
+        """Return the position that a page key names. A time is the position before all threads that began then.
+
+        Raises:
+            InvalidArgument: `given` is neither.
+        """
+        if isinstance(given, datetime) and given.tzinfo is not None:
+            with suppress(OverflowError):
+                return cls(given.astimezone(UTC), False, "")
+        elif isinstance(given, str):
+            time, slash, name = given.partition("/")
+            with suppress(ValueError, OverflowError):
+                at = datetime.fromisoformat(time)
+                if slash and name and at.tzinfo is not None:
+                    return cls(at.astimezone(UTC), "/" not in name, name)
+        raise InvalidArgument(
+            "`before` must be a page key or a time with a time zone",
+            remedy="pass the page_key of the last thread that you have, or a datetime with a tzinfo",
+        )
+
+    def __str__(self) -> str:
+        return f"{utc_text(self.at)}/{self.id}"
+
+    @property
+    def for_turns(self) -> tuple[datetime, str]:
+        """The bound for the turns after this position."""
+        return self.at, self.id if self.has_turn else ""
+
+    @property
+    def for_branches(self) -> tuple[datetime, str]:
+        """The bound for the threads without a turn after this position."""
+        return self.at, AFTER_ALL_KEYS if self.has_turn else self.id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadFilters:
+    """The filters of a listing; see `ThreadRegister.list`."""
+
+    limit: int
+    status: ThreadStatus | None
+    account: str | None
+    channel: str | None
+    query: str | None
+    before: Place | None
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        limit: object = 100,
+        status: object = None,
+        account: str | None = None,
+        channel: str | None = None,
+        query: str | None = None,
+        before: datetime | str | None = None,
+    ) -> Self:
+        """Validate the arguments of a listing.
+
+        Raises:
+            InvalidArgument: One of them is invalid.
+        """
+        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_THREADS:
+            raise InvalidArgument(
+                f"`limit` must be 1 to {MAX_THREADS}, got {limit!r}", remedy=f"pass limit= 1 to {MAX_THREADS}"
+            )
+        known: ThreadStatus | None = next((each for each in _KNOWN if each == status), None)
+        if status is not None and known is None:
+            raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")
+        return cls(
+            limit=limit,
+            status=known,
+            account=None if account is None else check_id("account", account),
+            channel=None if channel is None else check_id("channel", channel),
+            query=None if query is None else check_query(query),
+            before=None if before is None else Place.parse(before),
+        )
+
+    @property
+    def filtered_after_read(self) -> bool:
+        """Whether some threads are filtered out after they were read."""
+        return self.query is not None or self.account is not None or self.status in ("running", "cut_off")
+
+    @property
+    def of_turns(self) -> TurnStatus | None:
+        """The status of the turns to read. Which running ones were interrupted shows only after each is read."""
+        match self.status:
+            case "cut_off":
+                return "running"
+            case "forked":
+                raise AssertionError("a forked thread has no turn")
+            case status:
+                return status
+
 
 MAX_RUNNING_TURNS: Final = 1000
 FILTERED_PAGE_THREADS: Final = 50  # threads of a page that is filtered after it was read

@@ -6,8 +6,7 @@ It needs no engine and no model, and loads neither dspy nor langgraph. `threads`
 from .backup import Backup, back_up
 from .exchange import Exported, Imported
 from .parts import UpkeepParts
-from .removal import Removed
-from .retention import AGE_LIMIT, KEEP_LIMIT, Pruned, Retention
+from .removal import AGE_LIMIT, KEEP_LIMIT, Pruned, Removed, Retention
 from .upkeep import Upkeep
 
 __all__ = [

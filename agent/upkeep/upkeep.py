@@ -10,8 +10,7 @@ from ...core import Scope, check_id
 from .backup import Backup, back_up
 from .exchange import Exported, Imported, export, import_thread
 from .parts import UpkeepParts
-from .removal import Removed, remove
-from .retention import Pruned, Retention, prune
+from .removal import Pruned, Removed, Retention, prune, remove
 
 
 class Upkeep:

@@ -24,7 +24,7 @@ from ...core.errors import (
 from ...core.validation import json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Step
-from ...harness.running import Call, run_call
+from ...harness.pipeline import Call, run_call
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, Question, StepMade, Thought, think
 from ..apart import apart
 from ..context import TurnContext

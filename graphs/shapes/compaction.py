@@ -18,7 +18,7 @@ from ...harness.journal import Step
 from ...signatures.summaries import COMPACT, ask_without_role
 from ..shape import Shape, ShapeRegistry
 from ..tasks import Dispatched, TaskContext, dispatched
-from .over import allowed_of, check_allowed
+from .map import allowed_of, check_allowed
 
 COMPACTION: Final = "compaction"
 

@@ -19,8 +19,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError
 from ...core.errors import Diverged, FunctionInvalid, OutputInvalid, ParamsInvalid, ResultInvalid
 from ...core.validation import json_of, json_of_value, read_model
 from ...harness import CallContext, Function
+from ...harness.guard import guarded
 from ...harness.journal import Step
-from ...harness.running import guarded
 from ...signatures import escape_description
 from ...signatures.shapes import INVESTIGATE
 from ..shape import Shape, ShapeRegistry

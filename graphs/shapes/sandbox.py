@@ -7,20 +7,25 @@ Every program gets a new one. The caller decides whether and how a call is made;
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager, suppress
+import os
+import re
+import reprlib
+import shlex
+import shutil
+import sys
+import sysconfig
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from ...core.errors import InvalidArgument, MissingExtra, ModelFacing
 from ...core.validation import storable_json
-from .awaits import AwaitAnalysis
-from .launcher import launcher
-from .output import shown, text_of
 
 if TYPE_CHECKING:
     from pydantic_monty import (
@@ -32,7 +37,149 @@ if TYPE_CHECKING:
         ExternalSettledResult,
         MontyError,
         ResourceLimits,
+        SourceRange,
     )
+
+# Functions that take a call and await it later: the text before the call, and the text after it.
+_TAKES = r"\b(?:asyncio\.run|gather|create_task|ensure_future|shield|wait_for)\s*\("
+_AWAITED = re.compile(r"\bawait[\s(]*\Z")
+_HANDED = re.compile(_TAKES + r"\s*(?:\*\s*[\[(]\s*)?\Z")
+_ENDED = re.compile(r"\s*(?:[,)\]]|for\b|if\b)")
+# A program that awaits a variable.
+_LATER = re.compile(r"\bawait[\s(]+[^\W\d][\w.]*\b(?!\w|[ \t]*[.(])")
+_LATER_IN_ASYNCIO = re.compile(_TAKES + r"(?:[^()]*,)?\s*(?:\*\s*)?[^\W\d]\w*\s*[,)\[]")
+MAX_CHARACTERS_BEFORE_CALL = 2000  # how many characters before a call are read
+
+
+class AwaitAnalysis:
+    """The awaits that the text of a program shows.
+
+    Args:
+        code: The program.
+
+    Attributes:
+        later: Whether it awaits a variable.
+    """
+
+    def __init__(self, code: str) -> None:
+        self._code = code.encode("utf-8", "surrogatepass")
+        self._asyncio = "asyncio" in code
+        self.later = bool(_LATER.search(code) or (self._asyncio and _LATER_IN_ASYNCIO.search(code)))
+
+    def takes(self, position: SourceRange) -> bool:
+        """Whether a call is in a place that needs an awaitable, not the value of the call."""
+        if not position.filename.startswith("<python-input-"):
+            return False  # in a text that the program evaluates itself
+        before = self._code[: position.start].decode("utf-8", "replace")
+        if _AWAITED.search(before):
+            return True
+        after = self._code[position.end :].decode("utf-8", "replace")
+        if not self._asyncio or not _ENDED.match(after):
+            return False
+        return _HANDED.search(_up_to_argument(before[-MAX_CHARACTERS_BEFORE_CALL:])) is not None
+
+
+def _up_to_argument(before: str) -> str:
+    """The text before an argument, without the arguments before it; empty if it is not an argument."""
+    if before.rstrip()[-1:] not in tuple("([,*"):
+        return ""
+    depth = 0
+    for at in range(len(before) - 1, -1, -1):
+        depth += (before[at] in ")]}") - (before[at] in "([{")
+        if depth < 0:
+            return before[: at + 1]
+    return ""
+
+
+_SCRIPT = """\
+#!/bin/sh
+exec 2>/dev/null
+setpriv --pdeathsig KILL true && exec setpriv --pdeathsig KILL {program} "$@"
+exec {program} "$@"
+"""
+
+
+@contextmanager
+def launcher() -> Generator[str | None]:
+    """The path of a program that starts the sandbox this way; None on systems other than Linux."""
+    program = os.environ.get("MONTY_BIN") or shutil.which(
+        "monty", path=os.pathsep.join([sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)])
+    )
+    if sys.platform != "linux" or program is None:
+        yield None
+        return
+    with open(os.memfd_create("worldagent-sandbox"), "w", encoding="utf-8") as script:
+        script.write(_SCRIPT.format(program=shlex.quote(program)))
+        script.flush()
+        path = f"/proc/{os.getpid()}/fd/{script.fileno()}"
+        yield path if os.access(path, os.X_OK) else None
+
+
+class _Text(reprlib.Repr):
+    """`repr` with limits, and dicts in their own order."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.maxlevel = 20
+        self.maxlist = self.maxtuple = self.maxdict = self.maxset = self.maxfrozenset = most
+        self.maxstring = self.maxlong = self.maxother = most
+
+    def repr_dict(self, x: dict[Any, Any], level: int) -> str:
+        if level <= 0:
+            return "{...}"
+        items = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in islice(x.items(), self.maxdict)]
+        return f"{{{', '.join([*items, '...'] if len(x) > len(items) else items)}}}"
+
+
+def text_of(value: Any, most: int) -> str:
+    """The value of a program's last expression.
+
+    Args:
+        value: The value.
+        most: The limit of useful characters.
+    """
+    try:
+        return _Text(most).repr(value)
+    except (RecursionError, ValueError) as error:  # a number can have too many digits
+        return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+
+
+def shown(printed: str, value: str, problem: MontyError | None, unkept: list[str] | None, most: int) -> str:
+    """The output of a program. If it is too long, it keeps the beginning of the output and the end of the error.
+
+    Args:
+        printed: What it printed.
+        value: The value of its last expression, as text.
+        problem: The error that ended it.
+        unkept: The names of variables that could not be kept; None if no variables are kept.
+        most: The limit of characters, without the notes about omitted characters.
+    """
+    text = "\n".join(filter(None, (printed.rstrip("\n"), value)))
+    end = [] if problem is None else [_error_text(problem)]
+    if unkept is None:
+        end.append("(what this program has set is not kept for the next program)")
+    elif unkept:
+        end.append(f"(too large for the next program: {', '.join(unkept)})")
+    last = "\n".join(end)
+    if len(last) > most:  # the actual error is at the end
+        last = f"({len(last) - most} characters before) ...{last[-most:]}"
+    first = _cut(text, max(most - len(last), 0))
+    return "\n".join(filter(None, (first, last)))
+
+
+def _error_text(problem: MontyError) -> str:
+    from pydantic_monty import MontyRuntimeError, MontySyntaxError
+
+    if isinstance(problem, MontyRuntimeError | MontySyntaxError):
+        return problem.display()
+    return f"the program was stopped: {problem}"
+
+
+def _cut(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}... ({len(text) - most} more characters)"
+
 
 Stop = Literal["time", "memory", "crash"]
 """The reasons why a program stopped: the limits of time and memory, and the end of the sandbox's process."""
@@ -301,6 +448,3 @@ def _stop(problem: MontyError) -> Stop | None:
     if isinstance(problem.exception(), TimeoutError) or getattr(problem, "timed_out", False):
         return "time"
     return "crash" if isinstance(problem, MontyCrashedError) else None
-
-
-__all__ = ["Program", "SandboxLimits", "Shown", "Stop", "check_installed", "run_program"]

@@ -4,10 +4,8 @@
 package knows no model, no role and no journal: the code that makes a call asks the gate and records its verdict.
 """
 
-from .approver import Approver
-from .file import load_policy, policy_in
-from .gate import CODE, Callee, Caller, Gate, Verdict
-from .policy import Decision, Policy, Rule, is_like
+from .gate import CODE, Approver, Callee, Caller, Gate, Verdict
+from .policy import Decision, Policy, Rule, is_like, load_policy, policy_in
 from .predicates import Predicate
 from .surprises import Surprise, surprises
 

@@ -16,9 +16,21 @@ from pydantic import BaseModel
 
 from ...core import Clock, SystemClock, digest
 from ...core.events import Risk
+from ...core.pauses import Approve, Pause, Reject
 from ..function import HOST, READ_ONLY
-from .approver import Approver
 from .policy import Decision, Policy, Rule, several
+
+
+class Approver(Protocol):
+    """Answers approval requests in the process, such as with a dialog of the host."""
+
+    async def __call__(self, pause: Pause, /) -> Approve | Reject | None:
+        """Answer an approval request, or return None to pause the turn until a person answers.
+
+        Args:
+            pause: The approval request. Its `id` is the id of the call, and the call would run with its `arguments`.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +372,3 @@ def _is_harmless(callee: Callee) -> bool:
 def _use(by: str, function: str, caller: str) -> str:
     """Return the key under which uses of a rule or an "always" are counted."""
     return f"{by}:{function}:{caller}" if by == "always" else by
-
-
-__all__ = ["CODE", "Callee", "Caller", "Gate", "Verdict"]

@@ -13,14 +13,30 @@ from fnmatch import fnmatchcase
 from functools import partial
 from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from ...core import canonical_json
 from ...core.errors import PolicyInvalid
-from ...core.validation import storable_json
-from .data import Data
+from ...core.validation import describe_failure, storable_json
 from .texts import command_pattern, email_pattern, host_pattern, is_at_host, is_command, is_email
+
+
+class Data(BaseModel):
+    """A frozen model whose validation errors are raised as a `PolicyInvalid`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+            return
+        except ValidationError as failure:
+            problems = describe_failure(failure)
+        what = f"the rule {data['name']!r}" if isinstance(data.get("name"), str) else f"a {type(self).__name__.lower()}"
+        keys = ", ".join(type(self).model_fields)
+        raise PolicyInvalid(f"{what} cannot be read: {problems}", remedy=f"its keys are: {keys}")
+
 
 _WILD = re.compile(r"[*?\[]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -309,5 +325,3 @@ def _is_number(value: Any) -> bool:
 
 
 Predicate.model_rebuild()
-
-__all__ = ["Condition", "Predicate", "find", "holds", "read_condition"]

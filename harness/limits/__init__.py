@@ -2,8 +2,7 @@
 
 from .budget import Budget, TurnLimitReached
 from .limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Spent
-from .retry import Retry
-from .time import LEAF_END_SECONDS, retry_call, with_timeout
+from .time import LEAF_END_SECONDS, Retry, retry_call, with_timeout
 from .usage import USAGE, Usage, Use
 
 __all__ = [

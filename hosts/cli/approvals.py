@@ -123,7 +123,7 @@ def approve(
       worldagent approvals approve ID ID --always
     """
     from .answers import checked_role
-    from .approvals_text import approval_of
+    from .pauses import approval_of
     from .sources import json_object, text
 
     call_role = checked_role(options, "--arguments", arguments)

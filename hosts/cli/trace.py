@@ -121,8 +121,7 @@ def show_trace(
     """
     import asyncio
 
-    from .trace_page import BEGIN, trace_page
-    from .trace_text import trace_text
+    from .trace_text import BEGIN, trace_page, trace_text
 
     async def work(traces: Traces) -> None:
         if file is not None:

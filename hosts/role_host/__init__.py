@@ -7,8 +7,7 @@ from this package. The embedding program configures logging; the command line ke
 from ..serving import Address, Tokens, quiet_logs
 from .access import EVERYTHING, Grant, read_token_file
 from .contract import CONTRACT, schemas
-from .server import RoleHost
-from .serving import serve_http, serve_stdio
+from .server import RoleHost, serve_http, serve_stdio
 
 __all__ = [
     "CONTRACT",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
+
+from mcp.server.context import ServerRequestContext
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp.shared.exceptions import MCPError
+from mcp.types import INVALID_PARAMS, ResourceTemplate, SubscriptionsListenRequestParams, SubscriptionsListenResult
 
 from ...core import Tier, check_id
+from ...core.errors import WorldAgentError
 from ..serving import Tokens
 from ..serving import read_token_file as read_tokens
-from .contract import offered
+from .contract import CONTRACT, Code, offered
 
 ANY = "*"
 
@@ -67,4 +74,71 @@ def _granted(table: dict[str, Any]) -> Grant:
     return Grant(scopes)
 
 
-__all__ = ["ANY", "EVERYTHING", "NOTHING", "Grant", "read_token_file"]
+TEMPLATE = ResourceTemplate(
+    name="role",
+    uri_template="role://{tier}/{scope_id}",
+    mime_type="application/json",
+    description="The role of one tier and scope. The id is percent-encoded but for A-Z, a-z, 0-9 and -._~",
+)
+
+
+class Changes:
+    """Notifies the listening clients which role has changed.
+
+    Args:
+        grant: Returns the grant of the current request's caller.
+    """
+
+    def __init__(self, grant: Callable[[], Grant]) -> None:
+        self._grant = grant
+        self._bus = InMemorySubscriptionBus()
+        self._listeners = ListenHandler(self._bus)
+
+    async def notify(self, tier: Tier, scope_id: str) -> None:
+        """Send a notification that this role was set, replaced or cleared."""
+        await self._bus.publish(ResourceUpdated(uri=role_uri(tier, scope_id)))
+
+    async def listen(
+        self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams
+    ) -> SubscriptionsListenResult:
+        """Serve one stream of changes, if the caller can use all roles that it subscribes to."""
+        for uri in params.notifications.resource_subscriptions or ():
+            self.check_uri(uri)
+        return await self._listeners(ctx, params)
+
+    def check_uri(self, uri: str) -> tuple[Tier, str]:
+        """Return the tier and scope that `uri` names.
+
+        Raises:
+            MCPError: The URI is invalid, or names a role that the caller cannot use.
+        """
+        place = parse_role_uri(uri)
+        if place is None:
+            raise refusal("invalid", "the URI must be role://{tier}/{scope_id}, percent-encoded")
+        if not self._grant().allows(*place):
+            raise refusal("forbidden", "the token does not reach this scope")
+        return place
+
+    def end(self) -> None:
+        """End every stream after its pending notifications."""
+        self._listeners.close()
+
+
+def role_uri(tier: Tier, scope_id: str) -> str:
+    """Return the URI of a role. Each role has exactly one spelling."""
+    return f"role://{tier.value}/{quote(scope_id, safe='')}"
+
+
+def parse_role_uri(uri: str) -> tuple[Tier, str] | None:
+    """Return the tier and scope that `uri` names, or None if its spelling differs from that of `role_uri`."""
+    tier, _, scope_id = uri.removeprefix("role://").partition("/")
+    try:
+        place = (Tier.parse(tier), check_id("scope", unquote(scope_id)))
+    except WorldAgentError:
+        return None
+    return place if place[0] in offered() and role_uri(*place) == uri else None
+
+
+def refusal(code: Code, text: str) -> MCPError:
+    """Return an error of the protocol that carries a code of the contract."""
+    return MCPError(INVALID_PARAMS, f"{code}: {text}", {"contract": CONTRACT, "code": code})

@@ -11,9 +11,50 @@ from types import FrameType
 from typing import Any, Final, Protocol, runtime_checkable
 
 from mcp.server.lowlevel import Server
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import GenerateJsonSchema
 
 from .logs import log
 from .tokens import Tokens
+
+
+def wire_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a model, without titles made of Python names and without docstrings of classes.
+
+    Args:
+        model: The model of a message on the wire.
+    """
+    return model.model_json_schema(schema_generator=_Untitled)
+
+
+def output_schema(answer: type[BaseModel], error: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of everything that a tool puts into `structuredContent`: its answer or an error.
+
+    Clients validate errors against the published `outputSchema` too. They replace an answer that does not match with
+    their own error. MCP before 2026-07-28 requires `"type": "object"` at the top level.
+
+    Args:
+        answer: The model of the tool's answer.
+        error: The model of the tool's error.
+    """
+    either: Any = answer | error
+    return {"type": "object", **TypeAdapter(either).json_schema(schema_generator=_Untitled)}
+
+
+class _Untitled(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def get_title_from_name(self, name: str) -> str:
+        return name
+
+    def generate(self, schema: Any, mode: Any = "validation") -> dict[str, Any]:
+        made = super().generate(schema, mode)
+        for part in (made, *made.get("$defs", {}).values()):
+            part.pop("title", None)
+            part.pop("description", None)
+        return made
+
 
 _EXTRA_SECONDS: Final = 2.0
 """Seconds that a service can take to drain beyond the time that it was given."""
@@ -105,6 +146,3 @@ async def drain(service: Service, seconds: float, on_start: Callable[[], None] |
         log.error("the service did not drain: %s", type(failure).__name__)
     finally:
         service.end_streams()
-
-
-__all__ = ["Operated", "Service", "drain", "stopped_by_signals"]

@@ -3,10 +3,7 @@
 Importing this folder does not import `mcp`; connecting does. `harness.gate` decides who can call a Function.
 """
 
-from .entries import McpEntry
-from .resources import McpResource
-from .server import McpServer
-from .source import McpSource
-from .sources import McpSources, check_prefixes
+from .server import McpEntry, McpServer
+from .source import McpResource, McpSource, McpSources, check_prefixes
 
 __all__ = ["McpEntry", "McpResource", "McpServer", "McpSource", "McpSources", "check_prefixes"]

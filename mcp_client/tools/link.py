@@ -41,9 +41,8 @@ from ...core import Clock
 from ..failures import Failure
 from ..hosts import Host
 from ..link import Link, pages
-from .failures import ServerFailures
-from .listed import Asked, CallTool, Listed, ToolAnswer, ToolSpec
-from .sifting import sifted
+from .listed import Asked, CallTool, Listed, ToolAnswer, ToolSpec, sifted
+from .results import ServerFailures
 
 Elicit = Callable[[Asked], Awaitable[Any]]
 """Asks a person a question of the server; returns the answer, or None if there is none."""

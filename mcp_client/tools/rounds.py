@@ -18,10 +18,10 @@ from ...core import canonical_json
 from ...core.errors import FunctionInvalid, McpServerInvalid, McpServerUnavailable
 from ...harness import CallContext
 from ...harness.journal import Ask, Step
-from ...harness.running import Question, ask_person
+from ...harness.questions import Question, ask_person
 from ...harness.schema import result_of
-from .failures import made_by
 from .listed import Asked, CallTool, ToolAnswer, ToolSpec
+from .results import made_by
 
 if TYPE_CHECKING:
     from .source import McpSource

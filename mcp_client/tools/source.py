@@ -6,27 +6,58 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from ...core import Clock
-from ...core.errors import FunctionInvalid, HostError, NameTaken, WorldAgentError
+from ...core.errors import FunctionInvalid, HostError, InvalidArgument, NameTaken, WorldAgentError
 from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
 from ..connection import Connection
 from ..failures import Failure
 from ..hosts import StdioHost
-from .failures import ServerFailures, made_by
 from .functions import READ_RESOURCE, function_of, resource_function
 from .listed import CallTool, Listed, Progress, ToolAnswer, ToolSpec
-from .resources import McpResource
-from .results import Keep, blocks_of, result_of_answer
+from .results import Keep, ServerFailures, blocks_of, made_by, result_of_answer
 from .rounds import Rounds
 from .server import McpServer, name_of
 
 if TYPE_CHECKING:
     from .link import ToolLink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class McpResource:
+    """A resource of an MCP server. All values come from the server.
+
+    Attributes:
+        uri: The argument for `McpSource.read`.
+        name: Its name.
+        description: What it contains.
+        media_type: Its media type, such as `text/plain`; empty if unknown.
+        size: Its size in bytes, if known.
+    """
+
+    uri: str
+    name: str = ""
+    description: str = ""
+    media_type: str = ""
+    size: int | None = None
+
+    @classmethod
+    def of(cls, listed: Mapping[str, Any]) -> McpResource:
+        """Make it from an entry of the server's list."""
+        return cls(
+            uri=str(listed.get("uri", "")),
+            name=str(listed.get("title") or listed.get("name") or ""),
+            description=str(listed.get("description", "")),
+            media_type=str(listed.get("mimeType", "")),
+            size=listed.get("size"),
+        )
+
 
 _LOG: Final = logging.getLogger("worldagent.mcp")
 _MESSAGE: Final = 500  # the limit of characters of a server's progress message
@@ -280,4 +311,78 @@ class McpSource:
         return await self.read(uri)
 
 
-__all__ = ["McpSource"]
+def check_prefixes(servers: Mapping[str, McpServer]) -> None:
+    """Refuse servers if one of them could give its tools the names of another's.
+
+    With the prefixes `git_` and `git_hub_`, a tool `hub_push` of the first gets the name of the tool `push` of the
+    second, and the approval rules for it. A rule for `git_*` would also cover both.
+
+    Raises:
+        NameTaken: One prefix begins another; the text names both servers.
+    """
+    prefixes = sorted((server.prefix_as(name), name) for name, server in servers.items())
+    # In sorted order a prefix comes directly before one that it begins, if any exists.
+    for (short, first), (long, second) in pairwise(prefixes):
+        if long.startswith(short):
+            raise NameTaken(
+                f"a tool of MCP server {first!r} could take the name of one of MCP server {second!r}: "
+                f"the prefix {short!r} begins the prefix {long!r}",
+                remedy="give one of them another `prefix`, such as 'hub_' where 'git_' and 'git_hub_' clash",
+            )
+
+
+class McpSources:
+    """The MCP servers of an agent: `sources[name]`, and their names by iteration.
+
+    Args:
+        servers: The servers by name.
+        registry: Receives their Functions.
+        clock: Waits between attempts to connect.
+        keep: Stores images and other media that they return.
+
+    Raises:
+        NameTaken: See `check_prefixes`.
+    """
+
+    def __init__(
+        self, servers: Mapping[str, McpServer], *, registry: Registry, clock: Clock, keep: Keep | None = None
+    ) -> None:
+        check_prefixes(servers)
+        self._sources = {
+            name: McpSource(name, server, registry=registry, clock=clock, keep=keep) for name, server in servers.items()
+        }
+
+    def __getitem__(self, name: str) -> McpSource:
+        """The server called `name`.
+
+        Raises:
+            InvalidArgument: The server does not exist.
+        """
+        if name in self._sources:
+            return self._sources[name]
+        known = ", ".join(sorted(self._sources)) or "none"
+        raise InvalidArgument(f"there is no MCP server {name!r}", remedy=f"the MCP servers are: {known}")
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    async def start(self) -> None:
+        """Connect to all servers concurrently. The agent starts even if some are down.
+
+        Raises:
+            NameTaken: A tool has the name of another function.
+        """
+        starts = (source.start() for source in self._sources.values())
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):  # wait for all of them, even if one fails
+            if outcome is not None:
+                raise outcome
+
+    async def aclose(self) -> None:
+        """End all connections."""
+        await asyncio.gather(*(source.aclose() for source in self._sources.values()))

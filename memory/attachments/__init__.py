@@ -4,9 +4,8 @@ No model and no role is used here. `graphs` decides what a model sees of them, a
 """
 
 from .attachment import Attachment, attachments_of, read_references
-from .references import ATTACHMENT_TABLES, note_references
 from .sources import AttachmentSource, Loaded, check_source
-from .store import LIMIT, Attachments, check_count
+from .store import ATTACHMENT_TABLES, LIMIT, Attachments, check_count, note_references
 
 __all__ = [
     "ATTACHMENT_TABLES",

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .abilities import Abilities, abilities_of
-    from .addresses import ADDRESS_REMEDY, address_problem
+    from .addresses import ADDRESS_REMEDY, address_problem, sending
     from .classification import classify, refuses_form
     from .connect import ModelConnection, check_model, connect_model
     from .costs import CostTracker
     from .engine_errors import AnswerTooLong
     from .grammars import GrammarUnfit, bounded
-    from .headers import sending
     from .local import start_loading
     from .pace import RateLimitWait
     from .providers import PROVIDERS, is_local
@@ -39,7 +38,7 @@ _HOMES = {
     "connect_model": ".connect",
     "is_local": ".providers",
     "refuses_form": ".classification",
-    "sending": ".headers",
+    "sending": ".addresses",
     "start_loading": ".local",
 }
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ...core.errors import ModelNotConfigured
+from .costs import listed_models
 from .http import find_route
-from .listed import listed_models
 from .providers import is_local
 
 _VENDORS: Final = {

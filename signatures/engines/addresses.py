@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -25,4 +28,15 @@ def address_problem(address: str) -> str | None:
     return f"the address must begin with http:// or https:// and have a host, got {shown!r}"
 
 
-__all__ = ["ADDRESS_REMEDY", "address_problem"]
+HEADERS: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("worldagent_headers", default=None)
+"""The additional headers of the running call, by names in lower case."""
+
+
+@contextmanager
+def sending(headers: Mapping[str, str]) -> Generator[None]:
+    """Send these headers with the calls in the block."""
+    before = HEADERS.set(headers)
+    try:
+        yield
+    finally:
+        HEADERS.reset(before)

@@ -6,9 +6,12 @@ A service at a custom address has its own prices. An unknown cost is None, never
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
+from importlib.resources import files
 from typing import Any, Final
 
 import dspy
@@ -16,7 +19,17 @@ from dspy.lm15 import Usage
 from dspy.utils.usage_tracker import UsageTracker
 
 from ...core import ModelUsage
-from .listed import listed_models
+
+
+def listed_models() -> dict[str, dict[str, Any]]:
+    """The entries of the list, by its own model names; empty if dspy no longer has such a list."""
+    try:
+        packed = files("dspy.clients.model_metadata").joinpath("snapshot.json.gz").read_bytes()
+        entries = json.loads(gzip.decompress(packed))
+    except (ImportError, OSError, ValueError):
+        return {}
+    return {name: entry for name, entry in entries.items() if isinstance(entry, dict)}
+
 
 _USUAL: Final = (None, "default", "standard", "auto", "on_demand")  # the service tiers that the list's prices apply to
 MAX_PLAUSIBLE: Final = 10**9  # the limit of plausible tokens, or dollars, of one call
@@ -175,6 +188,3 @@ def _amount(value: Any) -> float | None:
 def _tokens(value: int | None) -> int | None:
     """A number of tokens; None if no call could have used it."""
     return value if value is not None and 0 <= value <= MAX_PLAUSIBLE else None
-
-
-__all__ = ["CostTracker", "estimate", "note_cost"]

@@ -39,10 +39,9 @@ from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
-from .addresses import ADDRESS_REMEDY, address_problem
+from .addresses import ADDRESS_REMEDY, HEADERS, address_problem
 from .costs import note_cost
 from .engine_errors import AnswerTooLong, EngineClosed
-from .headers import HEADERS
 from .providers import advice, declared, engine_string, setup
 
 _MAX_CONNECTIONS = 1000

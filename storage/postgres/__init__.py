@@ -1,8 +1,7 @@
 """`Database` and the locks of threads over a Postgres server. It needs the extra `postgres`."""
 
 from .database import PostgresDatabase
-from .failures import from_postgres, not_storable
 from .locks import AdvisoryLocks
-from .session import arguments
+from .session import arguments, from_postgres, not_storable
 
 __all__ = ["AdvisoryLocks", "PostgresDatabase", "arguments", "from_postgres", "not_storable"]

@@ -18,10 +18,8 @@ from ..lane import closed, outcome
 from ..locks import Locks
 from ..schema import Schema
 from ..transaction import Transaction
-from .failures import RETRYABLE_CODES, not_storable
 from .locks import AdvisoryLocks
-from .migrations import bring_up_to_date
-from .session import Session, query
+from .session import RETRYABLE_CODES, Session, bring_up_to_date, not_storable, query
 
 T = TypeVar("T")
 

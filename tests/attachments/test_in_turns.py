@@ -19,7 +19,7 @@ from worldagent import Role
 from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused, ModelUnavailable
 from worldagent.core.events import AttachmentLeftOut
 from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs.attached import shown as shown_module
+from worldagent.graphs import attached as shown_module
 from worldagent.signatures.media import Media
 from worldagent.testing import ScriptedCall, ScriptedLM
 

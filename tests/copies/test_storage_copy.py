@@ -28,7 +28,7 @@ from worldagent.core.errors import (
     StorageInvalid,
     ThreadBusy,
 )
-from worldagent.graphs.copies import CHECKPOINT_TABLES
+from worldagent.graphs.heads import CHECKPOINT_TABLES
 from worldagent.storage.copies import tables_of
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 

@@ -330,7 +330,7 @@ def test_each_tool_has_the_settings_that_it_can_heed(tmp_path: Path) -> None:
 
 
 def test_without_its_extra_a_file_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worldagent.harness.yaml.document.find_spec", lambda _: None)
+    monkeypatch.setattr("worldagent.harness.yaml.find_spec", lambda _: None)
     (tmp_path / "mine.yaml").write_text("description: x\n")
     profiles = Profiles.open(tmp_path)
     assert profiles.get("general").name == "general"

@@ -14,7 +14,7 @@ from support.house import ROOT
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted, WorldAgentError
 from worldagent.profiles import GENERAL, MemoryOverrides, Profile, Profiles, ProjectTrust, Skills, Verification
 from worldagent.profiles import find_project as project_of
-from worldagent.profiles.general import BUILTIN_FOLDER, GENERAL_PROFILE
+from worldagent.profiles.catalogue import BUILTIN_FOLDER, GENERAL_PROFILE
 from worldagent.tools import BUILTIN
 
 

@@ -11,8 +11,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
+from worldagent.profiles.catalogue import BUILTIN_FOLDER
 from worldagent.profiles.files import profile_schema, read_profile
-from worldagent.profiles.general import BUILTIN_FOLDER
 from worldagent.profiles.profile import MemoryOverrides, Profile, Skills, Verification
 
 FILE: Final = Path("mine.yaml")

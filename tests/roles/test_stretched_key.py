@@ -42,7 +42,7 @@ def plain_id(secret: str) -> str:
 async def write_as_before(home: Path, monkeypatch: pytest.MonkeyPatch, key: str = CHOSEN) -> None:
     """Leave paused turns whose roles are noted as version 0.1.0 did: with the key as it is."""
     with monkeypatch.context() as patched:
-        patched.setattr("worldagent.role_resolution.keys.key._stretched", lambda secret: secret)
+        patched.setattr("worldagent.role_resolution.keys._stretched", lambda secret: secret)
         async with opened(home, role_key=key) as agent:
             await pause_all(agent)
 

@@ -12,7 +12,7 @@ from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause, call_id_of
 from worldagent.harness import CallContext, Function, Registry, flow, tool
 from worldagent.harness.journal import JOURNAL, Drive, Frame, SqlJournal, decision_of, pause_of
-from worldagent.harness.running import call_alone
+from worldagent.harness.pipeline import call_alone
 from worldagent.storage import EPOCHS, Database, Lease, Leases
 
 TURN = "turn_1"

@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.serving import serving
-from worldagent.tools.web.addresses import Address
-from worldagent.tools.web.network import dialling
+from worldagent.tools.web.network import Address, dialling
 
 Says = Callable[["Request"], Awaitable[None]]
 

@@ -24,9 +24,8 @@ from worldagent.core.errors import AddressRefused, MissingExtra, ParamsInvalid, 
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import WebPage, html, web_fetch_function
-from worldagent.tools.web.addresses import reach
 from worldagent.tools.web.fetch import Fetcher
-from worldagent.tools.web.network import CheckedNetwork, trusted
+from worldagent.tools.web.network import CheckedNetwork, reach, trusted
 from worldagent.tools.web.page import fetch_function
 
 pytestmark = pytest.mark.timeout(60)

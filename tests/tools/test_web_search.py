@@ -20,7 +20,8 @@ from support.processes import held
 from support.web_pages import Request, site
 from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
-from worldagent.tools.web import LocalIndex, SearchHit, html, index, index_files, web_search_function
+from worldagent.tools.web import LocalIndex, SearchHit, html, index, web_search_function
+from worldagent.tools.web import index as index_files
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -144,7 +145,7 @@ async def test_no_query_is_an_error(tmp_path: Path, query: str) -> None:
 @given(st.text(st.one_of(st.characters(), st.sampled_from(string.punctuation + "ab")), max_size=60))
 @settings(max_examples=150, deadline=None)
 def test_no_text_at_all_is_an_error(query: str) -> None:
-    from worldagent.tools.web.index_rows import Rows
+    from worldagent.tools.web.index import Rows
 
     assert list(Rows(None).search(query, "[]", 5)) == []
 

@@ -16,7 +16,7 @@ from support.asking_shop import Order, Receipt, asking_shop
 from support.postgres import new_database
 from worldagent import Role
 from worldagent.agent import Composed
-from worldagent.agent.runtime import ended
+from worldagent.agent.runtime import keys as ended
 from worldagent.core.errors import AgentClosed, KeyReused, StorageUnavailable
 from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve

@@ -100,7 +100,7 @@ async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
             return file
 
         made, (device, problem) = tempfile.NamedTemporaryFile, full_device()
-        monkeypatch.setattr("worldagent.agent.upkeep.exchange.places.tempfile.NamedTemporaryFile", full)
+        monkeypatch.setattr("worldagent.agent.upkeep.thread_files.tempfile.NamedTemporaryFile", full)
         try:
             with pytest.raises(StorageUnavailable, match=os.strerror(problem)):
                 await agent.upkeep.export("t1", tmp_path / "t1.jsonl")

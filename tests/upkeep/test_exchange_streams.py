@@ -17,7 +17,7 @@ from support.exports import read, write
 from support.processes import full_device
 from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 
-FILES = "worldagent.agent.upkeep.exchange.thread_files"
+FILES = "worldagent.agent.upkeep.thread_files"
 
 
 BOUND = 60.0  # seconds

@@ -10,12 +10,10 @@ from pydantic import Field
 from ...core.errors import InvalidArgument
 from ...harness import Function, ToolContext, tool
 from .content import opened, replace, write
-from .lines import Text
-from .pattern import Pattern
 from .roots import Roots, shown
 from .search import Expression, Hits
-from .text import LARGEST, edited, numbered, too_large_error
-from .walk import Search, files, walk
+from .text import LARGEST, Text, edited, numbered, too_large_error
+from .walk import Pattern, Search, files, walk
 
 _LEAST: Final = 1000
 _NAMES: Final = 1000

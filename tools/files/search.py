@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from ...core.errors import ToolFailed
-from .lines import Text, lines_of
 from .roots import shown
+from .text import Text, lines_of
 from .walk import Search
 
 _BLOCK: Final = 1 << 16

@@ -3,14 +3,70 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
 from ...core.errors import ToolFailed
-from .lines import Text, lines_of
 from .roots import shown
 from .walk import Search
+
+NOTES: Final = 400
+"""The characters of a result that are reserved for notes."""
+_CHUNK: Final = 1 << 20
+
+
+class Text:
+    """A result that is built line by line while there is room.
+
+    Args:
+        limit: How many characters it can have, including the notes at its end.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.room = limit - NOTES
+        self._lines: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._lines)
+
+    def add(self, *lines: str) -> bool:
+        """Add lines, all or none; returns whether there was room."""
+        needed = sum(map(len, lines)) + len(lines)
+        if needed > self.room:
+            return False
+        self.room -= needed
+        self._lines += lines
+        return True
+
+    def ended(self, *notes: str) -> str:
+        """Return the result, with notes in brackets at its end; empty notes are omitted."""
+        return "\n".join([*self._lines, *(f"[{note}]" for note in notes if note)])
+
+
+def lines_of(file: BinaryIO, most: int, continue_reading: Callable[[], bool]) -> Iterator[tuple[bytes, bool]]:
+    """Yield the lines of a file, without their ends.
+
+    Args:
+        file: The file.
+        most: The maximum bytes of a line.
+        goes_on: Called regularly; False ends the iteration.
+
+    Yields:
+        A line, and whether there is more of it.
+    """
+    for count in itertools.count():
+        line = last = file.readline(most)
+        if not line or (count % 1000 == 999 and not continue_reading()):
+            return
+        yield line.removesuffix(b"\n").removesuffix(b"\r"), len(line) == most and not line.endswith(b"\n")
+        while last and not last.endswith(b"\n"):
+            last = file.readline(_CHUNK)
+            if len(last) == _CHUNK and not continue_reading():
+                return
+
 
 LARGEST: Final = 10_000_000
 """The maximum bytes of a file that is written or edited."""
@@ -149,6 +205,3 @@ def _places(text: str, old: str) -> list[int]:
         places.append(at)
         at = text.find(old, at + 1)
     return places
-
-
-__all__ = ["LARGEST", "Edited", "edited", "not_text_error", "numbered", "too_large_error"]

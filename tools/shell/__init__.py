@@ -1,6 +1,5 @@
 """A command line for models: one command with limits on its time and output, of which no process remains at the end."""
 
-from .process import hides_host
-from .shell import ShellResult, shell_function
+from .shell import ShellResult, hides_host, shell_function
 
 __all__ = ["ShellResult", "hides_host", "shell_function"]

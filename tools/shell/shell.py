@@ -4,14 +4,167 @@ from __future__ import annotations
 
 import asyncio
 import codecs
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...core.errors import ToolFailed
 from ...harness import Function, tool
 from ..files import Roots
-from .process import Ran, run_command
+from ..program import Program
+
+_LAUNCHER: Final = Path(__file__).with_name("launcher.py")
+_FLOOD: Final = 256 << 20
+_PROCESSES: Final = 1000
+_GRACE: Final = 10.0  # seconds for the launcher, in addition to the command's own
+_PROBED: Final = 10.0  # seconds for the command that tries to read this process
+_LATE: Final = 1.0  # seconds for a launcher that has used these up
+_HEADER: Final = 1024  # bytes of the launcher's own lines
+_CHUNK: Final = 1 << 16
+# Variables that say where things are, and how to write. Proxies are excluded: their addresses can hold a password.
+_KEPT: Final = (
+    *("HOME", "LOGNAME", "PATH", "SHELL", "TMPDIR", "USER", "VIRTUAL_ENV"),
+    *("LANG", "LANGUAGE", "TERM", "TZ"),
+    *("LD_LIBRARY_PATH", "SSL_CERT_DIR", "SSL_CERT_FILE"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """The result of a command.
+
+    Attributes:
+        exit_code: Its exit code, or 128 and the signal's number if a signal ended it; None if it was stopped.
+        stopped: The limit that stopped it: `time`, `output` or `processes`.
+        head: The first bytes of its output.
+        tail: The last bytes.
+        cut: How many bytes between them are missing.
+    """
+
+    exit_code: int | None
+    stopped: str | None
+    head: bytes
+    tail: bytes
+    cut: int
+
+
+class _Header(BaseModel):
+    """The launcher's line about a command, before the output. The command can have written to the same stream."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    exit_code: Annotated[int, Field(ge=0, le=255)] | None
+    stopped: Literal["time", "output", "processes"] | None
+    size: Annotated[int, Field(ge=0, lt=1 << 50)]
+    head: Annotated[int, Field(ge=0)]
+
+
+def environment(host: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the host's environment that a command gets: where things are, and how to write.
+
+    Args:
+        host: The host's environment.
+    """
+    kept = {name: value for name, value in host.items() if name in _KEPT or name.startswith("LC_")}
+    return {"PATH": os.defpath, **kept}
+
+
+async def run_command(command: str, folder: Path, *, seconds: float, limit: int) -> Ran:
+    """Run a command; no process that it started is left when this returns, raises or is cancelled.
+
+    Args:
+        command: The argument of `/bin/sh -c`.
+        folder: The folder that it runs in.
+        seconds: How long it can take.
+        limit: How many bytes of its output are kept.
+
+    Raises:
+        ToolFailed: It cannot be started, or it ended or disturbed the launcher.
+    """
+    env = environment(os.environ)
+    raw = {os.fsencode(name).decode("latin-1"): os.fsencode(value).decode("latin-1") for name, value in env.items()}
+    request = {"command": command, "seconds": seconds, "limit": limit, "flood": _FLOOD, "processes": _PROCESSES}
+    line = json.dumps({**request, "env": raw, "parent": os.getpid()}).encode() + b"\n"
+    launcher, group, said = await _started(folder, env), b"", b""
+    patience = _GRACE
+    try:
+        try:
+            async with asyncio.timeout(seconds + _GRACE) as time:
+                launcher.stdin.write(line)  # nothing runs before this: an interrupted start leaves nothing behind
+                group = await launcher.stdout.readline()
+                said = await _read_output(launcher, max(2, limit) + _HEADER, time)
+        except (ConnectionError, TimeoutError):  # something has killed or stopped the launcher
+            patience = _LATE
+    finally:
+        try:
+            await launcher.end(patience)  # it kills the command once its input is closed
+        finally:
+            if launcher.exit_code and group.strip().isdigit():  # it was killed or stopped before it could do that
+                _kill(int(group))
+    return _read(said)
+
+
+async def hides_host() -> bool:
+    """Run a command that tries to read this process's environment, and report whether the system kept it from that.
+
+    Raises:
+        ToolFailed: The command cannot be started.
+    """
+    ran = await run_command(f"cat /proc/{os.getpid()}/environ >/dev/null", Path(os.sep), seconds=_PROBED, limit=1)
+    return sys.platform == "linux" and ran.exit_code not in (0, None)
+
+
+async def _read_output(launcher: Program, most: int, time: asyncio.Timeout) -> bytes:
+    """Return what the launcher writes until its end; empty if that is more than it writes by itself."""
+    said = bytearray()
+    while len(said) <= most:
+        if not (more := await launcher.stdout.read(_CHUNK)):
+            return bytes(said)
+        said += more
+    launcher.stdin.transport.abort()  # makes it kill the command
+    time.reschedule(asyncio.get_running_loop().time() + _GRACE)
+    while await launcher.stdout.read(_CHUNK):  # it cannot end before its output is read
+        pass
+    return b""
+
+
+async def _started(folder: Path, env: Mapping[str, str]) -> Program:
+    problem = "this system has no POSIX shell"
+    if os.name == "posix":
+        try:
+            return await Program.start(_LAUNCHER, env=env, folder=folder)
+        except OSError as error:
+            problem = (error.strerror or type(error).__name__).lower()
+    raise ToolFailed(f"no command can be started in {str(folder)!r}: {problem}", remedy="tell the user")
+
+
+def _kill(group: int) -> None:
+    with contextlib.suppress(PermissionError, ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def _read(said: bytes) -> Ran:
+    header, _, rest = said.partition(b"\n")
+    try:
+        summary = _Header.model_validate_json(header)
+    except ValidationError:
+        summary = None
+    if summary is None or summary.head > len(rest) or summary.size < len(rest):
+        raise ToolFailed(
+            "the command was lost: its launcher was killed or disturbed, or could not begin",
+            remedy="try again, and kill only processes that the command has started",
+        )
+    head, tail = rest[: summary.head], rest[summary.head :]
+    return Ran(exit_code=summary.exit_code, stopped=summary.stopped, head=head, tail=tail, cut=summary.size - len(rest))
+
 
 _LONGEST: Final = 100_000  # bytes; Linux takes no argument of more than 128 KiB
 _TOO_LONG: Final = "write it into a file and run that"
@@ -92,6 +245,3 @@ def _shown(ran: Ran) -> str:
     begins = next((at for at, byte in enumerate(ran.tail[:4]) if byte & 0xC0 != 0x80), 0)
     tail = ran.tail[begins:].decode("utf-8", "replace")
     return f"{head}\n[... {ran.cut:,} bytes are omitted here ...]\n{tail}"
-
-
-__all__ = ["ShellResult", "shell_function"]

@@ -7,22 +7,304 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import re
+import sqlite3
+import stat
+import threading
 import time
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from ...core.errors import AddressRefused, InvalidArgument, SearchUnavailable, ToolFailed
+from ...core.errors import AddressRefused, InvalidArgument, PathRefused, SearchUnavailable, ToolFailed
+from ..files import Roots
 from .fetch import Fetcher
 from .html import Reader, check_installed
 from .html_program import decoded
-from .index_files import SUFFIXES, Found, find_files, read_file
-from .index_rows import Document, Rows
 from .network import CheckedNetwork
 from .page import page_of
 from .search import SearchHit
+
+_LOOKED_AT: Final = 500_000  # names of files and folders
+
+LARGEST: Final = 2 << 20
+"""Bytes of a file that are read."""
+
+SUFFIXES: Final = (".adoc", ".htm", ".html", ".md", ".org", ".rst", ".tex", ".txt")
+"""The suffixes of the file names that are found in folders."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A file that can be searched.
+
+    Attributes:
+        place: Its path.
+        source: The folder that it was found in.
+        stamp: Changes when the file changes.
+        size: Its bytes, as far as they are read.
+        roots: The folder that reading it never leaves.
+        name: Its path in that folder.
+    """
+
+    place: str
+    source: str
+    stamp: str
+    size: int
+    roots: Roots = field(repr=False)
+    name: str
+
+
+def find_files(sources: Sequence[str], *, suffixes: tuple[str, ...], files: int, size: int) -> list[Found]:
+    """Find the files in folders, in a stable order. Hidden files and links are skipped.
+
+    A link within a folder leads to a file that is found anyway; one that leads out does not belong to the folder.
+
+    Args:
+        sources: Folders, or single files.
+        suffixes: The suffixes of file names in folders.
+        files: How many files at most.
+        size: How many bytes at most.
+    """
+    found: dict[str, Found] = {}
+    for source, base, roots, path in islice(_all(sources, suffixes), _LOOKED_AT):
+        made = None if not path or path in found else _found(path, source, os.path.relpath(path, base), roots)
+        if made is None:
+            continue
+        size -= made.size
+        if len(found) >= files or size < 0:
+            break
+        found[path] = made
+    return list(found.values())
+
+
+def read_file(found: Found) -> bytes | None:
+    """Read a file's beginning; returns None if it no longer exists, or is now a link or behind one."""
+    try:
+        with found.roots.place(found.name) as place:
+            if place.path != found.roots.folders[0] / found.name:  # the path passes a link
+                return None
+            handle = place.handle.open(place.name, os.O_RDONLY)
+    except (OSError, PathRefused, ToolFailed):
+        return None
+    with os.fdopen(handle, "rb") as file:
+        try:
+            return file.read(LARGEST) if stat.S_ISREG(os.fstat(handle).st_mode) else None
+        except OSError:
+            return None
+
+
+def _all(sources: Sequence[str], suffixes: tuple[str, ...]) -> Iterator[tuple[str, str, Roots, str]]:
+    """Yield each source, its folder by name and as `Roots`, and a path in it, which can be empty."""
+    for source in sources:
+        real = os.path.realpath(source)
+        file = os.path.isfile(real)
+        try:
+            roots = Roots([Path(real).parent if file else Path(real)])
+        except InvalidArgument:  # it no longer exists, or is neither a file nor a folder
+            continue
+        for path in (real,) if file else _paths(source, suffixes):
+            yield source, os.path.dirname(real) if file else source, roots, path
+
+
+def _paths(source: str, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Yield the paths in a folder, and an empty string for each skipped one, since that counts too."""
+    for folder, folders, names in os.walk(source):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield ""
+        for name in sorted(names):
+            wanted = not name.startswith(".") and name.lower().endswith(suffixes)
+            yield os.path.join(folder, name) if wanted else ""
+
+
+def _found(path: str, source: str, name: str, roots: Roots) -> Found | None:
+    try:
+        path.encode()
+        about = os.lstat(path)
+    except (OSError, UnicodeEncodeError):  # it no longer exists, or its name is not valid text
+        return None
+    if not stat.S_ISREG(about.st_mode):
+        return None
+    stamp = f"{about.st_mtime_ns}:{about.st_size}"
+    size = min(about.st_size, LARGEST)
+    return Found(place=path, source=source, stamp=stamp, size=size, roots=roots, name=name)
+
+
+_ID: Final = 0x57414958  # marks a file as such an index
+_VERSION: Final = 1
+_BUSY: Final = 10.0  # seconds
+_WORD: Final = re.compile(r"\w+")
+_WORDS: Final = 32
+_TABLES: Final = """
+DROP TABLE IF EXISTS documents;
+DROP TABLE IF EXISTS texts;
+CREATE TABLE documents (id INTEGER PRIMARY KEY, place TEXT NOT NULL, source TEXT NOT NULL, stamp TEXT NOT NULL,
+    title TEXT NOT NULL, UNIQUE (source, place));
+CREATE VIRTUAL TABLE texts USING fts5 (title, text, tokenize = 'porter unicode61 remove_diacritics 2');
+"""
+_SEARCH: Final = """
+SELECT documents.title, documents.place, snippet(texts, 1, '', '', ' … ', 48)
+FROM texts JOIN documents ON documents.id = texts.rowid
+WHERE texts MATCH ? AND documents.source IN (SELECT value FROM json_each(?))
+ORDER BY bm25(texts, 4.0, 1.0), documents.place LIMIT ?
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """A text to store.
+
+    Attributes:
+        place: Its path or URL.
+        source: The source that it was found in.
+        stamp: The state of its source.
+        title: Its title.
+        text: Its text.
+    """
+
+    place: str
+    source: str
+    stamp: str
+    title: str
+    text: str
+
+
+class Rows:
+    """An index, in a file or in memory. Threads can share it, and processes can share a file.
+
+    Args:
+        path: The file; None keeps it in memory.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._memory: sqlite3.Connection | None = None
+        self._ready = False
+
+    def stamps(self, sources: str) -> dict[tuple[str, str], str]:
+        """Return the stamps of the texts in the index, by source and place.
+
+        Args:
+            sources: The sources, as a JSON list.
+
+        Raises:
+            SearchUnavailable: The index cannot be opened or read; the other methods raise it too.
+        """
+        with self._open("BEGIN") as rows:
+            given = rows.execute(
+                "SELECT source, place, stamp FROM documents WHERE source IN (SELECT value FROM json_each(?))",
+                (sources,),
+            )
+            return {(source, place): stamp for source, place, stamp in given}
+
+    def put(self, documents: Iterable[Document]) -> None:
+        """Store texts, replacing those with the same source and place."""
+        with self._open() as rows:
+            for each in documents:
+                _remove(rows, each.source, each.place)
+                added = rows.execute(
+                    "INSERT INTO documents (place, source, stamp, title) VALUES (?, ?, ?, ?)",
+                    (each.place, each.source, each.stamp, each.title),
+                )
+                rows.execute(
+                    "INSERT INTO texts (rowid, title, text) VALUES (?, ?, ?)",
+                    (added.lastrowid, each.title, each.text.replace("\0", " ")),
+                )
+
+    def remove(self, places: Iterable[tuple[str, str]]) -> None:
+        """Remove texts, by source and place."""
+        with self._open() as rows:
+            for source, place in places:
+                _remove(rows, source, place)
+
+    def search(self, query: str, sources: str, limit: int) -> Sequence[SearchHit]:
+        """Return the best hits; texts with most of the words, and with the rarest, come first."""
+        words = _WORD.findall(query.encode("utf-8", "ignore").decode())[:_WORDS]
+        if not words:
+            return []
+        # Quotes make a word literal, whatever it means in the query language.
+        wanted = " OR ".join(f'"{word}"' for word in dict.fromkeys(words))
+        with self._open("BEGIN") as rows:
+            found = rows.execute(_SEARCH, (wanted, sources, limit)).fetchall()
+        return [SearchHit(title=title, url=place, excerpt=" ".join(part.split())) for title, place, part in found]
+
+    @contextmanager
+    def _open(self, begin: str = "BEGIN IMMEDIATE") -> Generator[sqlite3.Connection]:
+        """Open a connection in a transaction."""
+        problem = ""
+        try:
+            with self._lock, self._connected() as rows:
+                self._prepare(rows)
+                rows.execute(begin)
+                try:
+                    yield rows
+                except BaseException:
+                    rows.execute("ROLLBACK")
+                    raise
+                rows.execute("COMMIT")
+                return
+        except sqlite3.Error as error:
+            problem = error.sqlite_errorname if hasattr(error, "sqlite_errorname") else type(error).__name__
+        except OSError as error:
+            problem = error.strerror or type(error).__name__
+        raise SearchUnavailable(
+            f"the search index {str(self._path or 'in memory')!r} cannot be used: {problem}",
+            remedy="pass another path to LocalIndex, or remove the file: it is created again",
+        )
+
+    @contextmanager
+    def _connected(self) -> Generator[sqlite3.Connection]:
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self._path, timeout=_BUSY, isolation_level=None)) as opened:
+                yield opened
+            return
+        if self._memory is None:
+            self._memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            weakref.finalize(self, self._memory.close)
+        yield self._memory
+
+    def _prepare(self, rows: sqlite3.Connection) -> None:
+        if self._ready and self._path is None:
+            return
+        (known,), (version,) = (
+            rows.execute("PRAGMA application_id").fetchone(),
+            rows.execute("PRAGMA user_version").fetchone(),
+        )
+        if (known, version) == (_ID, _VERSION):
+            return
+        rows.execute("BEGIN IMMEDIATE")
+        try:
+            (known,) = rows.execute("PRAGMA application_id").fetchone()
+            (version,) = rows.execute("PRAGMA user_version").fetchone()
+            (tables,) = rows.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            if known != _ID and tables:
+                raise sqlite3.DatabaseError("not an index")
+            if (known, version) != (_ID, _VERSION):
+                for statement in _TABLES.split(";"):
+                    rows.execute(statement)
+                rows.execute(f"PRAGMA application_id = {_ID}")
+                rows.execute(f"PRAGMA user_version = {_VERSION}")
+        except BaseException:
+            rows.execute("ROLLBACK")
+            raise
+        rows.execute("COMMIT")
+        self._ready = True
+
+
+def _remove(rows: sqlite3.Connection, source: str, place: str) -> None:
+    kept = rows.execute("SELECT id FROM documents WHERE source = ? AND place = ?", (source, place)).fetchone()
+    if kept is not None:
+        rows.execute("DELETE FROM texts WHERE rowid = ?", kept)
+        rows.execute("DELETE FROM documents WHERE id = ?", kept)
+
 
 _PAGE_AGE: Final = 86_400.0  # seconds after which a page is fetched again
 _TRY_AGAIN: Final = 300.0  # seconds after which a page that could not be fetched is tried again
@@ -162,6 +444,3 @@ def _heading(text: str) -> str:
 
 def _is_page(source: str) -> bool:
     return urlsplit(source).scheme.lower() in ("http", "https")
-
-
-__all__ = ["LocalIndex"]

@@ -24,8 +24,7 @@ from ..contract.turns import (
 from ..contract.words import WorkspaceArguments
 from ..misfits import ArgumentsInvalid, validation_error_of
 from ..pauses import next_steps, pause_result
-from ..people import names
-from ..ports import Refused
+from ..ports import Refused, names
 from .call import Call
 
 _UNQUOTED: Final[Mapping[type[Exception], str]] = {

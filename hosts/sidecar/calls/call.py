@@ -16,9 +16,8 @@ from ....role_resolution import Role
 from ..access import Grant
 from ..client_roles import ClientRoles
 from ..contract.words import RoleArgument, ThreadArguments, WorkspaceArguments
-from ..people import owns_turn
 from ..pool import Agents, Limits
-from ..ports import Caller
+from ..ports import Caller, owns_turn
 
 A = TypeVar("A", bound=WorkspaceArguments)
 Context = ServerRequestContext[Any, Any]

@@ -28,7 +28,7 @@ from ..contract.surfaces import (
 )
 from ..contract.turns import TurnAnswer
 from ..pauses import Asking, Round, read_answers
-from ..people import check_resume, owns_turn
+from ..ports import check_resume, owns_turn
 from .answering import status_answer, turn_answer
 from .call import Call, role_of, thread_of
 from .following import Following, Keyed, Start

@@ -5,7 +5,6 @@ The package defines what a turn waits for and which answers it accepts. `people`
 
 from .answers import ANSWERS_SCHEMA, read_answers
 from .asking import Asking
-from .results import next_steps, pause_result
-from .rounds import Round
+from .rounds import Round, next_steps, pause_result
 
 __all__ = ["ANSWERS_SCHEMA", "Asking", "Round", "next_steps", "pause_result", "read_answers"]

@@ -12,7 +12,8 @@ from typing import Any, Final, Literal, NoReturn, cast
 
 from ....core.errors import AnswerInvalid, InvalidArgument
 from ....core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
-from ...pauses import forms, one_line, pause_lines
+from ... import pauses as forms
+from ...pauses import one_line, pause_lines
 
 Schema = Mapping[str, Any]
 

@@ -1,0 +1,201 @@
+"""Which body of a call is running here, also in its thread and its tasks, and the origin of a turn that it begins.
+
+A context variable carries it, so a thread that a body starts without copying its context is not recognised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+
+from ..core.errors import FunctionInvalid
+
+if TYPE_CHECKING:
+    from .context import CallContext
+
+T = TypeVar("T")
+
+
+class Exited(Exception):
+    """The code tried to end the process, such as by `sys.exit()`."""
+
+    def __init__(self, original: BaseException) -> None:
+        super().__init__()
+        self.original = original
+
+
+async def without_exit(running: Awaitable[T]) -> T:
+    """Wait for code that must not end the process, in the task that runs it; `guarded` handles the `Exited`.
+
+    An event loop ends if a task raises something that is not an `Exception`. A cancellation and Ctrl+C pass through.
+
+    Raises:
+        Exited: The code raised `SystemExit` or another exception that is not an `Exception`.
+    """
+    task = asyncio.current_task()
+    try:
+        return await running
+    except BaseException as error:  # broad: `SystemExit`, and other subclasses of `BaseException`
+        if isinstance(error, Exception | asyncio.CancelledError | KeyboardInterrupt):
+            raise
+        if isinstance(error, GeneratorExit) and asyncio.current_task() is not task:  # the coroutine is being closed
+            raise
+        exited = error
+    raise Exited(exited)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The call that a turn was begun or resumed from.
+
+    Attributes:
+        caller: The function that was called. If `model_influenced`, the calls of the turn count as its calls.
+        modelled: Whether a model influenced that call, and so the turn.
+        depth: How deep that call is nested; the calls of the turn are deeper.
+        marks: The untrusted functions whose results had been read there.
+        workers: The workers that the call was made for. Their policies narrow the turn's calls as well.
+    """
+
+    caller: str
+    model_influenced: bool
+    depth: int
+    marks: tuple[str, ...] = ()
+    workers: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The origin as JSON."""
+        return {
+            "caller": self.caller,
+            "modelled": self.model_influenced,
+            "depth": self.depth,
+            "marks": list(self.marks),
+            "workers": list(self.workers),
+        }
+
+    @classmethod
+    def read(cls, kept: Mapping[str, Any] | None) -> Origin | None:
+        """Read what `to_json` returned."""
+        if kept is None:
+            return None
+        return cls(
+            caller=kept["caller"],
+            model_influenced=kept["modelled"],
+            depth=kept["depth"],
+            marks=tuple(map(str, kept["marks"])),
+            workers=tuple(map(str, kept.get("workers", ()))),
+        )
+
+    @staticmethod
+    def both(first: Origin | None, then: Origin | None) -> Origin | None:
+        """Combine the origins of a turn that was begun from one call and resumed from another."""
+        if first is None or then is None:
+            return first or then
+        return Origin(
+            caller=first.caller if first.model_influenced else then.caller,
+            model_influenced=first.model_influenced or then.model_influenced,
+            depth=max(first.depth, then.depth),
+            marks=tuple(sorted({*first.marks, *then.marks})),
+            workers=tuple(dict.fromkeys((*first.workers, *then.workers))),
+        )
+
+
+class Inside:
+    """Marks the running body of a call: `with Inside(name, ctx): ...`, in the body's own task.
+
+    Args:
+        name: The name of the function.
+        ctx: The context of its body.
+        leaf: Whether it is a leaf, which cannot call anything.
+    """
+
+    _now: ClassVar[ContextVar[Inside | None]] = ContextVar("worldagent_inside", default=None)
+
+    __slots__ = ("_ctx", "_running", "leaf", "name")
+
+    def __init__(self, name: str, ctx: CallContext, *, leaf: bool) -> None:
+        self.name = name
+        self.leaf = leaf
+        self._ctx = ctx
+        self._running: set[object] = set()  # the body's task, and threads that outlive it
+
+    def __enter__(self) -> Self:
+        self._running.add(self)
+        self._now.set(self)  # never reset: the task belongs to the body
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A task that the body has started and not awaited still takes its first step as part of the body.
+        try:
+            asyncio.get_running_loop().call_soon(self._running.discard, self)
+        except RuntimeError:  # the loop is closed, and the body is being discarded
+            self._running.discard(self)
+
+    @classmethod
+    def now(cls) -> Inside | None:
+        """The innermost body that the running code is part of; None for the host's code and after the body ended."""
+        inside = cls._now.get()
+        return inside if inside is not None and inside._running else None
+
+    @classmethod
+    @contextmanager
+    def as_host(cls) -> Generator[None]:
+        """Run a block as the host's code, although a body of a call waits for it."""
+        before = cls._now.get()
+        cls._now.set(None)
+        try:
+            yield
+        finally:
+            cls._now.set(before)
+
+    @classmethod
+    def refuse(cls, name: str) -> None:
+        """Refuse a call on the agent by a body, which must use its own context.
+
+        Args:
+            name: The name that is called.
+
+        Raises:
+            FunctionInvalid: The running code is part of a body.
+        """
+        inside = cls.now()
+        if inside is not None:
+            raise FunctionInvalid(
+                f"{inside.name!r} cannot call {str(name)[:200]!r} on the agent",
+                remedy="make it a @flow and use ctx.call",
+            )
+
+    @classmethod
+    def on_thread(cls, work: Callable[[], T]) -> Callable[[], T]:
+        """Wrap `work` for a thread: the body counts as running until `work` ends, even after a cancellation."""
+        inside = cls.now()
+        if inside is None:
+            return work
+
+        def run() -> T:
+            mark = object()
+            inside._running.add(mark)
+            try:
+                return work()
+            finally:
+                inside._running.discard(mark)
+
+        return run
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of a turn that this body begins now."""
+        ctx = self._ctx
+        return Origin(
+            caller=ctx.caller.name,
+            model_influenced=ctx.current_caller.model_influenced,
+            depth=ctx.frame.depth,
+            marks=tuple(sorted(ctx.gate.marks)),
+            workers=ctx.caller.workers,
+        )

@@ -1,0 +1,431 @@
+"""Validates JSON values by a JSON Schema, and the schema itself. Errors never quote a value.
+
+`keywords` bounds the time that a keyword can take, and `types` makes pydantic types. No schema is fetched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Final
+
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
+from jsonschema import ValidationError as KeywordError
+from jsonschema.validators import extend, validator_for  # type: ignore[import-untyped]  # it has no types
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, create_model, model_validator
+from pydantic_core import (
+    InitErrorDetails,
+    PydanticCustomError,
+    SchemaError,
+    SchemaValidator,
+    ValidationError,
+    core_schema,
+    to_jsonable_python,
+)
+
+from ..core import canonical_json
+from ..core.errors import FunctionInvalid
+from ..core.validation import storable_json
+
+
+def params_of(name: str, schema: Mapping[str, Any]) -> type[BaseModel]:
+    """Return a model whose instances are the JSON objects that `schema` allows.
+
+    The model has no fields: `model_extra` and `model_dump(mode="json")` are the object, whatever the names of its keys,
+    and `model_json_schema()` is `schema`.
+
+    Args:
+        name: The function or worker that takes these params, for the model's name and errors.
+        schema: The schema; without `$schema` its draft is 2020-12.
+
+    Raises:
+        FunctionInvalid: It is not a JSON Schema, does not describe an object, refers to something that it does not
+            contain, or is too large.
+    """
+    checker = Checker(f"the params of {name!r}", schema)
+    checker.check_object()
+    model = create_model(f"{name}_params", __base__=_Declared)
+    model.checker = checker
+    return model
+
+
+def result_of(name: str, schema: Mapping[str, Any]) -> TypeAdapter[Any]:
+    """Return an adapter of the JSON values that `schema` allows; its `json_schema()` is `schema`.
+
+    Args:
+        name: The function or worker that returns this result, for errors.
+        schema: The schema; without `$schema` its draft is 2020-12.
+
+    Raises:
+        FunctionInvalid: It is not a JSON Schema, refers to something that it does not contain, or is too large.
+    """
+    checker = Checker(f"the result of {name!r}", schema)
+
+    def check(value: object) -> Any:
+        return _checked(checker, value)
+
+    adapter = _Adapter(Annotated[Any, BeforeValidator(check)])
+    adapter.checker = checker
+    return adapter
+
+
+class _Declared(BaseModel):
+    model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
+
+    checker: ClassVar[Checker]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fits(cls, given: object) -> Any:
+        return _checked(cls.checker, given)
+
+    @classmethod
+    def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+        """A copy of the declared schema."""
+        return cls.checker.schema
+
+
+class _Adapter(TypeAdapter[Any]):  # type: ignore[misc]  # final, but there is no other way to keep the schema unchanged
+    checker: Checker
+
+    def json_schema(self, *_: Any, **__: Any) -> dict[str, Any]:
+        """A copy of the declared schema."""
+        return self.checker.schema
+
+
+def _checked(checker: Checker, given: object) -> Any:
+    """Return `given` as plain JSON values, or raise a `ValidationError`."""
+    value = to_jsonable_python(given, by_alias=True)
+    problems = checker.problems(value)
+    if not problems:
+        return value
+    # The text is a parameter, because pydantic reads a message with braces as a template.
+    kinds = [(PydanticCustomError("json_schema", "{text}", {"text": each.text}), each.where) for each in problems]
+    raise ValidationError.from_exception_data(
+        checker.what, [InitErrorDetails(type=kind, loc=where, input=None) for kind, where in kinds], hide_input=True
+    )
+
+
+Keyword = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
+
+_STEPS: Final = 50_000  # keywords that are checked for one value
+_REFERENCE: Final = 5  # steps that count for following a reference
+_LEFT: ContextVar[list[int] | None] = ContextVar("worldagent_schema_steps", default=None)
+
+
+class TooMuch(Exception):
+    """Checking took more steps than the limit for one value."""
+
+
+@contextlib.contextmanager
+def bounded() -> Generator[None]:
+    """Count the steps of the checks in the block; too many raise `TooMuch`."""
+    token = _LEFT.set([_STEPS])
+    try:
+        yield
+    finally:
+        _LEFT.reset(token)
+
+
+def draft_of(schema: Mapping[str, Any]) -> Any:
+    """Return the validator class of the draft that a schema names; 2020-12 if it names no known draft."""
+    return _kept_in_bounds(validator_for({"$schema": str(schema.get("$schema"))}, default=Draft202012Validator))
+
+
+@lru_cache(maxsize=16)
+def _kept_in_bounds(draft: Any) -> Any:
+    own: Mapping[str, Keyword] = {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "uniqueItems": _unique_items,
+    }
+    given: Mapping[str, Keyword] = draft.VALIDATORS
+    return extend(
+        draft,
+        validators={
+            name: _counted(
+                own.get(name, given[name]), _REFERENCE if name in ("$ref", "$dynamicRef", "$recursiveRef") else 1
+            )
+            for name in given
+        },
+    )
+
+
+def _counted(keyword: Keyword, steps: int) -> Keyword:
+    def check(validator: Any, rule: Any, instance: Any, schema: Any) -> Iterable[Any]:
+        left = _LEFT.get()
+        if left is not None:
+            left[0] -= steps
+            if left[0] < 0:
+                raise TooMuch
+        return keyword(validator, rule, instance, schema) or ()
+
+    return check
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether a text matches a pattern. A pattern that cannot be matched in linear time counts as matching."""
+    compiled = _compiled(pattern)
+    return compiled is None or compiled.isinstance_python(text)
+
+
+@lru_cache(maxsize=512)
+def _compiled(pattern: str) -> SchemaValidator | None:
+    # Python's engine can take unlimited time; this one cannot, but has no look-around and no back references.
+    with contextlib.suppress(SchemaError):
+        return SchemaValidator(core_schema.str_schema(pattern=pattern, regex_engine="rust-regex"))
+    return None
+
+
+def _pattern(validator: Any, rule: str, instance: Any, _: Any) -> Iterable[Any]:
+    if validator.is_type(instance, "string") and not matches(rule, instance):
+        yield KeywordError("the pattern is not in it")
+
+
+def _pattern_properties(validator: Any, rule: Mapping[str, Any], instance: Any, _: Any) -> Iterable[Any]:
+    if validator.is_type(instance, "object"):
+        for pattern, part in rule.items():
+            for name, value in instance.items():
+                if matches(pattern, name):
+                    yield from validator.descend(value, part, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, rule: Any, instance: Any, schema: Mapping[str, Any]) -> Iterable[Any]:
+    if not validator.is_type(instance, "object"):
+        return
+    declared, patterns = schema.get("properties", {}), schema.get("patternProperties", ())
+    for name, value in instance.items():
+        if name in declared or any(matches(pattern, name) for pattern in patterns):
+            continue
+        if rule is False:
+            yield KeywordError("it is not declared", path=(name,))
+        else:
+            yield from validator.descend(value, rule, path=name)
+
+
+def _unique_items(validator: Any, rule: Any, instance: Any, _: Any) -> Iterable[Any]:
+    # Compared as texts, because comparing all pairs takes too long.
+    if rule and validator.is_type(instance, "array") and len({_canonical(item) for item in instance}) < len(instance):
+        yield KeywordError("two items are equal")
+
+
+def _canonical(value: Any) -> str:
+    return canonical_json(_integral_floats_as_int(value))
+
+
+def _integral_floats_as_int(value: Any) -> Any:
+    """Replace floats such as 1.0 by integers, because JSON Schema treats them as equal."""
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case dict():
+            return {name: _integral_floats_as_int(part) for name, part in value.items()}
+        case list():
+            return [_integral_floats_as_int(part) for part in value]
+        case _:
+            return value
+
+
+_LONGEST: Final = 256 * 1024  # characters of a schema
+_PARTS: Final = 5_000  # values in a schema
+MAX_PROBLEMS: Final = 10  # problems that are reported
+MAX_CHOICES_CHARACTERS: Final = 200  # characters of allowed values that are reported
+_TEXTS: Final = {
+    "additionalProperties": "is not declared",
+    "unevaluatedProperties": "has a field that is not declared",
+    None: "is not allowed",
+}
+_REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
+_MATCHED: Final = frozenset(("patternProperties", "unevaluatedProperties"))
+_SIZES: Final = frozenset(
+    f"{end}{what}" for end in ("min", "max") for what in ("Length", "Items", "Properties", "imum")
+)
+_BOUNDS: Final = _SIZES | {"exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A validation error: its place in the value, and what is wrong."""
+
+    where: tuple[str | int, ...]
+    text: str
+
+    def __str__(self) -> str:
+        return f"{_place(self.where) if self.where else 'value'}: {self.text}"
+
+
+class Checker:
+    """Validates values by one schema.
+
+    Args:
+        what: What the schema declares, for errors.
+        schema: The schema.
+
+    Raises:
+        FunctionInvalid: It is not a JSON Schema, refers to something that it does not contain, or is too large.
+    """
+
+    def __init__(self, what: str, schema: object) -> None:
+        self.what = what
+        self.text = _text(what, schema)
+        problem = self._problem()
+        if problem:
+            raise _invalid(what, problem, "correct the schema")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """A copy of the schema, for the caller to keep."""
+        schema: dict[str, Any] = json.loads(self.text)
+        return schema
+
+    def check_object(self) -> None:
+        """Check that the schema describes objects.
+
+        Raises:
+            FunctionInvalid: It describes something else.
+        """
+        kind = self.schema.get("type", "object")
+        if kind != "object" and "object" not in (kind if isinstance(kind, list) else ()):
+            raise _invalid(
+                self.what, "must describe an object", "set 'type': 'object', and declare the params as properties"
+            )
+
+    def problems(self, value: Any) -> list[Problem]:
+        """Return the validation errors of a JSON value; empty if it is valid."""
+        return self._found(value, _problems)
+
+    def quoting(self, value: Any) -> list[Problem]:
+        """Return the same as `problems`, in texts that quote the value. Show them only to the author of the value."""
+        return self._found(value, lambda error: [Problem(tuple(error.absolute_path), str(error.message))])
+
+    def _found(self, value: Any, problems_of: Callable[[Any], Iterable[Problem]]) -> list[Problem]:
+
+        found: list[Problem] = []
+        try:
+            with bounded():
+                for error in islice(self._validator.iter_errors(value), MAX_PROBLEMS):
+                    found += problems_of(error)
+        except (TooMuch, RecursionError):
+            found = [Problem((), "takes too many steps to check")]
+        return list(dict.fromkeys(found))[:MAX_PROBLEMS]
+
+    def _problem(self) -> str:
+        """Return what is wrong with the schema; empty if it can be used."""
+        # Imported here, because it takes half a second.
+        from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
+
+        schema = self.schema
+        if _count(schema) > _PARTS:
+            return f"holds more than {_PARTS} values"
+        try:
+            # No formats are checked: patterns are JavaScript's, and Python might reject a valid one.
+            draft_of(schema).check_schema(schema, format_checker=FormatChecker(formats=()))
+            return _problem_of_parts(self._validator)
+        except SchemaError as error:
+            return f"is not a JSON Schema (at {_place(error.absolute_path)}: {error.validator})"
+        except RecursionError:
+            return "nests too deep"
+
+    @cached_property
+    def _validator(self) -> Any:
+        from referencing import Registry
+
+        schema = self.schema
+        draft = draft_of(schema)
+        # The library would check a part that names its draft with its own class, which has no bounds.
+        schema.pop("$schema", None)
+        # An empty registry keeps the library from fetching what a schema refers to.
+        return draft(schema, registry=Registry())
+
+
+def _text(what: str, schema: object) -> str:
+    """Return the schema as JSON text, with its keys in their order."""
+    if not isinstance(schema, Mapping):
+        raise _invalid(what, "must be a JSON object", "pass a JSON Schema, such as {'type': 'object'}")
+    try:
+        text = json.dumps(dict(schema), ensure_ascii=False, allow_nan=False)
+        storable_json(json.loads(text))
+    except (TypeError, ValueError, RecursionError) as error:
+        problem = type(error).__name__
+    else:
+        if len(text) <= _LONGEST:
+            return text
+        raise _invalid(what, "is too large", f"keep it below {_LONGEST} characters")
+    raise _invalid(what, f"is not JSON ({problem})", "use JSON values only, and do not nest them too deep")
+
+
+def _count(schema: object) -> int:
+    """Return how many values a schema has."""
+    left, count = [schema], 0
+    while left:
+        count += 1
+        match left.pop():
+            case dict() as fields:
+                left += fields.values()
+            case list() as items:
+                left += items
+            case _:
+                pass
+    return count
+
+
+def _problem_of_parts(validator: Any) -> str:
+    """Return what is wrong with a part of a schema, such as a reference to something that is not in it."""
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import specification_with
+
+    root = specification_with(validator.META_SCHEMA["$schema"]).create_resource(validator.schema)
+    left, seen = [(root, validator._resolver)], set[str]()
+    while left:
+        part, resolver = left.pop()
+        if not isinstance(part.contents, dict):
+            continue
+        part.contents.pop("$schema", None)
+        seen.update(_MATCHED & part.contents.keys())
+        references = [part.contents[name] for name in _REFERENCES if isinstance(part.contents.get(name), str)]
+        try:
+            for reference in references:
+                resolver.lookup(reference)
+        except Unresolvable:
+            return "refers to something that is not in it"
+        left += [(each, resolver.in_subresource(each)) for each in part.subresources()]
+    # The library would match these patterns with an engine that can take unlimited time.
+    return "has both patternProperties and unevaluatedProperties" if seen == _MATCHED else ""
+
+
+def _problems(error: Any) -> Iterator[Problem]:
+    """Return the problems of a `jsonschema` error, without its texts, because those quote values."""
+    where, rule = tuple(error.absolute_path), error.validator_value
+    match error.validator:
+        case "required":
+            yield from (Problem((*where, name), "is required") for name in rule if name not in error.instance)
+        case "type":
+            yield Problem(where, f"should be {' or '.join([rule] if isinstance(rule, str) else rule)}")
+        case "enum" | "const":
+            allowed = json.dumps([rule] if error.validator == "const" else rule, ensure_ascii=False)[1:-1]
+            yield Problem(
+                where,
+                f"should be {allowed}"
+                if len(allowed) <= MAX_CHOICES_CHARACTERS
+                else "is not one of the allowed values",
+            )
+        case keyword if keyword in _BOUNDS:
+            yield Problem(where, f"does not fit {keyword} {rule}")
+        case keyword:
+            yield Problem(where, _TEXTS.get(keyword, f"does not fit {keyword}"))
+
+
+def _place(path: Any) -> str:
+    # A stranger may have chosen a name, so only names that look like a field are shown.
+    return ".".join(str(step) if re.fullmatch(r"[\w$-]{1,64}", str(step)) else "..." for step in path) or "its top"
+
+
+def _invalid(what: str, problem: str, remedy: str) -> FunctionInvalid:
+    return FunctionInvalid(f"the schema of {what} {problem}", remedy=remedy)

@@ -1,0 +1,172 @@
+"""Loads workers from `NAME.worker.md` files. An error names the file and the line, and no worker is loaded partly."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from ..core.errors import FunctionInvalid, PolicyInvalid, WorkerInvalid
+from ..core.files import read_regular
+from .gate import Policy, policy_in
+from .worker import Worker
+from .yaml import LONGEST, YamlDocument, read_yaml
+
+SUFFIX: Final = ".worker.md"
+VERSION: Final = 1
+_FENCE: Final = "---"
+
+_TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "an integer", "a JSON Schema"
+_SWITCH: Final = "true or false"
+_MAPPING: Final = "a mapping of names to values"
+_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
+    _TEXT: (str,),
+    _TEXTS: (str, list),
+    _NUMBER: (int,),
+    _SCHEMA: (dict,),
+    _SWITCH: (bool,),
+    _MAPPING: (dict,),
+}
+_KEYS: Final[Mapping[str, str]] = {
+    "worker": _NUMBER,
+    "name": _TEXT,
+    "description": _TEXT,
+    "model": _TEXT,
+    "prompt": _TEXT,
+    "options": _MAPPING,
+    "policy": _MAPPING,
+    "fallbacks": _TEXTS,
+    "tools": _TEXTS,
+    "input": _SCHEMA,
+    "output": _SCHEMA,
+    "risk": _TEXTS,
+    "retries": _NUMBER,
+    "max_steps": _NUMBER,
+    "capabilities": _TEXTS,
+    "capture": _SWITCH,
+}
+
+
+def load_workers(*places: str | PathLike[str]) -> tuple[Worker, ...]:
+    """Read workers from files.
+
+    Args:
+        places: Files named `NAME.worker.md`, and folders. All such files of a folder are read, in the order of names.
+
+    Raises:
+        WorkerInvalid: A file cannot be read, or two workers have the same name; the text names the file and the line.
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    found: dict[str, tuple[Path, Worker]] = {}
+    for path in _files(places):
+        worker = _read(path)
+        if worker.name in found:
+            raise WorkerInvalid(
+                f"{str(path)!r} and {str(found[worker.name][0])!r} both name their worker {worker.name!r}",
+                remedy="rename one of them",
+            )
+        found[worker.name] = path, worker
+    return tuple(worker for _, worker in found.values())
+
+
+def _files(places: Iterable[str | PathLike[str]]) -> Iterable[Path]:
+    for place in map(Path, places):
+        if not place.is_dir():
+            yield place
+            continue
+        files = sorted(path for path in place.iterdir() if path.name.endswith(SUFFIX))
+        if not files:
+            raise WorkerInvalid(
+                f"the folder {str(place)!r} has no worker files", remedy=f"put files named NAME{SUFFIX} there"
+            )
+        yield from files
+
+
+def _read(path: Path) -> Worker:
+    name = path.name.removesuffix(SUFFIX)
+    if name == path.name or not name:
+        raise WorkerInvalid(f"{str(path)!r} is not the name of a worker file", remedy=f"rename it to NAME{SUFFIX}")
+    front, instructions, line = _parts(path, _data(path))
+    document = read_yaml(front, name=str(path), error=WorkerInvalid, first_line=2)
+    given = _checked(document)
+    if not instructions:
+        raise WorkerInvalid(f"{path}:{line} has no instructions", remedy=f"write them below the second {_FENCE!r}")
+    given.pop("worker", None)
+    name = given.pop("name", name)
+    if "policy" in given:
+        given["policy"] = _policy(document)
+    for key, value in [("name", None), *given.items()]:  # one by one, so that each problem has its line
+        alone: dict[str, Any] = {} if key == "name" else {key: value}
+        try:
+            Worker(name, instructions, **alone)
+            continue
+        except FunctionInvalid as error:
+            problem, remedy = error.problem, error.remedy
+        raise WorkerInvalid(f"{document.where(key)}: {problem}", remedy=remedy)
+    return Worker(name, instructions, **given)
+
+
+def _policy(document: YamlDocument) -> Policy:
+    try:
+        return policy_in(document, "policy")
+    except PolicyInvalid as error:
+        problem, remedy = error.problem, error.remedy
+    raise WorkerInvalid(problem, remedy=remedy)
+
+
+def _data(path: Path) -> bytes:
+    try:
+        data = read_regular(path, LONGEST + 1)
+    except (OSError, ValueError) as error:
+        problem = type(error).__name__
+    else:
+        if data is not None and len(data) <= LONGEST:
+            return data
+        problem = "it is not a regular file" if data is None else f"it has more than {LONGEST} bytes"
+    raise WorkerInvalid(f"the worker {str(path)!r} cannot be read: {problem}", remedy="pass the path of a worker file")
+
+
+def _parts(path: Path, data: bytes) -> tuple[bytes, str, int]:
+    """Return the YAML, the instructions, and the line where the instructions begin."""
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+    else:
+        if not lines or lines[0].rstrip() != _FENCE:
+            raise WorkerInvalid(
+                f"{path}:1 has no front matter",
+                remedy=f"begin the file with a line {_FENCE!r}, YAML, and a second line {_FENCE!r}",
+            )
+        for end, text in enumerate(lines[1:], 1):
+            if text.rstrip() == _FENCE:
+                return "\n".join(lines[1:end]).encode(), "\n".join(lines[end + 1 :]).strip(), end + 2
+        raise WorkerInvalid(f"{path}:1 has front matter without an end", remedy=f"end it with a line {_FENCE!r}")
+    raise WorkerInvalid(f"{path}:{line} is not UTF-8", remedy="save the file as UTF-8")
+
+
+def _checked(document: YamlDocument) -> dict[str, Any]:
+    """Return the values by key, after checking the kind of each."""
+    data: object = {} if document.data is None else document.data
+    if not isinstance(data, dict):
+        raise WorkerInvalid(
+            f"{document.where()}: the front matter must be a mapping", remedy="write it as 'key: value' lines"
+        )
+    for key, value in data.items():
+        kind = _KEYS.get(key)
+        if kind is None:
+            close = difflib.get_close_matches(key, _KEYS, 1)
+            meant = f"did you mean {close[0]!r}? " if close else ""
+            raise WorkerInvalid(
+                f"{document.where(key)}: a worker has no key {key!r}", remedy=f"{meant}the keys are: {', '.join(_KEYS)}"
+            )
+        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not _SWITCH):
+            raise WorkerInvalid(f"{document.where(key)}: {key!r} must be {kind}", remedy=f"write {kind}")
+    if data.get("worker", VERSION) != VERSION:
+        raise WorkerInvalid(
+            f"{document.where('worker')}: the file has version {data['worker']!r}, which is not supported",
+            remedy=f"write it for version {VERSION}, or use a newer version of worldagent",
+        )
+    return dict(data)

@@ -1,0 +1,193 @@
+"""The rows of branches. A branch is a thread that continues from a message of another thread or of its own past.
+
+Messages point to their parents, so a branch needs only a head: the past is shared and stored once. After its head was
+set, the thread's checkpoints have newer heads. `head_of` decides which of the two is current.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from urllib.parse import unquote
+
+from ..core import Clock, SystemClock
+from ..core.errors import NameTaken, UnknownMessage
+from ..storage import Database, Lease, Row, Transaction, check_row
+from .kept import KeptMessages
+from .stored import StoredMoment, moment_of, stored_moment
+from .titles import ThreadTitles
+from .turns import keys_of
+
+
+class StoredBranch(Row):
+    """A row of `wa_branch`."""
+
+    thread: str
+    head: str | None
+    origin: str
+    after: str
+    at: StoredMoment
+
+
+BRANCH_TABLES: Final = (
+    """CREATE TABLE wa_branch(
+         thread TEXT PRIMARY KEY,
+         head TEXT,
+         origin TEXT NOT NULL,
+         after TEXT NOT NULL,
+         at BIGINT NOT NULL)""",
+    "CREATE INDEX wa_branch_origin ON wa_branch(origin)",
+)
+"""A migration that adds branches. It is in the log's schema: a version without it would use wrong heads."""
+
+_COLUMNS: Final = "thread, head, origin, after, at"
+_NAMES: Final = tuple(_COLUMNS.split(", "))
+_WRITE: Final = f"""INSERT INTO wa_branch({_COLUMNS}) VALUES(?, ?, ?, ?, ?) ON CONFLICT(thread) DO UPDATE
+                    SET head=excluded.head, origin=excluded.origin, after=excluded.after, at=excluded.at"""
+_GET: Final = f"SELECT {_COLUMNS} FROM wa_branch WHERE thread=?"
+_TAKEN: Final = """SELECT 1 WHERE EXISTS(SELECT 1 FROM wa_branch WHERE thread=?)
+                   OR EXISTS(SELECT 1 FROM wa_turn WHERE thread=?)"""
+_HEAD: Final = "SELECT id FROM wa_message WHERE id=?"
+_COUNT: Final = "SELECT COUNT(*) FROM wa_branch WHERE origin=? AND thread<>origin"
+_WITHOUT_TURNS: Final = f"""SELECT {_COLUMNS} FROM wa_branch
+                            WHERE thread >= ? AND thread < ?
+                              AND NOT EXISTS(SELECT 1 FROM wa_turn WHERE wa_turn.thread=wa_branch.thread)
+                              AND (CAST(? AS BIGINT) IS NULL OR at < ? OR (at=? AND thread < ?))
+                            ORDER BY at DESC, thread DESC LIMIT ?"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """The head that was set for a thread.
+
+    Attributes:
+        thread: The key of the thread.
+        head: The message that it continues from; None is the empty conversation.
+        origin: The key of the thread that it was branched off; its own key if it went back in its own past.
+        after: The turn of the thread's newest checkpoint at that time, empty if it had none. The head is current as
+            long as this is the newest checkpoint's turn.
+        at: The time at which it was set.
+    """
+
+    thread: str
+    head: str | None
+    origin: str
+    after: str = ""
+    at: datetime
+
+    @property
+    def name(self) -> str:
+        """The id of the thread within its workspace."""
+        return unquote(self.thread.partition("/")[2])
+
+
+def head_of(branch: Branch | None, turn: str | None, head: str | None) -> str | None:
+    """The current head of a thread: the head of its newest checkpoint, unless one was set after that.
+
+    Args:
+        branch: The thread's row, if it has one.
+        turn: The turn of the thread's newest checkpoint; None if it has none.
+        head: The head in that checkpoint.
+    """
+    return branch.head if branch is not None and branch.after == (turn or "") else head
+
+
+class Branches:
+    """The branches in a database that was opened with the schemas `CONVERSATION` and `TURNS`."""
+
+    def __init__(self, database: Database, clock: Clock | None = None) -> None:
+        self._database = database
+        self._clock = clock or SystemClock()
+
+    async def get(self, thread: str) -> Branch | None:
+        """A thread's row, or None."""
+        return await self._database.read(lambda tx: self.row_of(tx, thread))
+
+    def row_of(self, transaction: Transaction, thread: str) -> Branch | None:
+        """The same, in a transaction."""
+        rows = transaction.execute(_GET, (thread,))
+        return _branch(rows[0], self._database.name) if rows else None
+
+    async def taken(self, thread: str) -> bool:
+        """Whether a thread has turns or is a branch."""
+        return bool(await self._database.read(lambda tx: tx.execute(_TAKEN, (thread, thread))))
+
+    async def count(self, origin: str) -> int:
+        """How many threads were branched off a thread."""
+        [(found,)] = await self._database.read(lambda tx: tx.execute(_COUNT, (origin,)))
+        return int(found)
+
+    async def of_workspace(
+        self, workspace: str, *, limit: int, before: tuple[datetime, str] | None = None
+    ) -> tuple[Branch, ...]:
+        """The branches of a workspace on which no turn has run yet, newest first.
+
+        Args:
+            workspace: The workspace.
+            limit: The most branches to return.
+            before: Only branches that were made before this time, or at this time with a lower key.
+        """
+        at, thread = (None, "") if before is None else (stored_moment(before[0]), before[1])
+        given = (*keys_of(workspace), at, at, at, thread, limit)
+        rows = await self._database.read(lambda tx: tx.execute(_WITHOUT_TURNS, given))
+        return tuple(_branch(row, self._database.name) for row in rows)
+
+    def branch(self, thread: str, head: str | None, *, origin: str, after: str = "") -> Branch:
+        """Make a branch with the current time, without writing it; see `Branch`."""
+        return Branch(thread=thread, head=head, origin=origin, after=after, at=self._clock.now())
+
+    async def add(self, branch: Branch, *, lease: Lease) -> None:
+        """Write a new thread and forget its lease, so that no row shows that its name was owned.
+
+        Raises:
+            NameTaken: A thread with this name exists.
+            LeaseLost: Another owner took over the name.
+        """
+
+        def work(transaction: Transaction) -> None:
+            self.write(transaction, [branch], [lease])
+            lease.forget(transaction)
+
+        await self._database.transact(work)
+
+    @staticmethod
+    def write(transaction: Transaction, branches: Sequence[Branch], leases: Sequence[Lease]) -> None:
+        """Write branches, and copy marks and titles to new threads, in a transaction.
+
+        Args:
+            transaction: The transaction to write in.
+            branches: The branches. If a thread goes back in its own past, its existing row is replaced.
+            leases: The lease of each thread.
+
+        Raises:
+            NameTaken: A thread with the name of a new one exists.
+            UnknownMessage: The head was removed.
+            LeaseLost: Another owner took over one of the threads.
+        """
+        for lease in leases:
+            lease.verify(transaction)
+        for branch in branches:
+            if branch.thread != branch.origin and transaction.execute(_TAKEN, (branch.thread, branch.thread)):
+                raise NameTaken(f"the thread {branch.thread!r} exists already", remedy="use another name")
+            # Held, so that a removal of messages either waits for this or has finished before.
+            if branch.head is not None and not transaction.hold(_HEAD, (branch.head,)):
+                raise UnknownMessage(
+                    f"message {branch.head!r} was just removed", remedy="use an id from the thread's history"
+                )
+            transaction.execute(_WRITE, _row(branch))
+            if branch.thread != branch.origin:
+                KeptMessages.copy(transaction, branch.origin, branch.thread)
+                ThreadTitles.copy(transaction, branch.origin, branch.thread)
+
+
+def _row(branch: Branch) -> tuple[object, ...]:
+    return branch.thread, branch.head, branch.origin, branch.after, stored_moment(branch.at)
+
+
+def _branch(row: tuple[Any, ...], database: str) -> Branch:
+    kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
+    check_row(StoredBranch, kept, what=f"the branch {kept['thread']!r}", database=database)
+    kept["at"] = moment_of(kept["at"])
+    return Branch(**kept)

@@ -1,0 +1,404 @@
+"""Parses a file's bytes into settings with their lines (P1). `catalogue` finds the profile that it extends.
+
+A file is checked completely before it is used, and all its problems are reported, not only the first.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..core.errors import InvalidArgument, ProfileInvalid
+from ..core.generation import GenerationOptions
+from ..harness.yaml import LONGEST, YamlDocument, read_yaml
+from ..mcp_client.tools import McpEntry
+from .file import Key, ProfileFile, Setting
+from .profile import Sections, Strategy, near
+
+_TEXTS: Mapping[str, str] = {
+    "boolean": "true or false",
+    "object": "a mapping of keys and values",
+    "null": "null",
+}
+
+
+def wanted(path: tuple[str | int, ...]) -> str:
+    """Describe the values that a place in a file accepts."""
+    node = _node(path)
+    return _words(node) if node is not None else "what the schema says"
+
+
+def keys_of(path: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys that a mapping at this place accepts. Empty if it is not a mapping, or if its keys are names."""
+    node = _node(path)
+    for each in _choices(node) if node is not None else ():
+        if "properties" in each and "additionalProperties" in each:
+            return tuple(each["properties"])
+    return ()
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return profile_schema()
+
+
+def _node(path: tuple[str | int, ...]) -> dict[str, Any] | None:
+    node: dict[str, Any] | None = _schema()
+    for part in path:
+        node = next((found for each in _choices(node or {}) if (found := _below(each, part)) is not None), None)
+    return node
+
+
+def _below(node: Mapping[str, Any], part: str | int) -> dict[str, Any] | None:
+    if isinstance(part, int):
+        found = node.get("items")
+    else:
+        found = node.get("properties", {}).get(part, node.get("additionalProperties"))
+    return found if isinstance(found, dict) else None
+
+
+def _choices(node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    if "$ref" in node:
+        return [_schema()["$defs"][node["$ref"].rpartition("/")[2]]]
+    return [choice for each in node["anyOf"] for choice in _choices(each)] if "anyOf" in node else [node]
+
+
+def _words(node: Mapping[str, Any]) -> str:
+    choices = [each for each in _choices(node) if each.get("type") != "null"]
+    return " or ".join(dict.fromkeys(map(_one, choices)))
+
+
+def _one(node: Mapping[str, Any]) -> str:
+    if "enum" in node:
+        return f"one of {', '.join(map(str, node['enum']))}"
+    if node.get("pattern") == NOT_BLANK:
+        return "a text with more than blanks"
+    if node.get("pattern") == NAME:
+        return "1 to 64 letters, digits, '_' and '-'"
+    match node.get("type"):
+        case "string":
+            return "a text of 1 or more characters" if node.get("minLength") else "a text"
+        case "array":
+            return f"a list, each item {_words(node.get('items', {}))}"
+        case "integer" | "number" as kind:
+            return ("a whole number" if kind == "integer" else "a number") + _bounds(node)
+        case kind:
+            return _TEXTS.get(str(kind), "what the schema says")
+
+
+def _bounds(node: Mapping[str, Any]) -> str:
+    high = node.get("maximum")
+    if "exclusiveMinimum" in node:
+        return f" above {node['exclusiveMinimum']}" + (f" and at most {high}" if high is not None else "")
+    return f" from {node['minimum']}" + (f" to {high}" if high is not None else " on") if "minimum" in node else ""
+
+
+VERSION: Final = 1
+NAME: Final = r"^[A-Za-z0-9_-]{1,64}$"
+"""The pattern of a profile's name."""
+
+NOT_BLANK: Final = r"\S"
+
+
+_Name = Annotated[str, Field(pattern=NAME)]
+
+
+class Part(BaseModel):
+    """A mapping that accepts only its declared keys, and only values of their types."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class MemoryKeys(Part):
+    """How much of a thread the model sees. A key that is null has the value of the settings."""
+
+    short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the model sees")
+    compression_threshold: int | None = Field(
+        None, ge=1, le=100_000_000, description="Tokens of messages above which older ones are compressed"
+    )
+    compression_ratio: float | None = Field(
+        None, gt=0, le=1, description="The longest summary, as a fraction of the text that it replaces"
+    )
+    strategy: Strategy | None = Field(None, description="What happens to older messages; null chooses by the model")
+    long_term_memory: bool = Field(True, description="Whether messages that are marked as kept stay, however old")
+
+
+class SkillsKeys(Part):
+    """Whether skills can run."""
+
+    enabled: bool = Field(True, description="Whether skills can run")
+
+
+class VerificationKeys(Part):
+    """Whether an answer is checked before it is final."""
+
+    enabled: bool = Field(True, description="Whether answers are checked")
+    max_iterations: int = Field(3, ge=1, le=10, description="How often an answer can be rejected and written again")
+
+
+_Output = Annotated[
+    int, Field(default=None, ge=1_000, le=10_000_000, description="Characters of a result; a longer one is cut")
+]
+_Timeout = Annotated[float, Field(default=None, gt=0, le=86_400, description="The most seconds that one call can take")]
+
+
+class CutKeys(Part):
+    """Settings of a tool whose result can be long."""
+
+    output_limit: _Output
+
+
+class TimedKeys(Part):
+    """Settings of a tool that can take long."""
+
+    timeout: _Timeout
+
+
+class BothKeys(CutKeys, TimedKeys):
+    """Settings of a tool that can take long and whose result can be long."""
+
+
+class ToolKeys(Part):
+    """Settings of the built-in tools. Each tool has only some of them."""
+
+    read_file: CutKeys | None = None
+    glob_files: CutKeys | None = None
+    grep_content: CutKeys | None = None
+    shell: BothKeys | None = None
+    web_search: TimedKeys | None = None
+    web_fetch: BothKeys | None = None
+
+
+class ProfileKeys(Part):
+    """The persona, tools and memory settings that an agent starts with."""
+
+    profile: int = Field(VERSION, ge=VERSION, le=VERSION, description="The version of the file format")
+    name: _Name = Field("", validate_default=False, description="The profile's name; by default the file's name")
+    description: str = Field("", description="What the profile is for, shown in lists")
+    extends: _Name = Field(
+        "",
+        validate_default=False,
+        description="The profile that supplies the keys not set here; its own name means the one that it overrides",
+    )
+    system_prompt: str | None = Field(
+        None, min_length=1, pattern=NOT_BLANK, description="Instructions that follow the agent's identity"
+    )
+    tools: list[Annotated[str, Field(min_length=1)]] | None = Field(
+        None, description="Names and globs of the tools that the agent can call; null is those without a profile"
+    )
+    sections: Sections = Field(
+        "auto", description="Which sections the instructions have; all adds those for demanding work"
+    )
+    agents_md: bool = Field(True, description="Whether the instructions mention AGENTS.md files")
+    memory: MemoryKeys | None = None
+    skills: SkillsKeys | None = None
+    verification: VerificationKeys | None = None
+    options: GenerationOptions | None = None
+    tool_settings: ToolKeys | None = None
+    mcp_servers: dict[Annotated[str, Field(min_length=1)], McpEntry] | None = Field(
+        None, description="MCP servers whose tools can be called, by name, as in the settings"
+    )
+
+
+# Rules that the constructors of a server check, but not its model.
+_ENTRY: Final[Mapping[str, Mapping[str, Any]]] = {
+    "command": {"minLength": 1},
+    "url": {"pattern": r"^https?://[^\s/?#@]+([/?#]\S*)?$"},
+    "prefix": {"pattern": r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$"},
+}
+
+
+def profile_schema() -> dict[str, Any]:
+    """The JSON Schema of a profile's file, for editors. It accepts exactly the files that can be read."""
+    schema = ProfileKeys.model_json_schema()
+    entry = schema["$defs"]["McpEntry"]
+    for key, more in _ENTRY.items():
+        entry["properties"][key]["anyOf"][0] |= more
+    entry["properties"]["allow"]["items"]["minLength"] = 1
+    entry["oneOf"] = [{"required": [key], "properties": {key: {"type": "string"}}} for key in ("command", "url")]
+    entry["description"] = "A program by `command`, or an address by `url`"
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "worldagent profile"}
+    return {**head, **_without_noise(schema)}
+
+
+def _without_noise(schema: Any) -> Any:
+    """Remove titles, which only repeat the keys, and empty defaults from a schema."""
+    if isinstance(schema, list):
+        return [_without_noise(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    noise = {"title"} | ({"default"} if schema.get("default") in (None, "") else set())
+    return {key: _without_noise(each) for key, each in schema.items() if key not in noise}
+
+
+MAX_PROBLEMS: Final = 20  # the most problems that are reported per file
+_HEAD: Final = ("profile", "name", "extends")  # keys that are not settings of the agent
+_OPEN: Final = ("mcp_servers",)  # mappings whose keys are names, and whose values are one setting each
+
+
+def read_profile(path: Path, data: bytes) -> ProfileFile:
+    """Read one profile. Errors in the file are in its `problems`.
+
+    Args:
+        path: The path of the file, for errors; it is not opened.
+        data: The content of the file.
+
+    Raises:
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    try:
+        document = read_yaml(data[: LONGEST + 1], name=str(path), error=ProfileInvalid)
+    except ProfileInvalid as error:
+        return ProfileFile(path=path, name=path.stem, where=str(path), problems=(error,))
+    said = document.data
+    name = _name(said, path)
+    where = document.where("name")
+    if not isinstance(said, dict):
+        problem = _no_mapping(f"{path}:1", empty=said is None)
+        return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(problem,))
+    keys, problems = _checked(document)
+    if not re.search(NAME, name) and "name" not in said:
+        problems.append(
+            ProfileInvalid(
+                f"{path}:1 has no name, and the file's name {name[:80]!r} is not a valid profile name",
+                remedy="write 'name: ' and 1 to 64 letters, digits, '_' or '-'",
+            )
+        )
+    return ProfileFile(
+        path=path,
+        name=name,
+        where=where,
+        extends=_named(said.get("extends")),
+        extends_at=document.where("extends"),
+        settings={} if keys is None or problems else dict(_settings(keys, document)),
+        problems=tuple(problems),
+    )
+
+
+def _name(said: object, path: Path) -> str:
+    """The name in the file, or the file's own name if that one is invalid."""
+    return (_named(said.get("name")) if isinstance(said, dict) else None) or path.stem
+
+
+def _named(given: object) -> str | None:
+    """A valid name; None for any other value."""
+    return given if isinstance(given, str) and re.search(NAME, given) else None
+
+
+def _no_mapping(where: str, *, empty: bool) -> ProfileInvalid:
+    problem = "is empty" if empty else "must be a mapping"
+    return ProfileInvalid(f"{where} {problem}", remedy="write 'key: value' lines, such as 'description: reads the web'")
+
+
+def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileInvalid]]:
+    try:
+        keys = ProfileKeys.model_validate_json(json.dumps(_with_integers(document.data)), strict=True)
+    except ValidationError as failure:
+        found = failure.errors(include_input=False, include_url=False)
+    else:
+        return keys, list(_server_problems(keys, document))
+    kinds: dict[tuple[str | int, ...], str] = {}
+    said: dict[tuple[str | int, ...], str] = {}
+    for item in found:
+        path = _path(item["loc"], document)
+        kinds.setdefault(path, item["type"])
+        said.setdefault(path, item["msg"])
+    paths = sorted(kinds, key=lambda path: document.lines.get(path, 0))
+    problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:MAX_PROBLEMS]]
+    if len(paths) > MAX_PROBLEMS:
+        where = document.where(*paths[MAX_PROBLEMS])
+        more = f"{where}: {len(paths) - MAX_PROBLEMS} more problems begin here"
+        problems.append(ProfileInvalid(more, remedy="fix the problems above first"))
+    return None, problems
+
+
+def _with_integers(value: Any) -> Any:
+    """Convert numbers such as 50.0 to 50, because a JSON Schema accepts both as an integer."""
+    match value:
+        case dict():
+            return {key: _with_integers(each) for key, each in value.items()}
+        case list():
+            return [_with_integers(each) for each in value]
+        case float() if value.is_integer():
+            return int(value)
+        case _:
+            return value
+
+
+def _path(place: tuple[str | int, ...], document: YamlDocument) -> tuple[str | int, ...]:
+    """The place of an error in the file, without the parts that pydantic adds for the alternatives of a type."""
+    path: tuple[str | int, ...] = ()
+    for part in place:
+        if (*path, part) in document.lines:
+            path = (*path, part)
+    return path
+
+
+def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str, said: str) -> ProfileInvalid:
+    where, called = document.where(*path), _dotted(path)
+    if kind == "header":
+        problem, _, remedy = said.partition("; ")
+        return ProfileInvalid(f"{where}: {called!r}: {problem}", remedy=remedy)
+    if kind == "extra_forbidden":
+        above, key = path[:-1], str(path[-1])[:80]
+        known = keys_of(above)
+        owner = f"{_dotted(above)!r}" if above else "a profile"
+        listed = f"the keys are: {', '.join(known)}" if known else "leave it out"
+        return ProfileInvalid(f"{where}: {owner} has no key {key!r}", remedy=near(key, known) + listed)
+    if path == ("profile",):
+        return ProfileInvalid(
+            f"{where}: this version of worldagent cannot read the file's version",
+            remedy=f"write 'profile: {VERSION}', or use a newer version of worldagent",
+        )
+    words = wanted(path)
+    quotes = ", in quotes where it looks like a number" if words == "a text" else ""
+    return ProfileInvalid(f"{where}: {called!r} is not {words}", remedy=f"give {words}{quotes}")
+
+
+def _server_problems(keys: ProfileKeys, document: YamlDocument) -> Iterator[ProfileInvalid]:
+    """Problems of servers whose values have the right types."""
+    for name, entry in (keys.mcp_servers or {}).items():
+        path: tuple[str, ...] = ("mcp_servers", name)
+        for variable in entry.env:
+            if not variable or "=" in variable or "\0" in variable:
+                place = (*path, "env", variable)
+                problem = (
+                    f"{document.where(*place)}: {variable[:80]!r} in {_dotted(path)!r} is not a valid variable name"
+                )
+                yield ProfileInvalid(problem, remedy="give a name without '='")
+        if "\0" in str(entry.cwd):
+            problem = f"{document.where(*path, 'cwd')}: 'cwd' in {_dotted(path)!r} is not a valid path"
+            yield ProfileInvalid(problem, remedy="give a path without '\\0'")
+        try:
+            entry.server()
+        except InvalidArgument as error:
+            yield ProfileInvalid(f"{document.where(*path)}: {_dotted(path)!r}: {error.problem}", remedy=error.remedy)
+
+
+def _settings(keys: ProfileKeys, document: YamlDocument) -> Iterator[tuple[Key, Setting]]:
+    for key in keys.model_fields_set - {*_HEAD}:
+        yield from _flat((key,), getattr(keys, key), document)
+
+
+def _flat(key: Key, value: Any, document: YamlDocument) -> Iterator[tuple[Key, Setting]]:
+    """The settings below a key. A mapping that is null or empty has none."""
+    if key[0] in _OPEN and len(key) == 1:
+        for name, each in (value or {}).items():
+            yield (*key, name), Setting(value=each, where=document.where(*key, name))
+    elif isinstance(value, BaseModel):
+        for name in value.model_fields_set:
+            yield from _flat((*key, name), getattr(value, name), document)
+    elif value is not None or not keys_of(key):
+        items = tuple(document.where(*key, place) for place in range(len(value))) if isinstance(value, list) else ()
+        given = tuple(value) if isinstance(value, list) else value
+        yield key, Setting(value=given, where=document.where(*key), items=items)
+
+
+def _dotted(path: tuple[str | int, ...]) -> str:
+    return ".".join(map(str, path))[:200] or "the profile"

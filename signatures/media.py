@@ -1,0 +1,66 @@
+"""One image or file for a model, before it is converted to one of dspy's types."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import dspy
+
+MediaKind = Literal["image", "file"]
+
+MEDIA_FIELDS: Final = ("attachments", "images", "files")
+"""The input fields that a message with attachments has after its text, if they have values.
+
+`attachments` is a text with the names, and the content of text attachments. `images` and `files` are lists of `Media`.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """One image or file.
+
+    Attributes:
+        kind: The dspy type that it becomes.
+        url: An address, or the content as a data URI. The repr omits it, because a repr can be logged.
+    """
+
+    kind: MediaKind
+    url: str = field(repr=False)
+
+    @classmethod
+    def of(cls, kind: MediaKind, data: bytes, media_type: str) -> Media:
+        """Encode content for models."""
+        return cls(kind, f"data:{media_type};base64,{b64encode(data).decode('ascii')}")
+
+
+def as_dspy(value: Any) -> Any:
+    """Replace each `Media` in an input field's value by dspy's type. Anything else is returned unchanged."""
+    match value:
+        case Media(kind="image", url=url):
+            return dspy.Image(url)
+        case Media(url=url):
+            return dspy.File(file_data=url)
+        case list() | tuple() if any(isinstance(item, Media) for item in value):
+            return [as_dspy(item) for item in value]
+        case _:
+            return value
+
+
+def parts_of(value: Any) -> list[dict[str, Any]] | None:
+    """The message parts for a value that is an image or a file, or a list of them; None for anything else.
+
+    dspy would write a marker into the text and search for markers later, so a user's text could imitate one.
+    """
+    items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
+    if not items or not all(isinstance(item, Media | dspy.Image | dspy.File) for item in items):
+        return None
+    return [part for item in items for part in _parts(as_dspy(item))]
+
+
+def _parts(item: Any) -> list[dict[str, Any]]:
+    if isinstance(item, dspy.Image):
+        # not its own `format`, which keeps the last 32 images of the process
+        return [{"type": "image_url", "image_url": {"url": item.url}}]
+    return list(item.format())

@@ -1,5 +1,0 @@
-"""The Signatures of the shapes that ship. `graphs.shapes` uses their answers."""
-
-from .investigate import INVESTIGATE
-
-__all__ = ["INVESTIGATE"]
