@@ -128,7 +128,7 @@ class TurnEngine:
     ) -> None:
         clock, policy = clock or SystemClock(), policy or Policy()
         subagents = Subagents(registry)
-        all_shapes = subagents.beside(shapes)
+        all_shapes = subagents.with_subagent(shapes)
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
             for each in (policy, *registry.worker_policies.values()):

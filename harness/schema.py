@@ -319,7 +319,7 @@ class Checker:
     def _problem(self) -> str:
         """Return what is wrong with the schema; empty if it can be used."""
         # Imported here, because it takes half a second.
-        from jsonschema import FormatChecker, SchemaError  # type: ignore[import-untyped]  # it has no types
+        from jsonschema import FormatChecker, SchemaError
 
         schema = self.schema
         if _count(schema) > _PARTS:

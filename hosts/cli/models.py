@@ -59,7 +59,7 @@ def models(
 
 async def _models(which: Sequence[str] | None, output: Output) -> None:
     from ...agent import Settings
-    from ...signatures.models import PROVIDERS
+    from ...signatures.engines import PROVIDERS
 
     settings = Settings()
     if which:
@@ -77,7 +77,7 @@ async def _models(which: Sequence[str] | None, output: Output) -> None:
 
 
 def _providers() -> list[dict[str, Any]]:
-    from ...signatures.models import PROVIDERS
+    from ...signatures.engines import PROVIDERS
 
     return [
         {
@@ -93,7 +93,7 @@ def _providers() -> list[dict[str, Any]]:
 
 
 def _provider_table() -> str:
-    from ...signatures.models import PROVIDERS
+    from ...signatures.engines import PROVIDERS
 
     return _table(
         _PROVIDERS,
@@ -116,7 +116,7 @@ def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict:
     Raises:
         ModelNotConfigured: A model string names no known service.
     """
-    from ...signatures.models import Abilities, abilities_of
+    from ...signatures.engines import Abilities, abilities_of
 
     # The setting `api_base` is the address of the agent's model, and of other models of the same vendor.
     vendor, slash, _ = (settings.lm or "").partition("/")

@@ -153,7 +153,7 @@ def import_thread(
 
       gunzip -c t1.jsonl.gz | worldagent threads import -
     """
-    from ...agent.upkeep.exchange import readable
+    from ...agent.upkeep.thread_files import readable
 
     _check(options)
     given: Path | IO[bytes] = sys.stdin.buffer if str(file) == _STREAM else file

@@ -40,7 +40,7 @@ async def connect(kit: Kit) -> None:
     modes: tuple[Mode, ...] = ("legacy", "auto")
     for mode in modes:
         try:
-            await kit.meet(mode)
+            await kit.connect(mode)
         except Unanswered as error:
             problems.append(error)
     if not kit.revisions and not any(error.reached for error in problems):

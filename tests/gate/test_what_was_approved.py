@@ -252,7 +252,7 @@ def test_a_rule_that_keeps_from_something_after_a_source_holds_whatever_else_was
     decision: Any, holds: bool
 ) -> None:
     rule = Rule(decision=decision, function="write", arguments={"path": "*"}, after="fetch")
-    assert rule.follows({"fetch"})
-    assert not rule.follows({"browse"})
-    assert not rule.follows(set())
-    assert rule.follows({"fetch", "browse"}) is holds
+    assert rule.matches_marks({"fetch"})
+    assert not rule.matches_marks({"browse"})
+    assert not rule.matches_marks(set())
+    assert rule.matches_marks({"fetch", "browse"}) is holds

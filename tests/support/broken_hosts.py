@@ -134,7 +134,7 @@ class BrokenHost(RoleHost):
         return answer
 
     async def _tell_wrong(self, tier: Tier, scope_id: str) -> None:
-        await self._changes.tell(tier, f"{scope_id}-other")
+        await self._changes.notify(tier, f"{scope_id}-other")
 
 
 # --- schemas that are hard on whoever reads them ----------------------------------------------------------------------

@@ -336,7 +336,7 @@ async def test_an_error_that_nobody_iterated_to_is_raised_on_leaving(tmp_path: P
     async with scripted_agent(tmp_path, ScriptedLM(["", "", ""]), workers=[CRITIC]) as agent:
         with pytest.raises(OutputInvalid):
             async with agent.thread("t").stream("1") as stream:
-                await asyncio.wait({stream._held.task} if stream._held else set(), timeout=20)
+                await asyncio.wait({stream._running.task} if stream._running else set(), timeout=20)
 
 
 @pytest.mark.requirement("T1")

@@ -373,9 +373,9 @@ async def test_a_reader_that_does_not_read_holds_no_events(tmp_path: Path) -> No
     ):
         slow = agent.events(stream.turn_id)
         await asyncio.wait_for(anext(slow), LIMIT)
-        assert stream._held is not None
+        assert stream._running is not None
         async with asyncio.timeout(60):
-            while not stream._held.task.done():
+            while not stream._running.task.done():
                 await asyncio.sleep(0.05)
                 assert len(slow._read) <= 4 * 64
                 for recording in agent._runner.parts.recorder.live.values():

@@ -174,7 +174,7 @@ def _grep_content(roots: Roots, limit: int) -> Function:
                 hits.look(name, file, expression, search.check_limits)
                 if hits.full:
                     break
-        return hits.said(path, search)
+        return hits.result(path, search)
 
     return grep_content
 

@@ -211,7 +211,7 @@ def walk(start: Handle, pattern: Pattern, search: Search) -> Generator[Match]:
             names = (*level.names, entry.name)
             if pattern.matches(state):
                 yield Match(names, entry.folder, entry.file, handle)
-            if entry.folder and pattern.check_limits(state) and (inner := _inner(handle, names, search)):
+            if entry.folder and pattern.can_match_below(state) and (inner := _inner(handle, names, search)):
                 if below := _level(inner, state, names, search):
                     handle = _replace_handle(handle, inner, start)
                     levels.append(below)

@@ -253,7 +253,7 @@ async def _follow(call: TurnCall, progress: Progress, start: Start) -> Turn:
 
 async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: int | None = None) -> None:
     """Send events of other runs that the client does not have yet; `upto` is the first event of this run."""
-    after = progress.has
+    after = progress.last_seen
     if after is None or (upto is not None and upto <= after + 1):
         return
     # The turn keeps no events, or no longer keeps them, or has none up to `after`; the caller need not know.
