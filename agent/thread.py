@@ -15,7 +15,7 @@ from ..core.validation import is_text
 from ..graphs import Composed, TurnRequest
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
-from ..memory.bodies import check_name
+from ..memory.stored import check_name
 from ..role_resolution import Role
 from .choices import TurnModel, check_skills, output_type, turn_models
 from .roles import check_role

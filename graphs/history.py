@@ -15,7 +15,7 @@ from typing import Any, Final
 from ..core.errors import StorageInvalid
 from ..memory import Message, MessageKind
 from ..memory.attachments import attachments_of
-from ..memory.bodies import validation_errors
+from ..memory.stored import validation_errors
 from ..signatures import NOTE, REPLY, CallMade
 
 _HEAD: Final = "[from"  # the beginning of the line that names the speaker

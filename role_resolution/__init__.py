@@ -9,8 +9,7 @@ from .resolver import (
     TierExplanation,
 )
 from .role import ROLE_LIMIT, Role
-from .sources import RoleSource, RoleStore
-from .store import SqliteRoleStore
+from .sources import RoleSource, RoleStore, SqliteRoleStore
 
 __all__ = [
     "NO_ROLE",

@@ -7,8 +7,7 @@ from .address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress
 from .database import Database
 from .failures import from_sqlite
 from .home import Storage
-from .lease import Known, Lease
-from .leases import EPOCHS, Leases
+from .lease import EPOCHS, Known, Lease, Leases
 from .schema import Schema
 from .transaction import Moment, Row, Transaction, check_row
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
     BaseCheckpointSaver,
@@ -25,10 +27,23 @@ from pydantic import ValidationError
 from ...core.errors import ModelUnavailable, StorageInvalid
 from ...core.validation import describe_failure
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
-from ..apart import apart
 from ..context import TurnContext
 from .known import KnownTypes, check
 from .tables import CheckpointTables, Key, Rows, Statements
+
+
+@contextmanager
+def apart() -> Generator[None]:
+    """Hide the surrounding graph from the block: its callbacks, its checkpoints and the context of its nodes.
+
+    An agent can be used inside a graph of the embedder's, and a tool can run its own graph or LangChain tool.
+    """
+    outer = var_child_runnable_config.set(None)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(outer)
+
 
 T = TypeVar("T")
 

@@ -21,7 +21,7 @@ from ...signatures.models import Models
 from ..checkpoints import run_graph
 from ..shape import SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
-from .graph import build_graph
+from .loop import build_graph
 from .tools import Tools, callable_by
 from .worker import WorkerLoop
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...harness import CallContext
-from ..apart import apart
+from ..checkpoints.saver import apart
 from ..shape import Shape
 from ..tasks import TaskContext
 

@@ -1,7 +1,6 @@
 """Limits on the time, the number and the cost of calls. `pipeline` applies them."""
 
-from .budget import Budget, TurnLimitReached
-from .limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Spent
+from .budget import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Budget, Limits, Spent, TurnLimitReached
 from .time import LEAF_END_SECONDS, Retry, retry_call, with_timeout
 from .usage import USAGE, Usage, Use
 

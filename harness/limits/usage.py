@@ -20,8 +20,7 @@ from pydantic import ConfigDict, Field
 from ...core import Clock, ModelUsage, Scope
 from ...core.errors import HostError
 from ...storage import Database, Row, Schema, Transaction, check_row
-from .budget import Budget, Kind, LimitCounter
-from .limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits, Spent
+from .budget import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Budget, Kind, LimitCounter, Limits, Spent
 
 USAGE: Final = Schema(
     "usage",

@@ -14,11 +14,10 @@ if TYPE_CHECKING:
     from .addresses import ADDRESS_REMEDY, address_problem, sending
     from .classification import classify, refuses_form
     from .connect import ModelConnection, check_model, connect_model
-    from .costs import CostTracker
+    from .costs import CostTracker, RateLimitWait
     from .engine_errors import AnswerTooLong
     from .grammars import GrammarUnfit, bounded
     from .local import start_loading
-    from .pace import RateLimitWait
     from .providers import PROVIDERS, is_local
 
 _HOMES = {
@@ -30,7 +29,7 @@ _HOMES = {
     "PROVIDERS": ".providers",
     "CostTracker": ".costs",
     "GrammarUnfit": ".grammars",
-    "RateLimitWait": ".pace",
+    "RateLimitWait": ".costs",
     "ModelConnection": ".connect",
     "bounded": ".grammars",
     "check_model": ".connect",

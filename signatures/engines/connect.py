@@ -14,8 +14,8 @@ import dspy
 
 from ...core.errors import InvalidArgument
 from ..media import MediaKind
+from .costs import RATE_LIMITERS, RateLimiter
 from .http import HttpEngine, Route, open_http
-from .pace import RATE_LIMITERS, RateLimiter
 from .providers import LOCAL, first_party, is_local
 
 _MISTRAL = "mistral"

@@ -14,9 +14,9 @@ import psycopg
 from ...core.errors import StorageUnavailable, WorldAgentError
 from ..address import PostgresAddress
 from ..database import Database
-from ..lane import closed, outcome
 from ..locks import Locks
 from ..schema import Schema
+from ..sqlite import closed, outcome
 from ..transaction import Transaction
 from .locks import AdvisoryLocks
 from .session import RETRYABLE_CODES, Session, bring_up_to_date, not_storable, query

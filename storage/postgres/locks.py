@@ -13,8 +13,8 @@ import psycopg
 from ...core.awaiting import uninterrupted
 from ...core.errors import StorageUnavailable
 from ..address import PostgresAddress
-from ..lane import closed, outcome
 from ..locks import HeldLock
+from ..sqlite import closed, outcome
 from .session import Session
 
 _TRY: Final = "SELECT pg_try_advisory_lock(%s)"

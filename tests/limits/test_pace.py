@@ -14,7 +14,7 @@ from dspy import lm15
 
 from support.agents import scripted_agent
 from worldagent.core.errors import ModelRateLimited
-from worldagent.signatures.engines.pace import RateLimiter, RateLimitWait
+from worldagent.signatures.engines.costs import RateLimiter, RateLimitWait
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 BOUND = 60

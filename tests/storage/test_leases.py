@@ -25,7 +25,7 @@ from worldagent.core.errors import (
     ThreadBusy,
 )
 from worldagent.storage import EPOCHS, Database, Known, Lease, Leases, PostgresAddress, Transaction
-from worldagent.storage import leases as module
+from worldagent.storage import lease as module
 
 pytestmark = pytest.mark.requirement("T4")
 

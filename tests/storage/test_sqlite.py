@@ -19,8 +19,7 @@ from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
 from worldagent.storage import Schema, Transaction, sqlite
-from worldagent.storage.lane import Lane
-from worldagent.storage.sqlite import _OPEN_TIMEOUT
+from worldagent.storage.sqlite import _OPEN_TIMEOUT, Lane
 from worldagent.storage.sqlite import SqliteDatabase as Database
 
 NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))

@@ -22,7 +22,7 @@ from worldagent import WorldAgent
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
-from worldagent.storage import lane
+from worldagent.storage import sqlite as lane
 
 ALONE, TOGETHER, APART = "alone", "together", "apart"
 GROUPINGS: Final = (ALONE, TOGETHER, APART)

@@ -22,7 +22,8 @@ from typing import Any
 
 from support.kill_crowd import Crowd
 from worldagent.core.errors import StorageUnavailable
-from worldagent.storage import Lease, Transaction, lane
+from worldagent.storage import Lease, Transaction
+from worldagent.storage import sqlite as lane
 from worldagent.storage.postgres import PostgresDatabase
 
 BEFORE, WITHIN, AFTER, IN = "before", "within", "after", "in the middle of"

@@ -19,7 +19,7 @@ from worldagent.core.errors import AgentClosed, InvalidArgument, RoleRequired, T
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.memory import turns
-from worldagent.storage import lane
+from worldagent.storage import sqlite as lane
 
 pytestmark = pytest.mark.on_every_database
 
