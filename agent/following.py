@@ -33,7 +33,7 @@ class Channel:
         closed: Whether no further events come.
         first: The number of the run's first event, once `last` is known.
         last: The number of the last event that can be read; None until the run's first number is known.
-        thoughts: How many events without a number were published.
+        reasoning_count: How many events without a number were published.
         awaited: How many readers wait for the next event.
     """
 
@@ -179,9 +179,9 @@ class EventFollower:
         workspace: The turn's workspace.
         after: The number of the last event that the caller has; None starts with the first event of `run`.
         run: The channel of the run, if only one run is followed.
-        whole: Whether the turn must have reached the number `after`, and all events after it must still be stored.
+        strict: Whether the turn must have reached the number `after`, and all events after it must still be stored.
             Otherwise the follower starts with the oldest stored event, or waits for the turn's end.
-        thinks: Whether to give events without a number, too, from now on.
+        with_reasoning: Whether to give events without a number, too, from now on.
     """
 
     def __init__(

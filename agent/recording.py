@@ -44,8 +44,8 @@ class Recorder:
         log: The turn log.
         leases: Which threads are owned.
         live: The recordings of running turns in this process, by turn.
-        coming: The recordings of turns that have not begun yet, by turn.
-        elsewhere: The watches of turns that other processes run, by turn.
+        expected: The recordings of turns that have not begun yet, by turn.
+        watches: The watches of turns that other processes run, by turn.
     """
 
     def __init__(self, database: Database, leases: Leases, clock: Clock, *, age: float) -> None:

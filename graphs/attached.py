@@ -48,7 +48,7 @@ class _Room:
         left: Bytes; below 0 if nothing more is shown.
         media: Images and documents.
         own: Whether these are the attachments of the turn's own message, which must be shown.
-        letters: Characters of texts; None is unlimited.
+        text_characters: Characters of texts; None is unlimited.
     """
 
     takes: frozenset[MediaKind]

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from pydantic import BaseModel
 
 from ..core import Emitter, Scope
+from .approval import CallerContext
 from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
 from .journal import Frame
-from .leave import CallerContext
 from .limits import Budget
 from .questions import Question, ask_person
 from .registry import Registry

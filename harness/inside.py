@@ -55,7 +55,7 @@ class Origin:
 
     Attributes:
         caller: The function that was called. If `model_influenced`, the calls of the turn count as its calls.
-        modelled: Whether a model influenced that call, and so the turn.
+        model_influenced: Whether a model influenced that call, and so the turn.
         depth: How deep that call is nested; the calls of the turn are deeper.
         marks: The untrusted functions whose results had been read there.
         workers: The workers that the call was made for. Their policies narrow the turn's calls as well.

@@ -31,7 +31,7 @@ def params_model(
         name: The function's name.
         parameters: Its parameters, without a context.
         hints: Type hints by name.
-        told: Descriptions from the docstring, by name.
+        descriptions: Descriptions from the docstring, by name.
 
     Raises:
         FunctionInvalid: A parameter cannot be passed by name, has no type hint, has a hint without a schema, or has

@@ -36,13 +36,13 @@ from ..core.validation import (
     validate_model,
     validate_value,
 )
+from .approval import require_approval
 from .context import CallContext
 from .function import Function
 from .gate import is_like
 from .guard import guarded
 from .inside import Inside, without_exit
 from .journal import ABOUT_THE_TURN, SUSPENDED, Step
-from .leave import require_approval
 from .limits import LEAF_END_SECONDS, Budget, retry_call, with_timeout
 
 MAX_NAMES_IN_ERROR: Final = 20  # names in an error

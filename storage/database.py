@@ -18,7 +18,7 @@ from .schema import Schema, check_names
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from .postgres import PostgresDatabase
+    from .postgres.database import PostgresDatabase
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class Database(ABC):
 
 def _postgres() -> type[PostgresDatabase]:
     with contextlib.suppress(ImportError):
-        from .postgres import PostgresDatabase
+        from .postgres.database import PostgresDatabase
 
         return PostgresDatabase
     raise MissingExtra(

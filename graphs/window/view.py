@@ -53,7 +53,7 @@ class View:
         asked: The turn's message.
         summary: The newest summary, if there is one.
         covered: The last message that it replaces.
-        standing: Messages up to `covered` that stay word for word, oldest first.
+        kept_verbatim: Messages up to `covered` that stay word for word, oldest first.
         messages: The messages after it, oldest first, as far as they are shown; all of the turn itself.
         follows: Whether the turn follows others that no summary replaces.
     """

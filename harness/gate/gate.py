@@ -1,6 +1,6 @@
 """Decides about the calls of one run of a turn, by the policy, by what the turn has read, and by earlier answers (H9).
 
-The gate learns of earlier runs from the journal's records, and keeps nothing beyond the run. `harness.leave` and the
+The gate learns of earlier runs from the journal's records, and keeps nothing beyond the run. `harness.approval` and the
 journal act on its verdicts.
 """
 
@@ -39,7 +39,7 @@ class Caller:
 
     Attributes:
         name: A worker, a shape, a function, `converse` for the conversation, or `code` for the host's own code.
-        modelled: Whether a model could have influenced the call, here or further up.
+        model_influenced: Whether a model could have influenced the call, here or further up.
         workers: The workers that it works for, the outermost first. Their policies narrow what it can call.
     """
 

@@ -144,7 +144,7 @@ class TurnLedger:
     Attributes:
         counted: The path ids of the calls that count, in whichever run they were made.
         kept: What earlier runs have used, by the path ids of the calls whose limits it counts for.
-        purses: The purses of the calls that have limits, by path id.
+        counters: The purses of the calls that have limits, by path id.
         settle: Writes what was used since the last write; None if nothing is kept.
         always: Whether usage is written after each model call, whatever the limits.
         depth: How deep calls can nest.
@@ -169,8 +169,8 @@ class Budget:
     """What a turn, or a call of it, and all calls below can still use. Usage is spent from every purse.
 
     Attributes:
-        purses: Its own purse first, then those above it.
-        book: The book of the turn.
+        counters: Its own purse first, then those above it.
+        ledger: The book of the turn.
         clock: The clock for limits in seconds.
     """
 

@@ -199,7 +199,7 @@ class Writing:
         use: The `Use` that it belongs to.
         spent: What the turn has used.
         more: What was not yet added to the day.
-        purses: What the calls with limits have used, by path id.
+        counters: What the calls with limits have used, by path id.
         bill: What model calls used, by the model's name.
     """
 

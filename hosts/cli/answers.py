@@ -72,7 +72,7 @@ async def resume_turn(
         agent: The agent, not started.
         options: The command's options.
         output: Where to print the turn.
-        going: The thread of the turn, the answers by pause id, and the call role that is given again.
+        resumption: The thread of the turn, the answers by pause id, and the call role that is given again.
 
     Raises:
         WorldAgentError: As for `Thread.resume`, with a remedy for the command line.
@@ -133,7 +133,7 @@ class OptionAnswers:
     Args:
         thread: The thread.
         pauses: Its open pauses.
-        gone: The ids of its pauses that are answered already.
+        answered_ids: The ids of its pauses that are answered already.
     """
 
     def __init__(self, thread: str, pauses: Sequence[Pause], answered_ids: frozenset[str]) -> None:

@@ -54,7 +54,7 @@ class SidecarFile:
     """The file of this process's sidecar, in each home that it has agents in.
 
     Args:
-        told: The contents of the file.
+        record: The contents of the file.
     """
 
     def __init__(self, record: RunningSidecar) -> None:

@@ -133,7 +133,7 @@ async def drain(service: Service, seconds: float, on_start: Callable[[], None] |
     Args:
         service: The service.
         seconds: Seconds that its work gets to finish.
-        begins: Called before draining.
+        on_start: Called before draining.
     """
     if on_start is not None:
         on_start()

@@ -50,7 +50,7 @@ class Listed:
     Attributes:
         tools: Its tools.
         resources: Whether it has resources.
-        misfits: Names of tools whose description violates MCP, and why.
+        invalid_tools: Names of tools whose description violates MCP, and why.
     """
 
     tools: tuple[ToolSpec, ...] = ()
@@ -125,7 +125,7 @@ async def sifted(
 
     Args:
         transport: Opens the unfiltered streams.
-        misfits: Receives the names of removed tools, and why.
+        invalid_tools: Receives the names of removed tools, and why.
         version: Returns the protocol revision, which defines how a tool is described.
     """
     async with transport as (read, write):

@@ -52,7 +52,7 @@ def lines_of(file: BinaryIO, most: int, continue_reading: Callable[[], bool]) ->
     Args:
         file: The file.
         most: The maximum bytes of a line.
-        goes_on: Called regularly; False ends the iteration.
+        continue_reading: Called regularly; False ends the iteration.
 
     Yields:
         A line, and whether there is more of it.

@@ -22,9 +22,9 @@ from ..contract.turns import (
     TurnRecord,
 )
 from ..contract.words import WorkspaceArguments
-from ..misfits import ArgumentsInvalid, validation_error_of
 from ..pauses import next_steps, pause_result
 from ..ports import Refused, names
+from ..validation import ArgumentsInvalid, validation_error_of
 from .call import Call
 
 _UNQUOTED: Final[Mapping[type[Exception], str]] = {

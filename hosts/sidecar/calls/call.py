@@ -50,7 +50,7 @@ class CallFacts:
         own: Whether the caller can resume the turn. Otherwise they can only answer.
         recorded: Whether the turn's events are kept.
         kept: How many answers of a person were saved before the newest run of the turn.
-        told: Whether a run of the turn sent any event.
+        sent_events: Whether a run of the turn sent any event.
         needs: The arguments that `resume` needs again (`ThreadState.needs`).
     """
 

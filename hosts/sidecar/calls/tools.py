@@ -43,9 +43,9 @@ from ..contract.arguments import (
 )
 from ..contract.turns import Answer
 from ..contract.words import ThreadArguments
-from ..misfits import ArgumentsInvalid
 from ..pauses import pause_result
 from ..ports import Refused, check_turn
+from ..validation import ArgumentsInvalid
 from .advice import advised, name_turn
 from .answering import answered, checked, failed, to_call
 from .call import Call, CallFacts, Context, SidecarParts, role_of, thread_of

@@ -43,7 +43,7 @@ class ToolSpec:
         answer: The model of its answer.
         description: What it does, for people and models.
         effect: `reads` changes nothing in the workspace, `adds` only adds, `changes` can replace, remove or end things.
-        again: Whether it is idempotent.
+        idempotent: Whether it is idempotent.
         open_world: Whether it runs the agent, whose tools can reach anything.
     """
 

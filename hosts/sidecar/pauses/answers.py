@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from ....core.errors import AnswerInvalid
 from ....core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain
 from ....harness.journal import decision_of
-from ..misfits import rule_of
+from ..validation import rule_of
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
 

@@ -48,7 +48,7 @@ async def require_approval(step: Step, callee: Callee, caller_context: CallerCon
     Args:
         step: The step, which is changed; its input is the params as JSON.
         callee: The function that is called; its `params` declare the step's input.
-        asker: The caller.
+        caller_context: The caller.
     """
     drive, gate, caller = caller_context.drive, caller_context.gate, caller_context.caller
     record = drive.recorded(step.id)

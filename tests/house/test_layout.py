@@ -1,0 +1,40 @@
+"""The shape of the package: what imports what at run time, and how many modules a folder has."""
+
+from __future__ import annotations
+
+import grimp
+
+from support.house import ROOT
+
+# Not shipped, or programs of their own.
+_BESIDE = ("tests", "examples", "benchmarks", "docs")
+_MOST_IN_A_CIRCLE = 3
+
+
+def test_no_import_circle_has_more_than_three_files() -> None:
+    graph = grimp.build_graph("worldagent", exclude_type_checking_imports=True, cache_dir=None)
+    modules = {name for name in graph.modules if not name.startswith(tuple(f"worldagent.{each}" for each in _BESIDE))}
+    imports = {name: graph.find_modules_directly_imported_by(name) & modules for name in modules}
+    reached = {name: _reached(imports, name) for name in modules}
+    circles = {frozenset(other for other in reached[name] if name in reached[other]) for name in modules}
+    assert len(modules) > 100
+    assert [sorted(circle) for circle in circles if len(circle) > _MOST_IN_A_CIRCLE] == []
+
+
+def test_no_folder_holds_a_single_module() -> None:
+    for folder in {path.parent for path in ROOT.glob("*/**/__init__.py")} - {ROOT}:
+        if folder.relative_to(ROOT).parts[0] in _BESIDE or ".venv" in folder.parts:
+            continue
+        inside = [each for each in folder.glob("*.py") if each.name != "__init__.py"]
+        inside += [each.parent for each in folder.glob("*/__init__.py")]
+        assert len(inside) > 1, f"{folder.relative_to(ROOT)} has one module: make it a module"
+
+
+def _reached(imports: dict[str, set[str]], start: str) -> set[str]:
+    found: set[str] = set()
+    waiting = [start]
+    while waiting:
+        new = imports[waiting.pop()] - found
+        found |= new
+        waiting.extend(new)
+    return found
