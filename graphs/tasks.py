@@ -26,7 +26,7 @@ from ..harness.inside import Inside, without_exit
 from ..harness.journal import SUSPENDED, Frame, Step
 from ..harness.limits import Budget
 from ..harness.pipeline import Call, Prepared, apply_time_limit, run_call
-from ..harness.requests import request_of, text_of, value_of
+from ..harness.worker import request_of, text_of, value_of
 from ..memory.attachments import Attachments
 from ..role_resolution import NO_ROLE, ResolvedRole, Role
 from .shape import SUBAGENT, Shape

@@ -1,8 +1,9 @@
 """Functions, workers, the call that runs them, and the gate. This package knows no model and no role."""
 
+from ..core.events import Risk
 from ..core.generation import GenerationOptions
 from .context import CallContext, ToolContext, WorkerContext
-from .function import CONVERSATION, Function, Risk
+from .function import CONVERSATION, Function
 from .gate import Policy
 from .pipeline import call
 from .registry import Registry

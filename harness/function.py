@@ -5,19 +5,117 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
+import warnings
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
 
 from ..core import digest
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
-from ..core.validation import declaration
+from ..core.validation import declaration, describe_failure
 from .limits import Limits, Retry
+
+_CONFIG: Final = ConfigDict(
+    extra="forbid",
+    hide_input_in_errors=True,
+    arbitrary_types_allowed=False,
+    validate_default=True,
+    protected_namespaces=(),
+)
+RESERVED_NAMES: Final = frozenset(name for name in dir(BaseModel) if name.startswith("model_"))
+_TYPED: Final = "a TypedDict of typing"
+
+
+def params_model(
+    name: str, parameters: list[inspect.Parameter], hints: dict[str, Any], descriptions: dict[str, str]
+) -> type[BaseModel]:
+    """Make the model of a function's params.
+
+    Args:
+        name: The function's name.
+        parameters: Its parameters, without a context.
+        hints: Type hints by name.
+        descriptions: Descriptions from the docstring, by name.
+
+    Raises:
+        FunctionInvalid: A parameter cannot be passed by name, has no type hint, has a hint without a schema, or has
+            a default that does not fit its hint.
+    """
+    fields: dict[str, Any] = {}
+    for place, parameter in enumerate(parameters):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise FunctionInvalid(
+                f"the parameter {parameter.name!r} of the function {name!r} cannot be passed by name",
+                remedy="use plain named parameters",
+            )
+        if parameter.name not in hints:
+            is_self = place == 0 and parameter.name in ("self", "cls")
+            raise FunctionInvalid(
+                f"the parameter {parameter.name!r} of the function {name!r} has no type hint",
+                remedy="decorate a plain function, not a method" if is_self else "annotate it",
+            )
+        if parameter.name.startswith("_") or parameter.name in RESERVED_NAMES:
+            raise FunctionInvalid(
+                f"a parameter of the function {name!r} cannot be named {parameter.name!r}", remedy="rename it"
+            )
+        hint, about = hints[parameter.name], descriptions.get(parameter.name)
+        if about is not None:
+            hint = Annotated[hint, Field(description=about)]
+        # pydantic merges a default of `Field(...)` with the hint.
+        fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
+    made = _model(f"{name}_params", fields)
+    if isinstance(made, str):
+        wrong, problem = next(
+            (
+                (each, found)
+                for each, declared in fields.items()
+                if isinstance(found := _model(each, {"value": declared}), str)
+            ),
+            ("", made),
+        )
+        what = f"parameter {wrong!r} of the function {name!r} has" if wrong else f"params of the function {name!r} have"
+        remedy = (
+            "import TypedDict from typing_extensions" if problem == _TYPED else "use types that pydantic can validate"
+        )
+        raise FunctionInvalid(f"the {what} no schema ({problem})", remedy=remedy)
+    for each, declared in fields.items():
+        problem = "" if made.model_fields[each].is_required() else _default_error(declared)
+        if problem:
+            raise FunctionInvalid(
+                f"the default of the parameter {each!r} of the function {name!r} does not fit its type hint: {problem}",
+                remedy="change the default, or let the hint allow it, such as 'str | None'",
+            )
+    return made
+
+
+def _model(name: str, fields: dict[str, Any]) -> type[BaseModel] | str:
+    """Return a model, or the reason why there cannot be one."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Field name .* shadows", UserWarning)  # fields such as `schema` are harmless
+        try:
+            return create_model(name, __config__=_CONFIG, **fields)
+        except (PydanticUserError, NameError, TypeError, ValueError) as error:
+            return _TYPED if "typing_extensions.TypedDict" in str(error) else type(error).__name__
+
+
+def _default_error(declared: tuple[Any, Any]) -> str:
+    """Return why a default does not fit its hint; empty if it fits."""
+    alone = _model("alone", {"value": declared})
+    try:
+        if not isinstance(alone, str):
+            alone()
+    except ValidationError as failure:
+        return describe_failure(failure).removeprefix("value: ")
+    except PydanticUserError:  # the hint names a class that is defined later
+        pass
+    return ""
+
 
 Body = Callable[..., Awaitable[object]]
 FunctionKind = Literal["leaf", "flow", "worker", "shape"]
@@ -166,19 +264,3 @@ def check_name(what: str, name: object) -> str:
         f"{name!r} cannot name a {what}",
         remedy="use 1 to 64 letters, digits, '_', '.' or '-', and do not begin with a digit",
     )
-
-
-__all__ = [
-    "CALLERS",
-    "CONVERSATION",
-    "HOST",
-    "READ_ONLY",
-    "UNKNOWN",
-    "Body",
-    "Function",
-    "FunctionKind",
-    "Risk",
-    "check_name",
-    "risks",
-    "undispatched",
-]

@@ -25,10 +25,9 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter
 from ..core.errors import FunctionInvalid
 from ..core.events import Risk
 from .context import CallContext, ToolContext
-from .function import READ_ONLY, Body, Function, FunctionKind
+from .function import READ_ONLY, Body, Function, FunctionKind, params_model
 from .inside import Inside
 from .limits import Limits, Retry
-from .params import params_model
 from .schema import params_of
 
 

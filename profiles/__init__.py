@@ -1,10 +1,9 @@
 """Profiles: the persona, tools and memory settings that an agent starts with, in YAML (004). `agent` applies them."""
 
 from .catalogue import ProfileEntry, Profiles, check_tools
-from .folder import find_project
 from .profile import GENERAL, MemoryOverrides, Profile, Skills, Strategy, Verification
 from .prompt import compose
-from .trust import ProjectTrust
+from .trust import ProjectTrust, find_project
 
 __all__ = [
     "GENERAL",

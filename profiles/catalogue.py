@@ -13,10 +13,8 @@ from typing import Final, Literal, Self
 
 from ..core.errors import InvalidArgument, ProfileInvalid, UsageError
 from ..core.generation import GenerationOptions
-from .file import ProfileFile, effective
-from .folder import ProfileFolder, read_folder, read_one
-from .profile import GENERAL, Profile, Verification, near
-from .trust import ProjectTrust, project_folder, trust_error
+from .profile import GENERAL, Profile, ProfileFile, Verification, effective, near
+from .trust import ProfileFolder, ProjectTrust, project_folder, read_folder, read_one, trust_error
 
 LevelName = Literal["built-in", "user", "project"]
 

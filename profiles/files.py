@@ -18,8 +18,7 @@ from ..core.errors import InvalidArgument, ProfileInvalid
 from ..core.generation import GenerationOptions
 from ..harness.yaml import LONGEST, YamlDocument, read_yaml
 from ..mcp_client.tools import McpEntry
-from .file import Key, ProfileFile, Setting
-from .profile import Sections, Strategy, near
+from .profile import Key, ProfileFile, Sections, Setting, Strategy, near
 
 _TEXTS: Mapping[str, str] = {
     "boolean": "true or false",

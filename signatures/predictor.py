@@ -45,11 +45,9 @@ from .engines import (
 )
 from .escape import escape_control, escape_markers
 from .fields import AnswerStream
-from .forms import Forms, user_follows
+from .forms import Forms, fitting_program, shown_prompt, user_follows
 from .gguf import control_tokens
 from .media import Media, MediaKind, as_dspy
-from .programs import fitting_program
-from .shown import shown_prompt
 from .signature import named, with_media, with_role
 from .steps import in_turns
 from .texts import with_texts

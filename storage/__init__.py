@@ -5,11 +5,10 @@ Each folder that stores data declares a `Schema` for its tables. This folder own
 
 from .address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress
 from .database import Database
-from .failures import from_sqlite
 from .home import Storage
 from .lease import EPOCHS, Known, Lease, Leases
-from .schema import Schema
-from .transaction import Moment, Row, Transaction, check_row
+from .locks import from_sqlite
+from .schema import Moment, Row, Schema, Transaction, check_row
 
 __all__ = [
     "CONNECTIONS",

@@ -22,8 +22,7 @@ from .address import PostgresAddress
 from .database import Database
 from .home import Storage
 from .locks import FileLocks, Locks
-from .schema import COPYING, Schema, migrate, outdated_schemas
-from .transaction import Transaction
+from .schema import COPYING, Schema, Transaction, migrate, outdated_schemas
 
 BATCH: Final = 200  # rows; one of them may be a long message
 BLOCK: Final = 50_000  # keys of rows

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 from ..core.errors import MissingExtra
 from .address import PostgresAddress
 from .locks import Locks
-from .schema import Schema, check_names
-from .transaction import Transaction
+from .schema import Schema, Transaction, check_names
 
 if TYPE_CHECKING:
     from .postgres.database import PostgresDatabase

@@ -20,8 +20,7 @@ from ..core.awaiting import abandoned, uninterrupted
 from ..core.errors import InvalidArgument, LeaseLost, ThreadBusy
 from .database import Database
 from .locks import HeldLock
-from .schema import Schema
-from .transaction import Transaction
+from .schema import Schema, Transaction
 
 T = TypeVar("T")
 Part = Callable[[Transaction], T]

@@ -16,10 +16,8 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from ..core.errors import AgentClosed, InvalidArgument, StorageInvalid, StorageUnavailable, WorldAgentError
 from .database import Database
-from .failures import from_sqlite, from_system, is_busy, not_text, schema_mismatch
-from .locks import FileLocks, Locks
-from .schema import Schema, differs, migrate, pending
-from .transaction import Transaction
+from .locks import FileLocks, Locks, from_sqlite, from_system, is_busy, not_text, schema_mismatch
+from .schema import Schema, Transaction, differs, migrate, pending
 
 T = TypeVar("T")
 Begin = Literal["BEGIN", "BEGIN IMMEDIATE"]

@@ -28,8 +28,7 @@ from ...core.errors import ModelUnavailable, StorageInvalid
 from ...core.validation import describe_failure
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
 from ..context import TurnContext
-from .known import KnownTypes, check
-from .tables import CheckpointTables, Key, Rows, Statements
+from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from ...core import canonical_json, digest
 from ...core.errors import ContextExceeded, ModelRefused, OutputInvalid, WorldAgentError
 from ...core.events import AnswerChecked, PlanRejected, StepEnded, TextDelta, TextReplaced
 from ...harness.journal import SUSPENDED, Frame, Step
-from ...harness.requests import TEXT
+from ...harness.worker import TEXT
 from ...memory import Draft
 from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
 from ...signatures.shapes import CHECK

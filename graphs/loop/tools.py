@@ -15,7 +15,7 @@ from ...core.errors import ParamsInvalid, ResultInvalid
 from ...core.validation import json_of_value, read_model, read_value
 from ...harness import CONVERSATION, Function, Registry, Worker
 from ...harness.gate import Policy, is_like
-from ...harness.requests import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
+from ...harness.worker import REQUEST, TEXT, WorkerRequest, gives_text, takes_text
 from ...signatures import Offer, OfferedTools, Signature, Thought, worker_signature
 from ..shape import SUBAGENT
 

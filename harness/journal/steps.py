@@ -14,7 +14,7 @@ from ...core import canonical_json, digest
 from ...core.errors import WorldAgentError
 from ...core.events import Risk
 from ...core.pauses import Pause, PauseKind, may_answer
-from .stored import CallKind
+from .records import CallKind
 
 
 class Suspended(Enum):

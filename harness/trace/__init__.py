@@ -4,11 +4,10 @@ A trace has no text of a model, a role or a conversation unless capture is on. N
 """
 
 from .index import Traces
-from .lines import JsonLinesTrace, read_trace
 from .otel import OpenTelemetryTrace
 from .records import TraceRecord
 from .sinks import Captured, Dropped, Traced, TraceSink
-from .tracer import Trace
+from .tracer import JsonLinesTrace, Trace, read_trace
 from .tree import TurnTrace
 
 __all__ = [

@@ -7,9 +7,8 @@ from .address import Address, HttpOptions
 from .http_app import application
 from .http_server import serve_http
 from .logs import RequestLog, quiet_logs
-from .service import Operated, Service, output_schema, wire_schema
+from .service import Operated, Service, Tokens, output_schema, read_token_file, wire_schema
 from .stdio_server import serve_stdio
-from .tokens import Tokens, read_token_file
 
 __all__ = [
     "Address",

@@ -19,9 +19,17 @@ from ...harness import CallContext, Function, Registry
 from ..connection import Connection
 from ..failures import Failure
 from ..hosts import StdioHost
-from .functions import READ_RESOURCE, function_of, resource_function
 from .listed import CallTool, Listed, Progress, ToolAnswer, ToolSpec
-from .results import Keep, ServerFailures, blocks_of, made_by, result_of_answer
+from .results import (
+    READ_RESOURCE,
+    Keep,
+    ServerFailures,
+    blocks_of,
+    function_of,
+    made_by,
+    resource_function,
+    result_of_answer,
+)
 from .rounds import Rounds
 from .server import McpServer, name_of
 

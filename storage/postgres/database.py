@@ -18,9 +18,8 @@ from ...core.errors import StorageUnavailable, WorldAgentError
 from ..address import PostgresAddress
 from ..database import Database
 from ..locks import HeldLock, Locks
-from ..schema import Schema
+from ..schema import Schema, Transaction
 from ..sqlite import closed, outcome
-from ..transaction import Transaction
 from .session import RETRYABLE_CODES, Session, bring_up_to_date, not_storable, query
 
 _TRY: Final = "SELECT pg_try_advisory_lock(%s)"

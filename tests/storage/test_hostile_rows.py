@@ -24,7 +24,7 @@ from worldagent import WorldAgent
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs.checkpoints import known as checkpoints
+from worldagent.graphs.checkpoints import tables as checkpoints
 from worldagent.graphs.loop import LoopState
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock

@@ -23,7 +23,8 @@ from support.web_pages import Dial, Names, Request, certificates, site
 from worldagent.core.errors import AddressRefused, MissingExtra, ParamsInvalid, ToolFailed
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
-from worldagent.tools.web import WebPage, html, web_fetch_function
+from worldagent.tools.web import WebPage, web_fetch_function
+from worldagent.tools.web import page as html
 from worldagent.tools.web.fetch import Fetcher
 from worldagent.tools.web.network import CheckedNetwork, reach, trusted
 from worldagent.tools.web.page import fetch_function

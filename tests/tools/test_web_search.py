@@ -20,8 +20,9 @@ from support.processes import held
 from support.web_pages import Request, site
 from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
-from worldagent.tools.web import LocalIndex, SearchHit, html, index, web_search_function
+from worldagent.tools.web import LocalIndex, SearchHit, index, web_search_function
 from worldagent.tools.web import index as index_files
+from worldagent.tools.web import page as html
 
 pytestmark = pytest.mark.timeout(60)
 

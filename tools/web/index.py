@@ -25,10 +25,9 @@ from urllib.parse import urlsplit
 from ...core.errors import AddressRefused, InvalidArgument, PathRefused, SearchUnavailable, ToolFailed
 from ..files import Roots
 from .fetch import Fetcher
-from .html import Reader, check_installed
 from .html_program import decoded
 from .network import CheckedNetwork
-from .page import page_of
+from .page import Reader, check_installed, page_of
 from .search import SearchHit
 
 _LOOKED_AT: Final = 500_000  # names of files and folders

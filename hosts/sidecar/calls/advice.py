@@ -27,8 +27,8 @@ from ....core.errors import (
 )
 from ....core.pauses import Pause
 from ...pauses import unanswered
+from ..contract.answers import NextStep
 from ..contract.surfaces import ResumeArguments
-from ..contract.turns import NextStep
 from ..contract.words import ThreadArguments
 from ..pauses import pause_result
 from .answering import to_call

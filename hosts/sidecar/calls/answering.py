@@ -13,14 +13,7 @@ from ....agent import Turn
 from ....agent.threads import ThreadState
 from ....core.errors import KeyReused, UnknownMessage, UnknownPause, UnknownShape, WorldAgentError
 from ....core.pauses import Pause
-from ..contract.turns import (
-    Answer,
-    ErrorAnswer,
-    ErrorRecord,
-    NextStep,
-    TurnAnswer,
-    TurnRecord,
-)
+from ..contract.answers import Answer, ErrorAnswer, ErrorRecord, NextStep, TurnAnswer, TurnRecord
 from ..contract.words import WorkspaceArguments
 from ..pauses import next_steps, pause_result
 from ..ports import Refused, names

@@ -13,12 +13,12 @@ from ....core.errors import UnknownTurn
 from ....core.events import Event, TurnEnded, TurnStarted
 from ....core.pauses import Pause
 from ...pauses import unanswered
-from ..contract.arguments import EventsArguments
-from ..contract.turns import EventsAnswer, TurnRecord
+from ..contract.answers import EventsAnswer, TurnRecord
+from ..contract.tools import EventsArguments
 from ..pauses import pause_result
 from .answering import to_call
 from .call import Call
-from .progress import Progress
+from .following import Progress
 
 MIN_WAIT_SECONDS = 0.25  # seconds for reading the available events if the client does not want to wait
 READ_ALL_SECONDS = 10.0  # seconds for reading all events of a turn that no longer runs

@@ -17,6 +17,7 @@ from ....core.events import ReasoningDelta
 from ....core.pauses import Pause, PersonAnswer
 from ....graphs import Composed
 from ...pauses import unanswered
+from ..contract.answers import TurnAnswer
 from ..contract.surfaces import (
     ConverseArguments,
     ResumeArguments,
@@ -26,13 +27,11 @@ from ..contract.surfaces import (
     SurfaceArguments,
     TaskArguments,
 )
-from ..contract.turns import TurnAnswer
 from ..pauses import Asking, Round, read_answers
 from ..ports import check_resume, owns_turn
 from .answering import status_answer, turn_answer
 from .call import Call, role_of, thread_of
-from .following import Following, Keyed, Start
-from .progress import Progress
+from .following import Following, Keyed, Progress, Start
 
 TurnCall = Call[SurfaceArguments] | Call[ResumeArguments]
 

@@ -20,6 +20,7 @@ from ...pauses import unanswered
 from ..access import Grant
 from ..contract import TOOLS
 from ..contract.answers import (
+    Answer,
     CancelAnswer,
     ExplainAnswer,
     ForkAnswer,
@@ -33,7 +34,7 @@ from ..contract.answers import (
     ThreadsAnswer,
     TierRecord,
 )
-from ..contract.arguments import (
+from ..contract.tools import (
     ExplainArguments,
     ForkArguments,
     HistoryArguments,
@@ -41,7 +42,6 @@ from ..contract.arguments import (
     RoleSetArguments,
     ThreadsArguments,
 )
-from ..contract.turns import Answer
 from ..contract.words import ThreadArguments
 from ..pauses import pause_result
 from ..ports import Refused, check_turn

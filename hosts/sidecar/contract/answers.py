@@ -7,8 +7,96 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ....agent.threads import ThreadStatus
-from .turns import Answer, NextStep
 from .words import Wire
+
+Status = Literal["done", "paused", "stopped", "cancelled", "failed", "running", "cut_off", "abandoned"]
+
+
+class NextStep(Wire):
+    """A call that the client can make next."""
+
+    tool: str = Field(description="the tool to call", examples=["resume"])
+    arguments: dict[str, Any] = Field(description="its arguments, as far as they are known")
+    why: str = Field(description="what it is for, and what has to be filled in")
+    needs: list[str] = Field(
+        default_factory=list,
+        description="names of arguments that the caller must add or fill in: `answers` of a person, and the `role` and "
+        "the `skill` that the turn began with, which are stored nowhere",
+    )
+
+
+class ModelUsageRecord(Wire):
+    """Tokens and cost of model calls, counted the same way for all services; null means unknown."""
+
+    calls: int
+    input_tokens: int | None = Field(description="sent, with `cached_tokens`")
+    output_tokens: int | None = Field(description="received, with `reasoning_tokens`")
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: float | None = Field(description="US dollars")
+
+
+class TurnUsageRecord(ModelUsageRecord):
+    """The usage of all model calls of a turn so far."""
+
+    models: dict[str, ModelUsageRecord] = Field(description="the same of each model, by its name")
+
+
+class TurnRecord(Wire):
+    """A turn at the end of the call. In an answer of `events`, unknown fields are null."""
+
+    id: str
+    thread: str
+    status: Status = Field(
+        description="cancelled: a caller ended it; abandoned: it was interrupted, and new input on its thread took its "
+        "place"
+    )
+    text: str | None = Field(default=None, description="the answer")
+    result: Any = Field(default=None, description="the result of a task or a skill, or of `converse` with `output`")
+    role_tiers: list[str] | None = Field(default=None, description="the tiers of the role, lowest precedence first")
+    skipped_tiers: list[str] | None = Field(default=None, description="the tiers whose source was down")
+    usage: TurnUsageRecord | None = None
+    pauses: list[dict[str, Any]] = Field(default_factory=list, description="what waits for a person")
+
+
+class Answer(Wire):
+    """The base of all answers."""
+
+    contract: Literal[1] = 1
+
+
+class TurnAnswer(Answer):
+    """Answer of the tools that begin a turn and of `resume`."""
+
+    turn: TurnRecord
+    seq: int = Field(description="the number of the turn's last event that this call, or its client before, has seen")
+    next: list[NextStep] = Field(default_factory=list, description="what to call next")
+
+
+class EventsAnswer(TurnAnswer):
+    """Answer of `events`."""
+
+    events: list[dict[str, Any]] = Field(
+        default_factory=list, description="the events after `after`; empty where they went out as progress"
+    )
+
+
+class ErrorRecord(Wire):
+    """Why a call failed."""
+
+    code: str = Field(examples=["thread_busy"])
+    problem: str
+    remedy: str
+    retryable: bool = Field(description="whether the same call may succeed later")
+    turn_id: str | None = None
+    pauses: list[dict[str, Any]] | None = Field(default=None, description="with thread_paused: what waits for a person")
+    next: list[NextStep] | None = Field(default=None, description="if the turn can continue: what the caller can call")
+
+
+class ErrorAnswer(Answer):
+    """Answer of a tool that fails."""
+
+    error: ErrorRecord
 
 
 class PausesAnswer(Answer):
@@ -107,19 +195,3 @@ class ThreadsAnswer(Answer):
     """Answer of `threads`."""
 
     threads: list[ThreadRecord] = Field(description="the one with the newest turn first")
-
-
-__all__ = [
-    "CancelAnswer",
-    "ExplainAnswer",
-    "ForkAnswer",
-    "HistoryAnswer",
-    "MessageRecord",
-    "PausesAnswer",
-    "RenameAnswer",
-    "RoleClearAnswer",
-    "RoleSetAnswer",
-    "ThreadRecord",
-    "ThreadsAnswer",
-    "TierRecord",
-]

@@ -12,7 +12,7 @@ import pytest
 from support.example_clients import CURL_CHAT, RUST_CHAT, TYPESCRIPT_CHAT
 from support.pages import DOCS, Block, blocks, rows
 from support.sidecar_page import talk, tool_rows
-from worldagent.hosts.sidecar.contract.turns import Status
+from worldagent.hosts.sidecar.contract.answers import Status
 from worldagent.hosts.sidecar.ports import OwnCode, Refused
 
 PAGE = DOCS / "sidecar.md"
