@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup link demo test check docs bench soak format clean
+.PHONY: help setup link demo test check docs bench soak format lock clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -33,16 +33,19 @@ help: ## Show this list
 
 setup: $(READY) ## Make .venv with the package (editable), the embedded model and all tools
 
-# Which versions are installed: the newest that fit, or with `lowest-direct` the oldest that pyproject.toml allows, by uv.
+# Which versions are installed: with uv those of requirements.lock, or with `lowest-direct` the oldest that pyproject.toml
+# allows; without uv the newest that fit.
 RESOLUTION ?=
-INSTALL := $(if $(RESOLUTION),uv pip install -q --python $(PY) --resolution $(RESOLUTION),$(RUN) pip install -qq)
+UV := $(shell command -v uv)
+LOCKED := $(if $(RESOLUTION),--resolution $(RESOLUTION),--constraints requirements.lock)
+INSTALL := $(if $(UV)$(RESOLUTION),uv pip install -q --python $(PY) $(LOCKED),$(RUN) pip install -qq)
 
 # The link that makes this checkout importable as `worldagent` (CONTRIBUTING.md); archives and some checkouts lose it.
 link:
 	@[ -L .dev/worldagent ] || { mkdir -p .dev; rm -f .dev/worldagent; ln -s .. .dev/worldagent; }
 
 # A .venv that came along in a copy still points to where it was made, so it is made again.
-$(DEMO): pyproject.toml Makefile | link
+$(DEMO): pyproject.toml requirements.lock Makefile | link
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(f"Python 3.11 or newer is needed, {sys.executable} is {v[0]}.{v[1]}; run make PYTHON=/path/to/python3.11 setup" if v < (3, 11) else 0)'
 	@grep -qsF -e 'VIRTUAL_ENV="$(CURDIR)/.venv"' -e "VIRTUAL_ENV='$(CURDIR)/.venv'" -e 'VIRTUAL_ENV=$(CURDIR)/.venv' .venv/bin/activate \
 	  || $(PYTHON) -m venv --clear .venv
@@ -88,6 +91,9 @@ soak: $(READY) ## The long tests: every leak case, kills, cancelling at every st
 format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
+
+lock: ## Write requirements.lock anew, with the newest versions that fit (needs uv)
+	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --quiet --upgrade -o requirements.lock
 
 clean: ## Remove caches and built files; `rm -r .venv` as well for a fresh start
 	rm -rf examples/*/target build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
