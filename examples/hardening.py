@@ -3,7 +3,7 @@
     python examples/hardening.py
 
 At first models do the thinking. Once it is clear what the inner worker does, a function of the same name takes its
-place; then one takes the place of the outer worker. Whoever calls `refund` notices nothing but the speed. The models
+place; then one takes the place of the outer worker. The caller of `refund` notices only the speed. The models
 here are scripted, so that it runs without a key; the functions are real.
 """
 

@@ -13,7 +13,7 @@ async def main() -> None:
     async with WorldAgent("shop", tools=[buy]) as agent:
         thread, role = agent.thread("t1"), Role("brief", "Answer in one short sentence.")
         streams = [thread.stream("Buy me a hat.", role=role)]
-        for stream in streams:  # a turn that waits for an answer goes on in another stream
+        for stream in streams:  # a turn that waits for an answer is resumed in another stream
             async with stream:
                 async for event in stream:
                     print(event.text if event.type == "text_delta" else "", end="", flush=True)
