@@ -108,7 +108,7 @@ def agent_maker(
 
 def load_engine() -> None:
     """Load what an agent needs to start, mainly dspy and langgraph. No event loop has to wait for it here."""
-    import_module("...graphs._engine", __package__)
+    import_module("...graphs.engine", __package__)
 
 
 def thread_of(agent: WorldAgent, options: SpeakerOptions, thread: str) -> Thread:
