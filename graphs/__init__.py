@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .checkpoints import CheckpointSaver
     from .composed import Composed
-    from .context import GraphOptions, TurnOutcome, TurnRequest, TurnRun
     from .engine import TurnEngine
+    from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
     from .shape import SUBAGENT, Shape, ShapeRegistry
     from .tasks import TaskContext, task
 
 _HOMES = {
     "CheckpointSaver": ".checkpoints",
     "Composed": ".composed",
-    "GraphOptions": ".context",
+    "GraphOptions": ".requests",
     "SUBAGENT": ".shape",
     "Shape": ".shape",
     "ShapeRegistry": ".shape",
     "TaskContext": ".tasks",
     "TurnEngine": ".engine",
-    "TurnOutcome": ".context",
-    "TurnRequest": ".context",
-    "TurnRun": ".context",
+    "TurnOutcome": ".requests",
+    "TurnRequest": ".requests",
+    "TurnRun": ".requests",
     "task": ".tasks",
 }
 

@@ -52,10 +52,11 @@ from ..signatures.summaries import SUMMARISE
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver, run_graph
-from .context import GraphOptions, Services, SummaryCooldown, TurnContext, TurnOutcome, TurnRequest, TurnRun
+from .context import Services, SummaryCooldown, TurnContext
 from .heads import Heads
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
+from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from .shape import SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
 

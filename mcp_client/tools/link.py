@@ -41,8 +41,9 @@ from ...core import Clock
 from ..failures import Failure
 from ..hosts import Host
 from ..link import Link, pages
-from .listed import Asked, CallTool, Listed, ToolAnswer, ToolSpec, sifted
+from .listed import Asked, CallTool, Listed, ToolAnswer, ToolSpec
 from .results import ServerFailures
+from .sifting import sifted
 
 Elicit = Callable[[Asked], Awaitable[Any]]
 """Asks a person a question of the server; returns the answer, or None if there is none."""

@@ -1,0 +1,147 @@
+"""The limits of a turn, the request to an engine, the values of one run, and the outcome: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from ..core import Emitter, ModelUsage, Scope
+from ..core.events import TurnKind
+from ..core.pauses import Pause, UnattendedMode
+from ..harness import CONVERSATION
+from ..harness.gate import CODE, Caller
+from ..harness.inside import Origin
+from ..harness.limits import Use
+from ..memory import thread_key
+from ..memory.attachments import AttachmentSource
+from ..role_resolution import ResolvedRole
+from ..storage import Lease
+from .shape import Work
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphOptions:
+    """The limits of a turn.
+
+    Attributes:
+        max_rounds: How many steps can end in calls before the model must answer.
+        history_limit: How many messages of the log the model sees.
+        history_characters: How many characters of them; None is unlimited.
+        summaries: Whether a summary replaces messages over these limits; otherwise they are left out.
+        results_stay: Whether results of tasks stay word for word in addition to a summary.
+        kept_stay: The same for messages that a person marked as kept.
+        summary_part: The length of a summary as a part of the text that it replaces; None derives it from what the
+            model sees.
+        verifications: How often a rejected answer can be given again; 0 turns the check off.
+        attachment_fallback: Whether a message with an attachment that the model does not accept is refused, or the
+            model gets only its name.
+    """
+
+    max_rounds: int = 8
+    history_limit: int = 200
+    history_characters: int | None = None
+    summaries: bool = True
+    results_stay: bool = True
+    kept_stay: bool = True
+    summary_part: float | None = None
+    verifications: int = 0
+    attachment_fallback: Literal["fail", "note"] = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """The request of a surface.
+
+    Attributes:
+        kind: The surface.
+        scope: The ids that the turn runs under.
+        body: The body of the turn's first message in the log.
+        work: The checked task of a task or skill turn.
+        prompt: A skill's prompt, for the entry Signature of the task.
+        attached: The attachments to add to the message. They are read when the turn owns its thread.
+        model: The names of the turn's own model and its fallbacks; empty uses the agent's.
+        origin: The call whose code begins or resumes the turn, if any.
+        unattended: What happens in place of asking a person; None asks.
+        output: Reads the answer if `body` has a schema for it; None uses only the schema.
+    """
+
+    kind: TurnKind
+    scope: Scope
+    body: Mapping[str, Any]
+    work: Work | None = None
+    prompt: str | None = field(default=None, repr=False)
+    attached: tuple[AttachmentSource, ...] = field(default=(), repr=False)
+    model: tuple[str, ...] = ()
+    origin: Origin | None = None
+    unattended: UnattendedMode | None = None
+    output: TypeAdapter[Any] | None = None
+
+    @property
+    def author(self) -> str:
+        """The author of the request."""
+        return self.scope.account or "user"
+
+    @property
+    def thread_key(self) -> str:
+        """The id of the checkpointed thread."""
+        return thread_key(self.scope)
+
+    @property
+    def caller(self) -> Caller:
+        """The caller of its tasks: the conversation, the host's own code, or a call that a model influenced."""
+        workers = () if self.origin is None else self.origin.workers
+        if self.kind not in ("task", "skill"):
+            return Caller(CONVERSATION, model_influenced=True, workers=workers)
+        if self.origin is None or not self.origin.model_influenced:
+            return CODE
+        return Caller(self.origin.caller, model_influenced=True, workers=workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnRun:
+    """The values of one run of a turn.
+
+    Attributes:
+        turn_id: The turn's id.
+        role: The turn's resolved role.
+        emit: Receives events.
+        lease: The ownership of the thread; None if nothing is stored.
+        stream: Whether a client wants deltas.
+        role_key: The id of the key for the digest of the turn's role; empty is the current key.
+        refreshed: Whether the turn can resume under another role than it began with.
+        use: Counts what it uses against limits, and stores that; None has no limits and stores nothing.
+    """
+
+    turn_id: str
+    role: ResolvedRole = field(repr=False)
+    emit: Emitter
+    lease: Lease | None = None
+    stream: bool = False
+    role_key: str = ""
+    refreshed: bool = False
+    use: Use | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnOutcome:
+    """The outcome of a turn.
+
+    Attributes:
+        status: `done`, `paused` if a person is asked, `stopped` if it was stopped and can be resumed later.
+        text: The answer; empty for a task.
+        result: A task's result; the answer as JSON if the message has a schema for it.
+        usage: The usage of its model calls, by the model's name.
+        pauses: The questions for a person.
+    """
+
+    status: Literal["done", "paused", "stopped"] = "done"
+    text: str = ""
+    result: Any = None
+    usage: Mapping[str, ModelUsage] = field(default_factory=dict)
+    pauses: tuple[Pause, ...] = ()
+
+
+__all__ = ["GraphOptions", "TurnOutcome", "TurnRequest", "TurnRun"]
