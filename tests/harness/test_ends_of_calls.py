@@ -49,8 +49,9 @@ def stopping(what: str, *, kind: str) -> dict[str, Any]:
     return {"tools": [{"tool": stop, "thread": on_a_thread, "flow": flowing}[kind]]}
 
 
-@pytest.mark.parametrize("kind", ["tool", "thread", "flow", "shape"])
-@pytest.mark.parametrize("what", RAISES)
+@pytest.mark.parametrize(
+    ("kind", "what"), [("tool", "exit"), ("thread", "exit"), ("flow", "own"), ("shape", "generator")]
+)
 async def test_a_body_that_wants_the_process_to_end_fails_its_call_alone(tmp_path: Path, what: str, kind: str) -> None:
     originals: list[BaseException] = []
     lm = ScriptedLM([{"calls": [{"tool": "stop", "arguments": {}}]}, {"result": "went on"}])

@@ -103,29 +103,6 @@ def test_equal_calls_with_keys_keep_their_results_in_whatever_order_the_branches
     asyncio.run(run())
 
 
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-async def test_answer_to_one_of_two_equal_questions_with_keys_is_for_that_one(tmp_path: Path, order: list[int]) -> None:
-    line, done = Line(order), list[str]()
-
-    async def branch(ctx: CallContext, number: int) -> str:
-        await ctx.call("pass_by", {"branch": number})
-        line.next(number)
-        answer = await ctx.ask_person("go on?", key=str(number))
-        return f"{number} {answer}"
-
-    async def main(ctx: CallContext) -> Any:
-        return list(await asyncio.gather(branch(ctx, 0), branch(ctx, 1)))
-
-    async with turns_of(tmp_path, line.function(), marks(done), flow_of(main)) as turns:
-        pauses = sorted(await turns.drive("main", {}), key=lambda pause: pause.since)
-        await turns.answer(pauses[0], "first")
-        assert [pause.id for pause in await turns.drive("main", {})] == [pauses[1].id]
-        await turns.answer(pauses[1], "second")
-        expected = {order[0]: "first", order[1]: "second"}
-        assert await turns.drive("main", {}) == [f"{number} {expected[number]}" for number in (0, 1)]
-
-
 @pytest.mark.requirement("T5")
 async def test_an_interrupted_call_with_a_key_does_not_take_the_result_of_its_equal(
     tmp_path: Path,
@@ -191,15 +168,6 @@ async def test_a_second_equal_call_that_starts_while_the_first_runs_is_refused(t
                 await turns.drive("main", {})
             assert "key=" in caught.value.remedy
     assert done == ["a"]
-
-
-async def test_a_second_equal_question_while_the_first_waits_is_refused(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        return list(await asyncio.gather(ctx.ask_person("go on?"), ctx.ask_person("go on?")))
-
-    async with turns_of(tmp_path, flow_of(main)) as turns:
-        with pytest.raises(InvalidArgument, match="two equal calls of 'ask_person'"):
-            await turns.drive("main", {})
 
 
 async def test_an_equal_call_after_one_that_was_given_up_needs_no_key(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ def question(schema: dict[str, Any]) -> Pause:
     ("value", "kept"),
     [
         ({}, {"colour": "red", "count": 1}),
-        ({"colour": "blue"}, {"colour": "blue", "count": 1}),
         ({"count": 3, "note": "large"}, {"colour": "red", "count": 3, "note": "large"}),
     ],
 )

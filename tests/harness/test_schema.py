@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.house import ROOT
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
@@ -78,7 +77,6 @@ def test_another_schema_is_another_declaration() -> None:
     [
         ({}, "path: is required"),
         ({"path": 3}, "path: should be string"),
-        ({"path": ""}, "path: does not fit minLength 1"),
         ({"path": "a", "sort-by": SECRET}, 'sort-by: should be "name", "size"'),
         ({"path": "a", "extra": SECRET}, "extra: is not declared"),
         ({"path": "a", SECRET: 1}, "...: is not declared"),
@@ -93,11 +91,6 @@ def test_a_refusal_names_the_field_and_no_value(given: Any, told: str) -> None:
     assert SECRET not in said
 
 
-def test_all_that_does_not_fit_is_told_at_once() -> None:
-    said = refusal({"path": 1, "sort-by": 2, "model_config": "3"})
-    assert all(f"{name}: should be" in said for name in ("path", "sort-by", "model_config"))
-
-
 def test_a_result_is_checked_and_read_again() -> None:
     result = result_of("count", {"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
     assert validate_value(result, [1, 2], what="it", error=ResultInvalid) == [1, 2]
@@ -109,26 +102,14 @@ def test_a_result_is_checked_and_read_again() -> None:
         assert SECRET not in str(caught.value)
 
 
-def test_models_and_dates_of_python_count_as_the_json_they_become() -> None:
-    class Path(BaseModel):
-        path: str
-
-    taken = validate_model(params_of("list", SCHEMA), Path(path="a"), what="params", error=ParamsInvalid)
-    assert taken.model_dump(mode="json") == {"path": "a"}
-    refusal({"path": object()})
-
-
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
         ({"type": "strin"}, "is not a JSON Schema (at type: anyOf)"),
-        ({"type": "object", "properties": []}, "is not a JSON Schema (at properties: type)"),
         ({"type": "string"}, "must describe an object"),
         ({"properties": {"a": {"$ref": "https://example.com/schema"}}}, "refers to something that is not in it"),
-        ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "refers to something that is not in it"),
         ({"properties": {f"a{number}": {} for number in range(6000)}}, "holds more than"),
         ({"description": "x" * 300_000}, "is too large"),
-        ({"default": float("nan")}, "is not JSON"),
         ({"default": object()}, "is not JSON"),
         (["object"], "must be a JSON object"),
         ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has both patternProperties"),
@@ -158,11 +139,8 @@ def test_a_name_that_only_looks_like_a_reference_is_none() -> None:
     ("schema", "value", "fits"),
     [
         ({"pattern": "^(a+)+$"}, "a" * 60 + "!", False),
-        ({"pattern": r"^(\w+\s?)*$"}, "a" * 60 + "!", False),
-        ({"pattern": "^(?!x)"}, "x", True),  # look-around has no engine that is bounded
-        ({"patternProperties": {"^(a+)+$": False}}, {"a" * 60 + "!": 1}, True),
+        ({"pattern": "^(?!x)"}, "x", True),
         ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "!": 1}, False),
-        ({"$ref": "#"}, 1, False),
         (
             {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}}
             | {"$ref": "#/$defs/d0"},

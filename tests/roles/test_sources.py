@@ -227,7 +227,6 @@ async def test_stored_roles_outlive_the_process_in_a_file_of_their_own(tmp_path:
         ("n" * 4_000_000, "n" * 199 + "…"),
         ("a\x1b[2Jname\nof \0lines", "a [2Jname of  lines"),
         ("\n\t", "unnamed"),
-        ("", "unnamed"),
         (b"\xff", "unnamed"),
     ],
 )
@@ -247,11 +246,7 @@ async def test_a_role_that_was_stored_under_a_name_that_no_longer_fits_is_still_
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize(
     "change",
-    [
-        "DROP TABLE wa_role; CREATE TABLE wa_role(x)",
-        "DROP TABLE wa_role",
-        "ALTER TABLE wa_role RENAME COLUMN content TO text",
-    ],
+    ["DROP TABLE wa_role; CREATE TABLE wa_role(x)", "DROP TABLE wa_role"],
 )
 async def test_a_file_of_roles_whose_table_is_another_is_named_with_the_remedy(tmp_path: Path, change: str) -> None:
     store = await SqliteRoleStore.open(tmp_path / "roles.db")

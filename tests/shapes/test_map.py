@@ -23,8 +23,6 @@ from worldagent.graphs.shapes import MapResult, map_shape
 from worldagent.harness import Function, Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = pytest.mark.on_every_database
-
 POET = Worker("poet", "You write verse.", "writes verse")
 
 
@@ -59,20 +57,12 @@ def squares(result: Any) -> list[Any]:
 
 
 @pytest.mark.requirement("T3")
-async def test_one_shape_runs_over_many_params_and_gives_the_results_in_their_order(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
-        turn = await agent.thread("t").task("map", {"shape": "square", "items": items(3, 1, 2)})
-    assert squares(turn.result) == [9, 1, 4]
-    assert mapped(turn.result).failed == 0
-
-
-@pytest.mark.requirement("T3")
 async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_done(tmp_path: Path) -> None:
-    given = [*items(1, -1), {"numbr": 1}, *items(2)]
+    given = [*items(3, -1), {"numbr": 1}, *items(2)]
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
         turn = await agent.thread("t").task("map", {"shape": "square", "items": given})
     result = mapped(turn.result)
-    assert squares(result) == [1, None, None, 4]
+    assert squares(result) == [9, None, None, 4]
     assert result.failed == 2
     _, raised, misfit, _ = result.items
     assert raised.error is not None
@@ -85,17 +75,9 @@ async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_do
 
 
 @pytest.mark.requirement("T3")
-async def test_a_map_over_nothing_gives_nothing(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
-        turn = await agent.thread("t").task("map", {"shape": "square", "items": []})
-    assert turn.result == MapResult(items=[], failed=0)
-
-
-@pytest.mark.requirement("T3")
 @pytest.mark.parametrize(
     ("params", "error", "says"),
     [
-        ({"shape": "square", "items": items(*range(10_000))}, ParamsInvalid, "items: .* at most 1000 items .*10000"),
         ({"shape": "square", "items": items(*range(1001))}, ParamsInvalid, "items: .* at most 1000 items"),
         ({"shape": "cube", "items": []}, UnknownShape, "'cube'; the shapes are: map, square, subagent"),
         (
@@ -103,14 +85,12 @@ async def test_a_map_over_nothing_gives_nothing(tmp_path: Path) -> None:
             ParamsInvalid,
             "'subagent' is not one that it may run; it may run: cube, square",
         ),
-        ({"shape": "square", "items": [], "concurrency": 0}, ParamsInvalid, "concurrency: .* greater than or equal"),
         (
             {"shape": "square", "items": [*items(1, 2), {"number": {"a": [0, float("nan")]}}]},
             ParamsInvalid,
             r"are not JSON: items\.2\.number\.a\.1: ",
         ),
         ({"shape": "square", "items": [{"number": "\ud800"}]}, ParamsInvalid, r"are not JSON: items\.0\.number: "),
-        ({"shape": "square", "items": [{"number": object()}]}, ParamsInvalid, r"are not JSON: items\.0\.number: "),
     ],
 )
 async def test_a_map_that_cannot_be_is_refused_before_anything_is_done(
@@ -351,31 +331,6 @@ async def test_a_map_over_workers_calls_the_code_that_stands_in_a_workers_place(
     assert result.items[1].error is not None
     assert result.items[1].error.code == "task_failed"
     assert sorted(done) == sorted(["a", "wrong", "b"] * 2)
-
-
-@pytest.mark.requirement("T3", "H8")
-async def test_code_in_a_workers_place_runs_as_often_at_the_same_time_as_the_map_says(tmp_path: Path) -> None:
-    under_way = most = 0
-    full = asyncio.Event()
-
-    @tool(name="critic", description="judges", risk="read_only")
-    async def critic(request: str) -> str:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        if under_way == 2:
-            full.set()
-        async with asyncio.timeout(20):
-            await full.wait()
-        await asyncio.sleep(0)
-        under_way -= 1
-        return request
-
-    given = {"shape": "subagent", "items": requests(*"abcdef"), "concurrency": 2}
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[critic], shapes=[map_shape()]) as agent:
-        result = mapped((await agent.thread("t").task("map", given)).result)
-    assert [item.result and item.result["text"] for item in result.items] == list("abcdef")
-    assert most == 2
 
 
 @pytest.mark.requirement("T3", "H8", "H9")

@@ -68,17 +68,12 @@ CASES: dict[str, tuple[Any, list[Any], dict[str, Any]]] = {
     "one text": (Answer, [], {"question": "Who?"}),
     "a list in a text field": (Answer, [], {"question": ["one", "two\nlines"]}),
     "no value": (Answer, [], {"question": None}),
-    "a string Signature": (dspy.make_signature("a, b -> c, d: int"), [], {"a": "1", "b": "2"}),
-    "new instructions": (Answer.with_instructions("Guess."), [], {"question": "Who?"}),
     "a described field": (DESCRIBED.with_updated_fields("answer", desc="short"), [], {"question": "Who?"}),
-    "one more field": (Answer.append("more", dspy.OutputField(), type_=list[int]), [], {"question": "Who?"}),
     "many kinds": (Many, [], FULL),
     "an input left out": (Many, [], {"people": [], "lookup": {}, "count": 0}),
     "complete demos": (Answer, [{"question": "1", "answer": "2"}, {"question": "3", "answer": "4"}], {"question": "5"}),
     "incomplete demos": (Many, [{**FULL, "verdict": "good"}, {**FULL, **JUDGED}], FULL),
     "a demo without output": (Answer, [{"question": "1"}, {"answer": "2"}, {}], {"question": "5"}),
-    "a demo with nothing in it": (Answer, [{"question": None, "answer": None}], {"question": "5"}),
-    "an example as a demo": (Answer, [dspy.Example(question="1", answer="2", augmented=True)], {"question": "5"}),
 }
 
 
@@ -239,13 +234,6 @@ def test_what_is_rendered_once_goes_with_its_signature() -> None:
     for _ in range(4):  # each lets go of what was made of it
         gc.collect()
     assert len(adapter._system) + len(adapter._bare) + len(adapter._forms) == 0
-
-
-def test_an_adapter_of_one_call_leaves_the_one_it_came_from_alone() -> None:
-    adapter = RoleAdapter()
-    fork = adapter.for_call({"question": "Who?"}, steps=["You called it."])
-    assert len(fork.format(Answer, [], {"question": "Who?"})) == 4
-    assert len(adapter.format(Answer, [], {"question": "Who?"})) == 2
 
 
 def test_an_example_of_a_structured_answer_is_shown_to_the_embedded_model_as_json() -> None:

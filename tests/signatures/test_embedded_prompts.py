@@ -114,15 +114,3 @@ async def test_a_task_of_a_sub_agent_gives_a_typed_result(tmp_path: Path, bodies
         "Is the sky blue? One word.",
         "[[ ## role ## ]]\nBe kind.",
     ]
-
-
-@pytest.mark.requirement("R17")
-async def test_to_the_embedded_model_a_role_only_adds_to_the_end(
-    tmp_path: Path, bodies: list[Mapping[str, Any]]
-) -> None:
-    async with local_agent(tmp_path) as agent:
-        for thread, role in (("a", None), ("b", Role("r", "Be kind."))):
-            await agent.thread(thread).converse("Say goodbye.", role=role)
-    plain, roled = (body["messages"] for body in bodies)
-    assert plain == roled[:-1]
-    assert roled[-1]["content"] == "[[ ## role ## ]]\nBe kind."

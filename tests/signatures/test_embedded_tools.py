@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -107,24 +106,12 @@ async def test_after_a_result_the_same_tool_is_not_called_again(connection: Mode
     assert "12" in str(answer.text)
 
 
-async def test_closing_while_a_tool_is_picked_stops_the_model(connection: ModelConnection) -> None:
-    asked = asyncio.create_task(ask(connection, Message.user("Add 3 and 4.")))
-    await asyncio.sleep(0)
-    asked.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asked
-    assert (await ask(connection, Message.user("Hello."), tools=())).text
-
-
 @pytest.mark.parametrize(
     ("schema", "expected"),
     [
         ({"type": "string"}, {"type": "string", "maxLength": 120}),
-        ({"type": "string", "maxLength": 9, "description": "x"}, {"type": "string", "maxLength": 9}),
         ({"anyOf": [{"type": "null"}, {"type": "integer"}]}, {"type": "integer"}),
-        ({"type": ["null", "boolean"]}, {"type": "boolean"}),
         ({"$ref": "#/$defs/colour"}, {"enum": ["red"]}),
-        ({"const": 1}, {"enum": [1]}),
     ],
 )
 def test_schemas_get_ends(schema: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -136,13 +123,9 @@ def test_schemas_get_ends(schema: Mapping[str, Any], expected: Mapping[str, Any]
     "schema",
     [
         {"type": "string", "pattern": "^a+$"},
-        {"type": "string", "format": "date"},
         {"type": "string", "minLength": 500},
         {"$ref": "#"},
-        {"$ref": "#/$defs/none"},
-        {"anyOf": [{"type": "string"}], "minLength": 2},
         {"not": {"type": "string"}},
-        False,
     ],
 )
 def test_schemas_that_a_grammar_cannot_hold_to_are_refused(schema: Any) -> None:

@@ -110,15 +110,6 @@ def test_a_json_field_is_the_value_of_its_key(
     assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == reply
 
 
-@given(st.text(alphabet='a"\\{}[]:,\n\u00e9\U0001f600'), cuts)
-def test_a_json_field_is_what_the_json_adapter_parses(reply: str, sizes: list[int]) -> None:
-    completion = json.dumps({"reply": reply, "calls": "none"})
-
-    parsed = dspy.JSONAdapter().parse(Converse, completion)
-
-    assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == parsed["reply"] == reply
-
-
 @given(
     st.lists(
         st.sampled_from(["\\ud83d", "\\uDE00", "\\u0041", "\\n", "\\\\", '\\"', "x", "\\ud83d\\ude00"]), max_size=8
@@ -131,9 +122,7 @@ def test_escapes_of_surrogates_are_read_as_json_reads_them(pieces: list[str], si
     assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == json.loads(completion)["reply"]
 
 
-@pytest.mark.parametrize(
-    "completion", ["", "no object", '{"reply": 4}', '{"reply": ["a"]}', '{"other": "reply"}', '["reply"]']
-)
+@pytest.mark.parametrize("completion", ["", '{"reply": 4}', '["reply"]'])
 def test_a_json_completion_without_a_string_under_the_key_streams_nothing(completion: str) -> None:
     assert streamed(JsonFieldParser("reply"), list(completion)) == ""
 
@@ -188,16 +177,3 @@ async def test_a_stream_withholds_the_role_and_ends_as_the_scrubbed_text() -> No
     assert len(before_the_end) >= len(stream.text) - 8
     assert stream.withheld == 1
     assert "" not in shown
-
-
-async def test_chunks_without_text_are_passed_over() -> None:
-    shown: list[str] = []
-    stream = AnswerStream(PlainFieldParser(), None, shown.append)
-
-    for other in [chunk(None), SimpleNamespace(choices=[]), SimpleNamespace(message="a status"), chunk("")]:
-        await stream.send(other)
-    stream.close()
-
-    assert shown == []
-    assert stream.text == ""
-    assert stream.withheld == 0

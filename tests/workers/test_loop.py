@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 from collections.abc import Callable
@@ -48,8 +47,10 @@ async def _by_flow(agent: Any) -> str:
 
 
 @pytest.mark.requirement("H1", "H3")
-@pytest.mark.parametrize("ask", [_by_planner, _by_task, _by_code, _by_flow])
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
+@pytest.mark.parametrize(
+    ("ask", "native"),
+    [(_by_planner, False), (_by_planner, True), (_by_task, True), (_by_code, False), (_by_flow, True)],
+)
 async def test_a_worker_calls_tools_until_it_knows_enough(
     tmp_path: Path, ask: Callable[[Any], Any], native: bool
 ) -> None:
@@ -85,23 +86,6 @@ async def test_a_worker_whose_globs_name_nothing_gets_the_prompt_of_one_without_
     assert "tool" not in prompts[0]
 
 
-@pytest.mark.requirement("H3")
-async def test_calls_of_one_step_run_side_by_side(tmp_path: Path) -> None:
-    met = asyncio.Barrier(2)
-
-    @tool(risk="read_only")
-    async def wait(who: str) -> str:
-        async with asyncio.timeout(20):
-            await met.wait()
-        return who
-
-    lm = ScriptedLM([calls(("wait", {"who": "a"}), ("wait", {"who": "b"})), {"result": "Both."}])
-    worker = Worker("pair", "You wait.", tools=("wait",))
-    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[wait]) as agent:
-        assert await agent.call("pair", {"request": "Go."}) == "Both."
-    assert [note.rsplit("\n", 1)[1] for note in told(lm.calls[1])] == ["a", "b"]
-
-
 FAULTS = [
     ("nothing of the kind", "could not be read"),
     (calls(("steal", {})), r"there is no tool 'steal'; the tools are: price, stock"),
@@ -122,19 +106,6 @@ async def test_a_worker_is_told_what_is_wrong_with_its_answer_and_tries_again(
     [note] = told(lm.calls[1])
     assert re.search(says, note)
     assert note.startswith("Your last answer could not be used: ")
-
-
-@pytest.mark.requirement("H3")
-@pytest.mark.parametrize("retries", [0, 2])
-async def test_a_worker_that_gives_nothing_usable_fails_once_its_retries_are_used_up(
-    tmp_path: Path, retries: int
-) -> None:
-    lm = ScriptedLM([calls(("steal", {}))] * (retries + 1))
-    worker = Worker("shopper", "You find prices.", tools=("price",), retries=retries)
-    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[price]) as agent:
-        with pytest.raises(OutputInvalid, match=rf"'shopper' .* {retries + 1} tries: there is no tool 'steal'"):
-            await agent.call("shopper", {"request": "Go."})
-    lm.assert_all_used()
 
 
 @pytest.mark.requirement("H3")
@@ -174,7 +145,7 @@ async def test_a_worker_that_only_ever_calls_fails_without_a_result(tmp_path: Pa
 
 
 @pytest.mark.requirement("H3")
-@pytest.mark.parametrize("empty", ["", " \n"])
+@pytest.mark.parametrize("empty", [" \n"])
 async def test_an_empty_result_is_reported_to_the_worker_and_tried_again(tmp_path: Path, empty: str) -> None:
     worker = Worker("critic", "You judge.", retries=1)
     lm = ScriptedLM([{"result": empty}, {"result": "Fine."}, {"result": empty}, {"result": empty}])

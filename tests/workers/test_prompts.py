@@ -50,11 +50,8 @@ async def test_a_field_in_a_prompt_forges_no_field(tmp_path: Path) -> None:
     [
         ("Judge {what}", "placeholder 'what'.*; write {field} for one of request"),
         ("Judge {}", "placeholder ''"),
-        ("Judge {request.upper}", "placeholder 'request.upper'"),
         ("Judge {request!r}", "placeholder 'request'"),
-        ("Judge {request:>40}", "placeholder 'request'"),
         ("Judge {request", "a single brace"),
-        ("Judge }", "a single brace"),
         (3, "the prompt of the worker 'critic'"),
     ],
 )
@@ -82,15 +79,7 @@ async def test_the_options_of_a_worker_reach_the_service_with_its_calls_alone(
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [
-        ({"temperatur": 1}, "temperatur"),
-        ({"temperature": 3}, "temperature"),
-        ({"temperature": "1"}, "temperature"),
-        ({"temperature": float("nan")}, "temperature"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"reasoning_effort": "much"}, "reasoning_effort"),
-        ([], "options of the worker 'critic'"),
-    ],
+    [({"temperatur": 1}, "temperatur"), ({"temperature": 3}, "temperature"), ([], "options of the worker 'critic'")],
 )
 def test_options_that_there_are_not_are_refused(options: Any, says: str) -> None:
     error = refused(lambda: Worker("critic", "You judge.", options=options))

@@ -11,7 +11,7 @@ from dspy.lm15 import ServerError
 from support.agents import scripted_agent
 from support.canaries import LONG, SHORT
 from support.leaks import watch
-from support.shoppers import SHOPPER, calls, paying, price, stock, to, told
+from support.shoppers import SHOPPER, calls, paying, price, stock, told
 from worldagent import Role
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed
@@ -32,8 +32,7 @@ def script(call: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("R6", "R7")
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
-@pytest.mark.parametrize("content", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(("native", "content"), [(False, SHORT), (True, LONG)], ids=["json", "native"])
 async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, native: bool, content: str) -> None:
     role, done = Role("critic", content), list[str]()
     lm = ScriptedLM(script, form="native" if native else "chat")
@@ -118,11 +117,3 @@ async def test_a_skill_and_a_role_are_there_at_each_step_also_with_another_model
     for call in (*lm.calls, *other.calls):
         assert "Count in zebras." in call.system
         assert call.role == "Be very brief about it."
-
-
-@pytest.mark.requirement("R6")
-async def test_the_planners_role_does_not_reach_the_worker(tmp_path: Path) -> None:
-    lm = ScriptedLM([to("shopper"), calls(("price", {"what": "hat"})), {"result": "3"}, {"reply": "Done."}])
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
-        await agent.thread("t").converse("Go", role=Role("critic", "Zebras only, in every line of it."))
-    assert [call.role is not None for call in lm.calls] == [True, False, False, True]
