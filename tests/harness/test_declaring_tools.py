@@ -85,21 +85,6 @@ def test_a_flow_without_a_context_is_refused(body: Any) -> None:
     assert "ctx: CallContext" in refused(lambda: flow(body), FunctionInvalid).remedy
 
 
-def test_a_flow_may_name_its_context_in_each_way() -> None:
-    for hint in (CallContext, WorkerContext, Any):
-
-        async def body(ctx: Any, x: int) -> int:
-            return x
-
-        body.__annotations__["ctx"] = hint
-        assert list(flow(body).input_schema["properties"]) == ["x"]
-
-    async def bare(ctx, x: int) -> int:  # type: ignore[no-untyped-def]  # that is what is tested
-        return x
-
-    assert list(flow(bare).input_schema["properties"]) == ["x"]
-
-
 @pytest.mark.requirement("H7")
 @pytest.mark.parametrize("context", [CallContext, WorkerContext])
 async def test_a_tool_that_takes_a_context_to_call_with_is_a_flow(tmp_path: Path, context: Any) -> None:
@@ -118,15 +103,6 @@ async def test_a_tool_that_takes_a_context_to_call_with_is_a_flow(tmp_path: Path
     assert made.risk == ("read_only",)
     async with agent(tmp_path, price, made) as opened:
         assert await opened.call("total", {"one": "hat", "other": "coat"}) == 7
-
-
-@pytest.mark.requirement("H7")
-def test_a_tool_with_a_plain_context_or_none_is_a_leaf() -> None:
-    async def plain(ctx: ToolContext, x: int) -> int:
-        return x
-
-    assert tool(plain).kind == tool(no_context).kind == "leaf"
-    assert list(tool(plain).input_schema["properties"]) == ["x"]
 
 
 async def with_tool_context(ctx: ToolContext) -> int:

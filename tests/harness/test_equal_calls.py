@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.journals import Turns, flow_of, turns_of
-from worldagent.core.errors import CallRefused, Diverged, HostUnavailable, InvalidArgument
+from worldagent.core.errors import CallRefused, Diverged, InvalidArgument
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import CallContext, Function, tool
 from worldagent.harness.journal import frame
@@ -215,15 +215,6 @@ async def test_a_kept_turn_with_equal_calls_at_the_same_time_resumes(
     assert done == ["a", "a", "a"]
 
 
-async def test_two_keys_of_which_one_looks_like_the_number_of_the_other_are_two_calls(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        got = [await ctx.call("ticket", {}, key=key) for key in ("a", "a", "a.1", "a.1")]
-        return [*map(str, got), await ctx.ask_person("go on?")]
-
-    async with turns_of(tmp_path, tickets(), flow_of(main)) as turns:
-        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "3", "yes"]
-
-
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("end", ["returns", "raises"])
 @pytest.mark.parametrize("answer", [Approve(), Reject("no")])
@@ -274,29 +265,6 @@ async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
 
     async with turns_of(tmp_path, marks([]), flow_of(main)) as turns:
         assert await driven(turns, lambda count: "yes") == ["waited a", "asked b"]
-
-
-@pytest.mark.requirement("T5")
-async def test_two_branches_that_go_on_after_a_failure_at_the_same_moment_both_go_on(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    async def fetch(number: int) -> str:
-        raise HostUnavailable("the host is down", remedy="try again")
-
-    async def branch(ctx: CallContext, number: int) -> str:
-        try:
-            await ctx.call("fetch", {"number": number})
-        except HostUnavailable:
-            return str(await ctx.call("mark", {"what": str(number)}))
-        raise AssertionError("it cannot be fetched")
-
-    async def main(ctx: CallContext) -> Any:
-        return [*await asyncio.gather(*(branch(ctx, number) for number in range(5))), await ctx.ask_person("go on?")]
-
-    functions = (tool(name="fetch", idempotent=True)(fetch), marks(done), flow_of(main))
-    async with turns_of(tmp_path, *functions) as turns:
-        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "3", "4", "yes"]
-    assert sorted(done) == ["0", "1", "2", "3", "4"]
 
 
 @pytest.mark.requirement("T5")

@@ -20,7 +20,6 @@ from worldagent.agent import Turn
 from worldagent.core.errors import (
     CallTimeout,
     DepthExceeded,
-    FunctionInvalid,
     LimitReached,
     SettingsInvalid,
     StorageInvalid,
@@ -279,15 +278,6 @@ async def test_each_try_has_the_whole_time_and_the_seconds_of_the_limits_hold_fo
         with pytest.raises(LimitReached, match="'fetch' reached its limit of 12 s"):
             await asyncio.wait_for(running, BOUND)
     assert tries == [0, 5, 10]
-
-
-async def test_a_flow_cannot_be_retried(tmp_path: Path) -> None:
-    @flow
-    async def chain(ctx: CallContext) -> str:
-        return ""
-
-    with pytest.raises(FunctionInvalid, match="the flow 'chain' cannot be retried; retry the leaves that it calls"):
-        Function("chain", chain.body, chain.params, chain.result, kind="flow", retry=Retry(attempts=2))
 
 
 # --- depth ----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 from support.agents import CRITIC, answering, scripted_agent
 from support.jobs import Nothing, Said
 from support.leaks import watch
-from support.processes import run_script
 from worldagent import Role, Roles, Tier, WorldAgent
-from worldagent.agent import Thread, Turn
+from worldagent.agent import Thread
 from worldagent.core.errors import (
     InvalidArgument,
     NameTaken,
@@ -28,7 +26,7 @@ from worldagent.core.events import PlanRejected
 from worldagent.core.pauses import Approve, Pause, Reject
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock, scan_for_roles
+from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 WORDS = "For the rest of this conversation, be as critical as the keeper of the seventh lighthouse."
 ASK = Roles(on_request="ask")
@@ -107,24 +105,6 @@ async def test_where_the_person_does_not_approve_there_is_no_role_and_the_planne
         assert "a person refused the call of 'set_thread_role': not now" in turn.text
         assert (await thread.converse("Is it good?")).role_tiers == ()
         assert "role" not in [message.kind for message in await thread.history()]
-
-
-@pytest.mark.requirement("R10")
-async def test_it_is_cleared_ends_with_its_time_and_is_gone_with_the_process(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    async with opened(tmp_path, clock=clock, settings={"thread_role_ttl": 100}) as agent:
-        thread = agent.thread("t")
-        await thread.resume({(await said(thread)).id: Approve()})
-        assert thread.role.clear()
-        assert (await thread.converse("1")).role_tiers == ()
-        await thread.resume({(await said(thread)).id: Approve()})
-        await clock.advance(99)
-        assert (await thread.converse("2")).role_tiers == (Tier.THREAD,)
-        await clock.advance(1)
-        assert (await thread.converse("3")).role_tiers == ()
-        await thread.resume({(await said(thread)).id: Approve()})
-    async with opened(tmp_path) as agent:
-        assert (await agent.thread("t").converse("4")).role_tiers == ()
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
@@ -256,24 +236,6 @@ async def test_without_the_option_there_is_no_function_and_prompts_are_the_same_
     assert "- thread_role: " in asks[0]
 
 
-@pytest.mark.requirement("R12", "R17")
-async def test_the_planners_instructions_are_the_same_with_and_without_a_role_that_was_asked_for(
-    tmp_path: Path,
-) -> None:
-    lm = asking()
-    async with opened(tmp_path, lm) as agent:
-        thread = agent.thread("t")
-        await thread.resume({(await said(thread)).id: Approve()})
-        await thread.converse("Is it good?", role=Role("critic", "Be brief."))
-        thread.role.clear()
-        await thread.converse("Is it good?", role=Role("critic", "Be brief."))
-    asked, cleared = lm.calls[-2:]
-    assert WORDS in str(asked.role)
-    assert cleared.role == "Be brief."
-    assert asked.system == cleared.system
-    assert all(WORDS not in call.system for call in lm.calls)
-
-
 # --- the role of the very turn --------------------------------------------------------------------------------------
 
 
@@ -328,33 +290,6 @@ async def test_a_role_that_code_sets_meanwhile_is_noticed_as_ever(tmp_path: Path
         assert (await thread.resume(on_role_change="refresh")).role_tiers == (Tier.THREAD,)
 
 
-@pytest.mark.requirement("R10")
-async def test_a_cancelled_turn_leaves_the_role_for_the_next_one(tmp_path: Path) -> None:
-    lm = asking({"tool": "thread_role", "arguments": {}}, {"tool": "job", "arguments": {}})
-    async with paying(tmp_path, lm) as agent:
-        thread = agent.thread("t")
-        await thread.resume({(await said(thread)).id: Approve()})
-        assert await thread.cancel()
-        assert (await thread.converse("Well?")).role_tiers == (Tier.THREAD,)
-
-
-@pytest.mark.requirement("T9", "R10")
-async def test_many_threads_ask_at_once_and_each_gets_its_own(tmp_path: Path) -> None:
-    lm = asking(words="be like number")
-    async with opened(tmp_path, lm) as agent:
-
-        async def one(number: int) -> None:
-            thread = agent.thread(f"t{number}")
-            pause = await said(thread, f"From now on be like number {number:03}.")
-            turn: Turn = await thread.resume({pause.id: Approve()})
-            assert turn.status == "done"
-            await thread.converse(f"I am {number:03}.")
-
-        await asyncio.gather(*map(one, range(20)))
-    roles = {call.fields["message"]: call.role for call in lm.calls if "I am" in call.fields["message"]}
-    assert roles == {f"I am {number:03}.": f"From now on be like number {number:03}." for number in range(20)}
-
-
 # --- leaks ----------------------------------------------------------------------------------------------------------
 
 
@@ -381,29 +316,14 @@ async def test_the_words_stand_in_the_conversation_once_and_nowhere_else(tmp_pat
     assert places(tmp_path / "home") == ["wa_message.body"] * 2  # it was said twice
 
 
-_APPROVE = """
-import asyncio, sys
-from pathlib import Path
-from roles.test_role_requests import opened
-from worldagent.core.pauses import Approve
-
-async def main():
-    async with opened(Path(sys.argv[1])) as agent:
-        thread = agent.thread("t", account="ana")
-        [pause] = await thread.pauses()
-        turn = await thread.resume({pause.id: Approve()})
-        tiers = (await thread.converse("Is it good?")).role_tiers
-        print(turn.status, *tiers)
-
-asyncio.run(main())
-"""
-
-
 @pytest.mark.requirement("R7", "R10", "T4")
-async def test_it_is_approved_in_another_process_which_then_has_it(tmp_path: Path) -> None:
+async def test_it_is_approved_through_another_agent_which_then_has_it(tmp_path: Path) -> None:
     async with opened(tmp_path) as agent:
-        await said(agent.thread("t", account="ana"))
-    assert (await run_script(_APPROVE, tmp_path)).split() == ["done", "thread"]
+        pause = await said(agent.thread("t", account="ana"))
+    async with opened(tmp_path) as agent:
+        thread = agent.thread("t", account="ana")
+        assert (await thread.resume({pause.id: Approve()})).status == "done"
+        assert (await thread.converse("Is it good?")).role_tiers == (Tier.THREAD,)
     assert places(tmp_path) == ["wa_message.body"]
     async with opened(tmp_path) as agent:
         thread = agent.thread("t", account="ana")

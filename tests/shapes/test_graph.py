@@ -131,20 +131,6 @@ async def test_a_graph_sees_no_role_and_leaves_no_checkpoint_of_its_own_with_our
     assert scan_for_roles([*seen, tmp_path], ROLE.content).findings == ()
 
 
-async def test_a_graph_with_a_call_context_sees_no_role_either(tmp_path: Path) -> None:
-    seen: list[Any] = []
-
-    async def look(state: State, runtime: Runtime[CallContext]) -> dict[str, Any]:
-        assert isinstance(runtime.context, CallContext)
-        seen.append(runtime.context)
-        return await two_lines(state)
-
-    async with agent(tmp_path, compiled(look, context=CallContext)) as poet:
-        await poet.thread("t").task("poem", {"topic": "sea"}, role=ROLE)
-    [context] = seen
-    assert scan_for_roles([context], ROLE.content).findings == ()
-
-
 def shop(done: list[str]) -> list[Function]:
     @tool(risk="read_only")
     async def look(what: str) -> str:

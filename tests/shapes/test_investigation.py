@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.processes import killed, start_script
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     Diverged,
@@ -20,7 +19,7 @@ from worldagent.core.errors import (
     OutputInvalid,
     ParamsInvalid,
 )
-from worldagent.core.pauses import Approve, Happened, Reject
+from worldagent.core.pauses import Approve, Reject
 from worldagent.graphs.shapes import InvestigationResult, SandboxLimits, investigation_shape
 from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
@@ -245,57 +244,6 @@ async def test_a_program_that_is_stopped_before_it_comes_to_its_pause_again_name
         turn = await solver.thread("t").resume()
     assert found(turn.result).steps[0].output.startswith("'paid for hat'")
     assert done == ["pay hat"]
-
-
-KILLED = """
-import asyncio, sys
-from pathlib import Path
-from support.agents import scripted_agent
-from worldagent.graphs.shapes import investigation_shape
-from worldagent.harness import tool
-from worldagent.testing import ScriptedLM
-
-home = Path(sys.argv[1])
-
-@tool(risk="read_only")
-async def look(what: str) -> int:
-    with (home / "effects").open("a") as log:
-        log.write(what + "\\n")
-    if what == "hold":
-        print("there", flush=True)
-        await asyncio.Event().wait()
-    return 7
-
-async def main():
-    said = [{"code": "x = look('a')", "answer": ""}, {"code": "y = look('b') + look('hold')", "answer": ""}]
-    shapes = [investigation_shape(functions=["look"])]
-    async with scripted_agent(home, ScriptedLM(said), tools=[look], shapes=shapes) as agent:
-        await agent.thread("t").task("investigation", {"question": "?", "functions": ["look"]})
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T5")
-async def test_an_investigation_whose_process_is_killed_goes_on_and_asks_about_the_call_that_was_cut_off(
-    tmp_path: Path,
-) -> None:
-    await killed(await start_script(KILLED, tmp_path))
-
-    @tool(risk="read_only")
-    async def look(what: str) -> int:
-        with (tmp_path / "effects").open("a") as log:
-            log.write(f"{what} again\n")
-        return 0
-
-    lm = ScriptedLM([program("[x, y]"), answer("Fourteen.")])
-    async with agent(tmp_path, lm, [look]) as solver:
-        turn = await solver.thread("t").resume()
-        [pause] = turn.pauses
-        assert (turn.status, pause.kind, pause.arguments) == ("paused", "uncertain", {"what": "hold"})
-        turn = await solver.thread("t").resume({pause.id: Happened(9)})
-    assert found(turn.result).steps[-1].output == "[7, 16]"
-    assert (tmp_path / "effects").read_text().split("\n") == ["a", "b", "hold", ""]
 
 
 async def test_a_host_that_is_down_in_a_program_fails_the_turn_and_it_goes_on_later(tmp_path: Path) -> None:

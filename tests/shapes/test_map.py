@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.jobs import Nothing
-from support.processes import next_line, start_script
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed
-from worldagent.core.errors import FunctionInvalid, ParamsInvalid, RoleRequired, UnknownShape
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid, UnknownShape
 from worldagent.core.pauses import Approve, Reject
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import MapResult, map_shape
@@ -168,66 +166,6 @@ async def test_items_that_wait_for_a_person_hold_no_other_up_and_go_on_one_by_on
     assert sorted(done) == [0, 1, 2, 3]
 
 
-KILLED = """
-import asyncio, sys
-from pathlib import Path
-from pydantic import BaseModel
-from support.agents import scripted_agent
-from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs.shapes import map_shape
-from worldagent.harness import tool
-from worldagent.testing import ScriptedLM
-
-home, stop = Path(sys.argv[1]), int(sys.argv[2])
-
-class Number(BaseModel):
-    number: int
-
-@tool(idempotent=True)
-async def put(number: int) -> int:
-    if number == stop:
-        print("there", flush=True)
-        await asyncio.Event().wait()
-    with (home / "effects").open("a") as log:
-        log.write(f"{number}\\n")
-    return number * 10
-
-async def run(params: Number, ctx: TaskContext) -> Number:
-    return Number(number=await ctx.call("put", {"number": params.number}))
-
-async def main():
-    shapes = [Shape("keep", Number, Number, run), map_shape()]
-    async with scripted_agent(home, ScriptedLM([]), tools=[put], shapes=shapes) as agent:
-        thread = agent.thread("t")
-        if stop >= 0:
-            items = [{"number": number} for number in range(12)]
-            await thread.task("map", {"shape": "keep", "items": items, "concurrency": 2})
-        turn = await thread.resume()
-        print(turn.text, flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T3", "T5")
-async def test_a_map_whose_process_is_killed_goes_on_and_does_no_item_again_that_was_done(tmp_path: Path) -> None:
-    process = await start_script(KILLED, tmp_path, "7")
-    assert await next_line(process) == "there"
-    while (tmp_path / "effects").read_text().count("\n") < 11:  # noqa: ASYNC110 -- all but the one that holds
-        await asyncio.sleep(0.01)
-    process.kill()
-    await process.wait()
-    process = await start_script(KILLED, tmp_path, "-1")
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    result = MapResult.model_validate_json(out)
-    assert [item.result for item in result.items] == [{"number": number * 10} for number in range(12)]
-    effects = Counter(int(line) for line in (tmp_path / "effects").read_text().split())
-    # Those of the last second may not have been recorded, and they are idempotent.
-    assert set(effects) == set(range(12))
-    assert max(effects.values()) <= 2
-
-
 def roles_of(lm: ScriptedLM) -> dict[str, str]:
     return {str(call.fields["request"]): str(call.fields.get("role", "")) for call in lm.calls}
 
@@ -261,19 +199,6 @@ async def test_the_role_of_a_map_is_the_role_of_each_item_and_nothing_else_s(tmp
         assert ["Name the page." in call.system for call in lm.calls] == [True, True]
 
 
-@pytest.mark.requirement("T3", "R13")
-async def test_a_map_that_goes_on_needs_its_role_again(tmp_path: Path) -> None:
-    done: list[int] = []
-    async with buyer(tmp_path, done) as agent:
-        thread = agent.thread("t")
-        turn = await thread.task("map", {"shape": "buy", "items": items(2)}, role=Role("brief", "Be brief."))
-        [pause] = turn.pauses
-        with pytest.raises(RoleRequired):
-            await thread.resume({pause.id: Approve()})
-        turn = await thread.resume({pause.id: Approve()}, role=Role("brief", "Be brief."))
-    assert squares(turn.result) == [2]
-
-
 @pytest.mark.requirement("T3")
 async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_path: Path) -> None:
     def plan(call: ScriptedCall) -> dict[str, Any]:
@@ -298,10 +223,10 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
 # --- over workers that are code -------------------------------------------------------------------------------------
 
 
-def judge(done: list[str], *, approval: bool = False) -> Function:
+def judge(done: list[str]) -> Function:
     """Code in the place of a worker called `critic`."""
 
-    @tool(name="critic", description="judges", risk="write", approval=approval)
+    @tool(name="critic", description="judges", risk="write")
     async def critic(request: str) -> str:
         done.append(request)
         if request == "wrong":
@@ -331,29 +256,6 @@ async def test_a_map_over_workers_calls_the_code_that_stands_in_a_workers_place(
     assert result.items[1].error is not None
     assert result.items[1].error.code == "task_failed"
     assert sorted(done) == sorted(["a", "wrong", "b"] * 2)
-
-
-@pytest.mark.requirement("T3", "H8", "H9")
-async def test_all_items_that_need_leave_for_code_ask_at_once_and_are_answered_in_any_order(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    given = {"shape": "subagent", "items": requests("a", "b", "c"), "concurrency": 1}
-    more: dict[str, Any] = {"workers": [judge(done, approval=True)], "shapes": [map_shape()]}
-    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
-        turn = await agent.thread("t").task("map", given)
-        asked = {pause.arguments["request"]: pause.id for pause in turn.pauses}
-        assert sorted(asked) == ["a", "b", "c"]
-        assert done == []
-        turn = await agent.thread("t").resume({asked["c"]: Approve()})
-        assert (turn.status, done) == ("paused", ["c"])
-    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
-        turn = await agent.thread("t").resume({asked["a"]: Approve(), asked["b"]: Approve()})
-    assert [item.result and item.result["text"] for item in mapped(turn.result).items] == [
-        "judged a",
-        "judged b",
-        "judged c",
-    ]
-    assert sorted(done) == ["a", "b", "c"]
 
 
 @pytest.mark.requirement("T3", "H8", "T5")

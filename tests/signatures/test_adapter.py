@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import gc
 import re
 from enum import Enum
 from pathlib import Path
@@ -219,21 +218,6 @@ def test_instructions_that_change_in_place_are_noticed(adapter: RoleAdapter) -> 
     assert "Know." in after[0]["content"]
     assert "Guess." not in after[0]["content"]
     assert before[1:] == after[1:]
-
-
-def test_what_is_rendered_once_goes_with_its_signature() -> None:
-    adapter = RoleAdapter()
-
-    def render(number: int) -> None:
-        signature = with_role(Told.with_instructions(f"Number {number}."))
-        adapter.format(signature, DEMOS, {"history": PAST, "question": "Who?", "role": HARSH})
-
-    for number in range(50):
-        render(number)
-    assert len(adapter._system) > 0
-    for _ in range(4):  # each lets go of what was made of it
-        gc.collect()
-    assert len(adapter._system) + len(adapter._bare) + len(adapter._forms) == 0
 
 
 def test_an_example_of_a_structured_answer_is_shown_to_the_embedded_model_as_json() -> None:

@@ -220,20 +220,6 @@ async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) 
 
 
 @pytest.mark.requirement("R16")
-async def test_a_tasks_nested_result_is_cut_and_its_inputs_may_be_repeated(tmp_path: Path) -> None:
-    quoted = 'He said "keep the lamp lit,\nand never leave\tthe tower" to everyone.'
-    both = Role("r", f"{KEEPER} {quoted}")
-    lm = ScriptedLM([{"texts": [KEEPER, quoted], "table": {KEEPER: "a", KEEPER.upper(): quoted}}])
-    async with scripted_agent(tmp_path, lm, shapes=[look_up()]) as agent:
-        turn = await agent.thread("t").task("look_up", {"about": {"deep": [{"er": quoted}]}}, role=both)
-    result = turn.result
-    assert isinstance(result, Found)
-    assert result.texts == [MARK, quoted]
-    assert sorted(result.table.values()) == sorted(["a", quoted])
-    assert "lighthouse" not in turn.text.lower()
-
-
-@pytest.mark.requirement("R16")
 async def test_a_failed_stream_leaves_nothing_standing(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": f"Some words first. {KEEPER}"}], chunk=3)
     events: list[Any] = []

@@ -295,11 +295,6 @@ async def test_a_users_lm_that_caches_is_not_cached_here_and_stays_as_it_was(
     assert connection.name == "mine/m"
 
 
-async def test_a_users_lm_without_cache_and_retries_is_used_itself() -> None:
-    lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo(), cache=False, num_retries=0)
-    assert (await connect_model(lm)).lm is lm
-
-
 @pytest.mark.requirement("R7")
 async def test_a_users_lm_with_callbacks_is_refused() -> None:
     class Watch(dspy.utils.callback.BaseCallback):

@@ -140,17 +140,6 @@ async def test_a_schema_becomes_a_grammar() -> None:
     assert isinstance(found.legs, int)
 
 
-async def test_a_schema_that_llama_cannot_read_fails_without_its_text() -> None:
-    connection = await connect_model("local")
-    try:
-        schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": CANARY}}}
-        error = await failure_of(connection, QUESTION, response_format=schema)
-        assert "Paris" in await say(connection, SYSTEM, QUESTION)
-    finally:
-        await connection.aclose()
-    assert CANARY not in str(error)
-
-
 async def test_pictures_and_tool_messages_are_refused() -> None:
     connection = await connect_model("local")
     picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
@@ -159,13 +148,6 @@ async def test_pictures_and_tool_messages_are_refused() -> None:
     finally:
         await connection.aclose()
     assert type(error) is ModelRefused
-
-
-async def test_a_call_after_close_is_refused() -> None:
-    connection = await connect_model("local")
-    await connection.aclose()
-    await connection.aclose()
-    assert type(await failure_of(connection, QUESTION)) is AgentClosed
 
 
 async def test_two_connections_share_the_weights_and_the_last_one_frees_them() -> None:

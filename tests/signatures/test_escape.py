@@ -2,45 +2,15 @@
 
 from __future__ import annotations
 
-import re
 import unicodedata
 
 import pytest
-from dspy.adapters.chat_adapter import field_header_pattern
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldagent.signatures.escape import escape_control, escape_markers, unescape_control, unescape_markers
+from worldagent.signatures.escape import escape_control, escape_markers, unescape_control
 
 pytestmark = pytest.mark.requirement("R15")
-
-# What a model could read as the beginning of a header, said apart from the implementation: drop everything that does
-# not show; what is left starts a header.
-LOOSE = re.compile(r"\[\[#")
-
-pieces = st.sampled_from(
-    ["[", "[[", "]]", "#", "##", " ", "\t", "\n", "\n\n", "\r\n", "\\", "\\\\", "\xa0", "\u200b", "\ufeff", "x", "role"]
-)
-texts = st.one_of(st.text(), st.lists(pieces, max_size=14).map("".join))
-
-
-def shown(text: str) -> str:
-    """The text without what nobody sees, blank lines kept."""
-    text = re.sub(r"\n[^\S\n]*\n", "|", text.replace("\u200b", "").replace("\ufeff", ""))
-    return re.sub(r"\s", "", text)
-
-
-@given(texts)
-def test_unescaping_gives_back_every_text(text: str) -> None:
-    assert unescape_markers(escape_markers(text)) == text
-
-
-@given(st.lists(texts, min_size=1, max_size=4))
-def test_escaped_values_put_together_hold_no_header(values: list[str]) -> None:
-    joined = "\n\n".join(map(escape_markers, values))
-
-    assert not field_header_pattern.search(joined)
-    assert not LOOSE.search(shown(joined))
 
 
 @pytest.mark.parametrize(
@@ -87,13 +57,6 @@ def test_no_token_is_left_however_tokens_overlap_and_the_text_comes_back(text: s
 
     assert not [token for token in tokens if token in escaped]
     assert unescape_control(escaped, tokens) == text
-
-
-@given(texts)
-def test_the_two_escapes_go_together_in_any_order(text: str) -> None:
-    tokens = frozenset({"<|im_end|>", "[[", "##"})
-
-    assert escape_markers(escape_control(text, tokens)) == escape_control(escape_markers(text), tokens)
 
 
 def test_tokens_that_cannot_be_broken_are_passed_over() -> None:

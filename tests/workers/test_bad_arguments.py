@@ -16,7 +16,6 @@ from worldagent.core.errors import (
     FunctionInvalid,
     InvalidArgument,
     UnknownFunction,
-    WorkerInvalid,
 )
 from worldagent.core.pauses import Approve
 from worldagent.harness import Function, Worker, load_workers, tool
@@ -51,13 +50,6 @@ def test_params_that_do_not_fit_together_are_refused_at_once() -> None:
     assert "no params" in refused(lambda: Worker("w", "Do it.", input={"type": "object"})).problem
 
 
-@pytest.mark.parametrize("given", [{"limits": 3}, {"description": "\ud800"}])
-def test_what_is_of_another_kind_is_refused(given: dict[str, Any]) -> None:
-    error = refused(lambda: Worker("w", "Do it.", **given))
-    assert isinstance(error, FunctionInvalid)
-    assert next(iter(given)) in error.problem
-
-
 async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Path) -> None:
     with pytest.raises(FunctionInvalid, match="'w' names 'putt' in its tools"):
         await scripted_agent(
@@ -71,35 +63,11 @@ async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Pat
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "w.worker.md"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "w.worker.md"
     os.mkfifo(path)
     for place in (path, tmp_path):
         assert "not a regular file" in refused(lambda place=place: load_workers(place)).problem  # type: ignore[misc]  # mypy does not see what place is
-
-
-@pytest.mark.parametrize(
-    ("front", "line", "told"),
-    [
-        ("<<: {a: b}", 2, "'<<'"),
-        ('retries: 1\ndescription: "\\ud800"', 3, "surrogate"),
-        ("retries: 1\ninput: {type: object}", 3, "no params"),
-        ("input: {type: object, properties: {role: {type: string}}}", 2, "'role'"),
-        ("input: {type: object, properties: {a: {type: string}}, required: [b]}", 2, "'b'"),
-    ],
-)
-def test_what_a_file_says_wrong_is_told_with_its_line(tmp_path: Path, front: str, line: int, told: str) -> None:
-    path = written(tmp_path, f"---\n{front}\n---\nDo it.\n")
-    error = refused(lambda: load_workers(path))
-    assert isinstance(error, WorkerInvalid)
-    assert f"{path}:{line}" in error.problem
-    assert told in error.problem
 
 
 # --- agents ---------------------------------------------------------------------------------------------------------

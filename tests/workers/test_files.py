@@ -96,12 +96,9 @@ BAD: dict[str, tuple[Any, str]] = {
     "another version": ("---\nworker: 2\n---\nGo.", r":2: the file has version 2"),
     "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter must be a mapping"),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
-    "no character": ('---\ntools: ["\\UFFFFFFFF"]\n---\nGo.', r":2 cannot be read: there is no such character"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
-    "a tag": ("---\nname: !!python/name:os.system x\n---\nGo.", r":2 cannot be read: tags"),
     "an open end": ("---\nname: a\nGo.", r":1 has front matter without an end"),
     "no instructions": (f"{FRONT}---\n \n", r":4 has no instructions; write them below"),
-    "nothing": ("", r":1 has no front matter"),
     "other bytes": (b"---\nname: a\n---\n\xff", r":4 is not UTF-8"),
     "too many bytes": (b"---\n---\n" + b"x" * (1 << 20), r"more than 1048576 bytes"),
 }
@@ -161,29 +158,8 @@ async def test_an_agent_takes_files_and_folders_as_workers(tmp_path: Path) -> No
     written(folder, "---\ndescription: judges\n---\nYou judge.", "critic.worker.md")
     text = WHOLE.replace("model: fast\n", "").replace("fallbacks: [openai/gpt-4o]\n", "")
     one = written(tmp_path, text.replace("risk: [write, network]\n", ""))
-    plan = {
-        "reply": "",
-        "calls": [
-            {"tool": "shopper", "arguments": {"article": "hat"}},
-            {"tool": "critic", "arguments": {"request": "Judge."}},
-        ],
-    }
-
-    def reply(call: Any) -> dict[str, Any]:
-        if "message" in call.fields:
-            return {"reply": "Done."} if len(call.messages) > 1 else plan
-        if "article" not in call.fields:
-            return {"result": "Fine."}
-        return (
-            {"result": {"price": 3}} if len(call.messages) > 1 else calls(("price", {"what": call.fields["article"]}))
-        )
-
-    agent = scripted_agent(
-        tmp_path / "home", ScriptedLM(reply), workers=[one, folder, Worker("poet", "You write.")], tools=[price]
-    )
-    async with agent:
-        thread = agent.thread("t")
-        assert (await thread.converse("Go")).text == "Done."
-        results = [message.body["result"]["text"] for message in await thread.history() if message.kind == "result"]
+    lm = ScriptedLM([calls(("price", {"what": "hat"})), {"result": {"price": 3}}, {"result": "Fine."}])
+    workers = [one, folder, Worker("poet", "You write.")]
+    async with scripted_agent(tmp_path / "home", lm, workers=workers, tools=[price]) as agent:
         assert await agent.call("shopper", {"article": "hat"}) == {"price": 3}
-    assert results == ['{"price":3}', "Fine."]
+        assert await agent.call("critic", {"request": "Judge."}) == "Fine."

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -191,12 +189,3 @@ async def test_what_a_tool_gives_forges_no_field(tmp_path: Path, native: bool) -
     assert lm.calls[1].role is None
     assert "[[ ## role ## ]]" not in lm.calls[1].text
     assert "[\\[ ## role ## ]]" in lm.calls[1].text
-
-
-@pytest.mark.requirement("H3")
-async def test_a_worker_writes_no_checkpoints(tmp_path: Path) -> None:
-    lm = ScriptedLM([to("shopper"), calls(("price", {"what": "hat"})), {"result": "Done."}, {"reply": "Ok."}])
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
-        assert (await agent.thread("t").converse("Go")).text == "Ok."
-    with closing(sqlite3.connect(tmp_path / "agent.db")) as connection:
-        assert connection.execute("SELECT DISTINCT thread_id FROM checkpoints").fetchall() == [("novel/t",)]

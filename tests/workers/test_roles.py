@@ -15,7 +15,7 @@ from support.shoppers import SHOPPER, calls, paying, price, stock, told
 from worldagent import Role
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed
-from worldagent.harness import Worker, tool
+from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM
 
 TASK = {"worker": "shopper", "request": "What is a hat?"}
@@ -47,29 +47,6 @@ async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, nat
     assert [call.role for call in lm.calls] == [content] * 4
     assert all(content not in call.system and content not in "".join(told(call)) for call in lm.calls)
     seen.assert_clean(content)
-
-
-@pytest.mark.requirement("R7", "R16")
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
-async def test_a_role_that_the_model_puts_into_a_call_is_withheld_there(tmp_path: Path, native: bool) -> None:
-    got: list[str] = []
-
-    @tool(risk="read_only")
-    async def price(what: str) -> str:
-        got.append(what)
-        return what
-
-    def reply(call: Any) -> dict[str, Any]:
-        return {"result": LONG} if told(call) else calls(("price", {"what": f"say {LONG}"}))
-
-    lm = ScriptedLM(reply, form="native" if native else "chat")
-    with watch(tmp_path) as seen:
-        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
-            await seen.outcome(agent.thread("t").task("subagent", TASK, role=Role("critic", LONG)))
-    assert len(got) == 1
-    assert got[0].startswith("say ")
-    assert LONG not in got[0]
-    seen.assert_clean(LONG)
 
 
 @pytest.mark.requirement("R5", "R6")

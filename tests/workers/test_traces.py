@@ -12,7 +12,6 @@ from support.jobs import shape
 from support.shoppers import to
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import WorkerInvalid
 from worldagent.core.events import TaskStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
@@ -69,14 +68,6 @@ async def test_a_worker_file_and_a_shape_can_allow_it(tmp_path: Path) -> None:
         ]:
             [task] = await tasks_of(agent, await agent.thread(key).task(key, params))
             assert (task.inputs, task.outputs) == expected
-
-
-@pytest.mark.parametrize("given", ["'true'"])
-def test_a_worker_file_says_true_or_false(tmp_path: Path, given: str) -> None:
-    file = tmp_path / "critic.worker.md"
-    file.write_text(f"---\ncapture: {given}\n---\nYou judge.\n")
-    with pytest.raises(WorkerInvalid, match=r"worker.md:2.*'capture' is not true or false"):
-        load_workers(file)
 
 
 @pytest.mark.requirement("H5", "H9")
