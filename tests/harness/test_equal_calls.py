@@ -243,30 +243,6 @@ async def test_a_body_that_ends_without_what_it_waited_for_is_refused(tmp_path: 
     assert done == ["paid"] * isinstance(answer, Approve)
 
 
-async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another branch wants something new meanwhile; that is no other path."""
-    monkeypatch.setattr(frame, "_DIVERGED_SECONDS", 0.02)
-    waits = [0.0, 0.3]
-
-    async def own_wait(ctx: CallContext) -> str:
-        ready = asyncio.Event()
-        asyncio.get_running_loop().call_later(waits.pop(0), ready.set)
-        await ready.wait()
-        return f"waited {await ctx.call('mark', {'what': 'a'})}"
-
-    async def asks(ctx: CallContext) -> str:
-        await ctx.ask_person("go on?")
-        return f"asked {await ctx.call('mark', {'what': 'b'})}"
-
-    async def main(ctx: CallContext) -> Any:
-        return list(await asyncio.gather(own_wait(ctx), asks(ctx)))
-
-    async with turns_of(tmp_path, marks([]), flow_of(main)) as turns:
-        assert await driven(turns, lambda count: "yes") == ["waited a", "asked b"]
-
-
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("early", [False, True])
 async def test_a_call_of_a_branch_that_was_cancelled_is_not_made_when_the_turn_goes_on(
@@ -310,29 +286,3 @@ async def test_a_call_of_a_branch_that_was_cancelled_is_not_made_when_the_turn_g
         await turns.answer(pause, "yes")
         assert await turns.drive("main", {}) == ["yes"]
     assert done == ["0", "1", "2"]
-
-
-async def test_a_task_that_outlives_its_body_comes_to_its_end(tmp_path: Path) -> None:
-    again: list[bool] = []
-    left: list[asyncio.Task[Any]] = []
-
-    async def late(ctx: CallContext) -> Any:
-        if not again:
-            await ctx.call("mark", {"what": "first"})
-        return await ctx.call("ticket", {})
-
-    async def main(ctx: CallContext) -> Any:
-        task = asyncio.create_task(late(ctx))
-        if again:
-            left.append(task)
-            return ["over"]
-        return [str(await task), await ctx.ask_person("go on?")]
-
-    async with turns_of(tmp_path, tickets(), marks([]), flow_of(main)) as turns:
-        [pause] = await turns.drive("main", {})
-        await turns.answer(pause, "yes")
-        again.append(True)
-        with pytest.raises(Diverged):
-            await turns.drive("main", {})
-        await asyncio.wait(left, timeout=10)
-        assert left[0].done()

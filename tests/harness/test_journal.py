@@ -12,7 +12,7 @@ import pytest
 
 from support.journals import TURN, Turns, effects, flow_of, turns_of
 from worldagent.core.errors import AnswerInvalid, Diverged, EffectLost, TaskFailed
-from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, call_id_of
+from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.harness import CallContext, tool
 from worldagent.harness.journal import decision_of
 
@@ -133,22 +133,6 @@ async def test_a_body_that_takes_another_path_is_refused_before_any_effect(tmp_p
         with pytest.raises(Diverged, match="write:"):
             await turns.drive("main", {})
     assert done == ["1"]
-
-
-async def test_of_several_answers_all_are_taken_or_none(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        return await asyncio.gather(*(ctx.ask_person(f"{place}?") for place in range(3)))
-
-    async with turns_of(tmp_path, flow_of(main)) as turns:
-        first, *others = await turns.drive("main", {})
-        decision = {"kind": "answer", "value": "yes"}
-        assert await turns.answer(first, "no")
-        assert await turns.journal.answer(
-            TURN, dict.fromkeys([call_id_of(pause.id) for pause in (others[0], first)], decision)
-        ) == (call_id_of(first.id),)
-        assert {pause.id for pause in await turns.drive("main", {})} == {pause.id for pause in others}
-        assert await turns.journal.answer(TURN, {call_id_of(pause.id): decision for pause in others}) == ()
-        assert sorted(await turns.drive("main", {})) == ["no", "yes", "yes"]
 
 
 async def test_a_key_with_a_slash_is_no_call_below_another_one(tmp_path: Path) -> None:

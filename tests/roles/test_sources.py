@@ -277,54 +277,45 @@ async def test_a_stored_role_that_is_no_text_is_told_without_its_words(tmp_path:
 
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("role", [Role("x", "y", applies_to="critic"), Role("x", "y", exclusive=True)])
-@pytest.mark.parametrize("kind", ["own", *KINDS])
-async def test_a_role_with_applicability_of_its_own_cannot_be_stored(
-    tmp_path: Path, role: Role, kind: StoreKind
-) -> None:
-    with kept(kind, tmp_path) as given:
-        async with scripted_agent(tmp_path, answering(), **given) as agent:
-            await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
-            with pytest.raises(RoleNotStorable, match="'x'"):
-                await agent.roles.put(Tier.WORKSPACE, role)
-            assert await agent.roles.get(Tier.WORKSPACE) == Role("house", "first")
+async def test_a_role_with_applicability_of_its_own_cannot_be_stored(tmp_path: Path, role: Role) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
+        with pytest.raises(RoleNotStorable, match="'x'"):
+            await agent.roles.put(Tier.WORKSPACE, role)
+        assert await agent.roles.get(Tier.WORKSPACE) == Role("house", "first")
 
 
 @pytest.mark.requirement("R9", "R15")
-@on_every_store
-async def test_bad_tiers_and_scopes_are_refused_with_the_remedy(tmp_path: Path, kind: StoreKind) -> None:
-    with stored(kind, tmp_path) as given:
-        async with scripted_agent(tmp_path, answering(), **given) as agent:
-            with pytest.raises(UnknownTier, match=r"'planet'.*use one of call, thread, channel, workspace, account"):
-                await agent.roles.put("planet", Role("x", "y"))
-            for tier in (Tier.CALL, Tier.THREAD):
-                with pytest.raises(UnknownTier, match=tier.value):
-                    await agent.roles.put(tier, Role("x", "y"), scope_id="s")
-            with pytest.raises(InvalidArgument, match="account role needs a scope"):
-                await agent.roles.get(Tier.ACCOUNT)
-            with pytest.raises(InvalidArgument, match="account scope"):
-                await agent.roles.get(Tier.ACCOUNT, scope_id="")
-            with pytest.raises(RoleInvalid, match="str"):
-                await agent.roles.put(Tier.WORKSPACE, "Be harsh.")  # type: ignore[arg-type]  # the mistake that is tested
+async def test_bad_tiers_and_scopes_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with pytest.raises(UnknownTier, match=r"'planet'.*use one of call, thread, channel, workspace, account"):
+            await agent.roles.put("planet", Role("x", "y"))
+        with pytest.raises(UnknownTier, match="call"):
+            await agent.roles.put(Tier.CALL, Role("x", "y"), scope_id="s")
+        with pytest.raises(InvalidArgument, match="account role needs a scope"):
+            await agent.roles.get(Tier.ACCOUNT)
+        with pytest.raises(InvalidArgument, match="account scope"):
+            await agent.roles.get(Tier.ACCOUNT, scope_id="")
+        with pytest.raises(RoleInvalid, match="str"):
+            await agent.roles.put(Tier.WORKSPACE, "Be harsh.")  # type: ignore[arg-type]  # the mistake that is tested
 
 
 @pytest.mark.requirement("R15")
-@on_every_store
-async def test_33_kib_of_role_are_refused_wherever_they_come_from(tmp_path: Path, kind: StoreKind) -> None:
+async def test_33_kib_of_role_are_refused_wherever_they_come_from(tmp_path: Path) -> None:
     long = Role("long", "é" * (33 * 512))
 
     async def source(scope: Scope) -> Role | None:
         return long
 
     lm = answering()
-    with stored(kind, tmp_path, sources={Tier.CHANNEL: source}) as given:
-        async with scripted_agent(tmp_path, lm, **given) as agent:
-            with pytest.raises(RoleTooLong, match="call role has 33792 bytes, and the limit is 32768"):
-                await agent.thread("t").converse("Hi", role=long)
-            with pytest.raises(RoleTooLong, match="workspace role"):
-                await agent.roles.put(Tier.WORKSPACE, long)
-            with pytest.raises(RoleTooLong, match="channel role"):
-                await agent.thread("t", channel="c").converse("Hi")
-            assert await agent.thread("t").history() == ()
+    async with scripted_agent(tmp_path, lm, roles=Roles(sources={Tier.CHANNEL: source})) as agent:
+        with pytest.raises(RoleTooLong, match="call role has 33792 bytes, and the limit is 32768"):
+            await agent.thread("t").converse("Hi", role=long)
+        with pytest.raises(RoleTooLong, match="workspace role"):
+            await agent.roles.put(Tier.WORKSPACE, long)
+        with pytest.raises(RoleTooLong, match="channel role"):
+            await agent.thread("t", channel="c").converse("Hi")
+        assert await agent.thread("t").history() == ()
     assert lm.calls == []
     async with scripted_agent(tmp_path, lm, settings={"role_limit": 40_000}) as agent:
         assert (await agent.thread("t").converse("Hi", role=long)).role_tiers == (Tier.CALL,)

@@ -138,7 +138,7 @@ def test_a_text_and_the_same_text_in_json_have_one_normal_form(text: str, escape
 LINES = 'Say "no".\nBe "grim"\tand/or "short".\nNever\\ever "smile".\nÄrgere "sie" \U0001f600.\nSchreib "ö".'
 
 
-@pytest.mark.parametrize("escapes", itertools.product((True, False), repeat=2))
+@pytest.mark.parametrize("escapes", list(itertools.product((True, False), repeat=2)))
 def test_a_role_inside_json_is_withheld(escapes: tuple[bool, ...]) -> None:
     written = in_json(LINES, escapes)
 

@@ -19,7 +19,6 @@ from pydantic_core import Url
 
 from support.agents import scripted_agent
 from worldagent import Role
-from worldagent.core.errors import RoleEchoed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures.echo import MARK, EchoGuard
 from worldagent.testing import ScriptedLM, scan_for_roles
@@ -202,12 +201,3 @@ async def test_a_handler_gets_values_without_the_role(tmp_path: Path) -> None:
     [made] = seen
     kinds = [type(made[name]) for name in ("file", "blob", "secret", "trail", "kept")]
     assert kinds == [type(Path()), bytes, SecretStr, deque, Kept]
-
-
-@pytest.mark.parametrize("name", ["blob", "kept"])
-async def test_a_role_in_a_value_of_any_type_fails_the_turn_where_that_is_set(tmp_path: Path, name: str) -> None:
-    said = {"file": "a", "blob": "b", "secret": "c", "trail": [], "kept": {}, name: SAID[name]}
-    settings = {"echo": "fail"}
-    async with scripted_agent(tmp_path, ScriptedLM([said]), shapes=[reporting([])], settings=settings) as agent:
-        with pytest.raises(RoleEchoed):
-            await agent.thread("t").task("report", {"text": "x"}, role=Role("r", ROLE))

@@ -11,7 +11,8 @@ import pytest
 from support.agents import scripted_agent
 from support.shoppers import calls, price
 from worldagent.core.errors import InvalidArgument, MissingExtra, NameTaken, WorkerInvalid
-from worldagent.harness import Worker, load_workers
+from worldagent.harness import Policy, Worker, load_workers
+from worldagent.harness.gate import Rule
 from worldagent.testing import ScriptedLM
 
 WHOLE = """---
@@ -33,6 +34,14 @@ risk: [write, network]
 retries: 3
 max_steps: 5
 capabilities: prices
+capture: true
+prompt: "Find {article}"
+options: {temperature: 0.2, reasoning_effort: low}
+policy:
+  default: refuse
+  rules:
+    - decision: approve
+      function: price
 ---
 
 # Prices
@@ -70,6 +79,10 @@ def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
         fallbacks=("openai/gpt-4o",),
         retries=3,
         max_steps=5,
+        capture=True,
+        prompt="Find {article}",
+        options={"temperature": 0.2, "reasoning_effort": "low"},
+        policy=Policy(rules=(Rule(decision="approve", function="price"),), default="refuse"),
     )
 
 
@@ -94,6 +107,15 @@ BAD: dict[str, tuple[Any, str]] = {
     "a bad name": ("---\nname: a b\n---\nGo.", r":2: 'a b' cannot name a worker"),
     "a schema of a text as input": (f"{FRONT}input: {{type: string}}\n---\nGo.", r":3: .*object"),
     "another version": ("---\nworker: 2\n---\nGo.", r":2: the file has version 2"),
+    "no truth value": (f"{FRONT}capture: maybe\n---\nGo.", r":3.*'capture' is not true or false"),
+    "a wrong rule": (
+        f"{FRONT}policy:\n  rules:\n    - desicion: ask\n---\nGo.",
+        r":5 has the unknown key 'desicion'",
+    ),
+    "a rule that does nothing": (
+        f"{FRONT}policy: {{rules: [{{decision: approve, times: 3}}]}}\n---\nGo.",
+        r":3: .*times",
+    ),
     "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter must be a mapping"),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from support.agents import scripted_agent
 from support.openai_stub import openai_stub
 from support.raised import refused
 from worldagent.core.errors import FunctionInvalid
-from worldagent.harness import Worker, load_workers
+from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("H6")
@@ -85,23 +84,3 @@ def test_options_that_there_are_not_are_refused(options: Any, says: str) -> None
     error = refused(lambda: Worker("critic", "You judge.", options=options))
     assert isinstance(error, FunctionInvalid)
     assert says in str(error)
-
-
-FILE = """\
----
-prompt: "Judge: {request}"
-options:
-  temperature: 0.2
-  reasoning_effort: low
----
-
-You judge.
-"""
-
-
-def test_a_file_says_prompt_and_options_too(tmp_path: Path) -> None:
-    file = tmp_path / "critic.worker.md"
-    file.write_text(FILE, encoding="utf-8")
-    [worker] = load_workers(file)
-    options: Mapping[str, Any] = {"temperature": 0.2, "reasoning_effort": "low"}
-    assert worker == Worker("critic", "You judge.", prompt="Judge: {request}", options=options)
