@@ -76,15 +76,6 @@ PROBLEMS: dict[str, tuple[str, dict[str, Any], list[tuple[str, str]], str]] = {
         ],
         "32 pounds",
     ),
-    "does not end": (
-        "Which is the first number above 1000 that 7 and 11 divide?",
-        {},
-        [
-            ("n = 1000\nwhile n % 77:\n    pass", "time limit"),
-            ("n = 1001\nwhile n % 77:\n    n += 1\nn", "1001"),
-        ],
-        "1001",
-    ),
 }
 
 

@@ -223,39 +223,8 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
 # --- over workers that are code -------------------------------------------------------------------------------------
 
 
-def judge(done: list[str]) -> Function:
-    """Code in the place of a worker called `critic`."""
-
-    @tool(name="critic", description="judges", risk="write")
-    async def critic(request: str) -> str:
-        done.append(request)
-        if request == "wrong":
-            raise ValueError("a text that nobody is told")
-        return f"judged {request}"
-
-    return critic
-
-
 def requests(*said: str) -> list[dict[str, Any]]:
     return [{"worker": "critic", "request": request} for request in said]
-
-
-@pytest.mark.requirement("T3", "H8")
-async def test_a_map_over_workers_calls_the_code_that_stands_in_a_workers_place(tmp_path: Path) -> None:
-    done: list[str] = []
-    given = {"shape": "subagent", "items": requests("a", "wrong", "b")}
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[judge(done)], shapes=[map_shape()]) as agent:
-        result = mapped((await agent.thread("t").task("map", given)).result)
-        again = mapped(await agent.call("map", given))
-    assert result == again
-    assert [item.result for item in result.items] == [
-        {"worker": "critic", "text": "judged a"},
-        None,
-        {"worker": "critic", "text": "judged b"},
-    ]
-    assert result.items[1].error is not None
-    assert result.items[1].error.code == "task_failed"
-    assert sorted(done) == sorted(["a", "wrong", "b"] * 2)
 
 
 @pytest.mark.requirement("T3", "H8", "T5")

@@ -12,7 +12,7 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
-from worldagent import Role, Tier, WorldAgent
+from worldagent import Role, Tier
 from worldagent.agent import Composed
 from worldagent.core import events as ev
 from worldagent.core.errors import OutputInvalid, RoleInvalid, WorldAgentError
@@ -165,13 +165,3 @@ async def test_a_plan_that_dispatches_nothing_is_an_answer(tmp_path: Path, given
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
         assert (await agent.thread("t").converse("Hi")).text == "Yes."
     lm.assert_all_used()
-
-
-async def test_odd_instructions_reach_the_model_as_they_are(tmp_path: Path) -> None:
-    identity = "You {keep} the %s canon\u2028of\u202e Vell.\n\n    Indented."
-    lm = answering()
-    async with scripted_agent(tmp_path, lm, identity=identity) as agent:
-        assert isinstance(agent, WorldAgent)
-        await agent.thread("t").converse("Hi", role=HARSH)
-    assert "You {keep} the %s canon" in lm.calls[0].system
-    assert "Indented." in lm.calls[0].system

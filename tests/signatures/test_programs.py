@@ -145,43 +145,34 @@ async def test_a_file_with_other_fields_is_refused_however_many_they_are(tmp_pat
 
 
 FIELDS = '[{"prefix": "Message:", "description": "m"}, {"prefix": "Reply:", "description": "r"}]'
-BROKEN = {
-    "no JSON": "{",
-    "a list": "[]",
-    "too deep": "[" * 100_000,
-    "no signature": '{"demos": []}',
-    "instructions that are no text": f'{{"signature": {{"instructions": null, "fields": {FIELDS}}}, "demos": []}}',
-    "fields that are none": '{"signature": {"instructions": "x", "fields": [1, 2]}, "demos": []}',
-    "no demos": f'{{"signature": {{"instructions": "x", "fields": {FIELDS}}}, "demos": 7}}',
+LOADED = r"p\.json.*cannot be loaded.*'history', 'message'"
+WRONG: dict[str, tuple[Any, str]] = {
+    "no JSON": ("{", LOADED),
+    "too deep": ("[" * 100_000, LOADED),
+    "no signature": ('{"demos": []}', LOADED),
+    "no instructions": (f'{{"signature": {{"instructions": null, "fields": {FIELDS}}}, "demos": []}}', LOADED),
+    "no fields": ('{"signature": {"instructions": "x", "fields": [1, 2]}, "demos": []}', LOADED),
+    "no demos": (f'{{"signature": {{"instructions": "x", "fields": {FIELDS}}}, "demos": 7}}', LOADED),
+    "no text": (b"\x80\x04\x95\xff\xfe", "cannot be loaded"),
+    "no file": (Path("missing.json"), "FileNotFoundError"),
+    "another module": (dspy.ChainOfThought("message -> reply"), "'Converse' must be .* got 'ChainOfThought'"),
+    "a role": (dspy.Predict("message, role -> reply"), "'role'"),
+    "another type": (dspy.Predict("message: list[str] -> reply"), "other fields"),
 }
 
 
 @pytest.mark.requirement("R12")
-@pytest.mark.parametrize("broken", BROKEN)
-async def test_a_file_that_is_no_saved_program_is_refused(tmp_path: Path, broken: str) -> None:
-    file = tmp_path / "p.json"
-    file.write_text(BROKEN[broken])
-    with pytest.raises(FunctionInvalid, match=r"p\.json.*cannot be loaded.*'history', 'message'"):
-        async with scripted_agent(tmp_path, answering(), programs={"Converse": file}):
+@pytest.mark.parametrize("wrong", WRONG)
+async def test_what_is_no_program_of_the_signature_is_refused(tmp_path: Path, wrong: str) -> None:
+    given, says = WRONG[wrong]
+    if isinstance(given, str | bytes):
+        (tmp_path / "p.json").write_bytes(given if isinstance(given, bytes) else given.encode())
+        given = tmp_path / "p.json"
+    with pytest.raises(FunctionInvalid, match=says):
+        async with scripted_agent(tmp_path, answering(), programs={"Converse": given}):
             pass
-
-
-@pytest.mark.requirement("R12")
-async def test_what_is_no_program_and_no_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "binary.json").write_bytes(b"\x80\x04\x95\xff\xfe")
-    for given, says in (
-        (dspy.ChainOfThought("message -> reply"), "'Converse' must be .* got 'ChainOfThought'"),
-        (dspy.Predict("message, role -> reply"), "'role'"),
-        (dspy.Predict("message: list[str] -> reply"), "other fields"),
-        (tmp_path / "missing.json", "FileNotFoundError"),
-        (tmp_path, "cannot be loaded"),
-        (tmp_path / "binary.json", "cannot be loaded"),
-    ):
-        with pytest.raises(FunctionInvalid, match=says):
-            async with scripted_agent(tmp_path / "home", answering(), programs={"Converse": given}):
-                pass
     with pytest.raises(FunctionInvalid, match=r"'Convers'.*Converse"):
-        async with scripted_agent(tmp_path / "home", answering(), programs={"Convers": tmp_path / "x.json"}):
+        async with scripted_agent(tmp_path, answering(), programs={"Convers": given}):
             pass
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from support.agents import scripted_agent
 from support.shoppers import SHOPPER, calls, paying, price, stock, to, told
 from worldagent.core.errors import OutputInvalid
-from worldagent.harness import CallContext, Worker, flow, tool
+from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 TWO_ROUNDS = [
@@ -22,42 +21,19 @@ TWO_ROUNDS = [
 ]
 
 
-@flow
-async def via(ctx: CallContext) -> str:
-    return str(await ctx.call("shopper", {"request": "What is a hat?"}))
-
-
-async def _by_planner(agent: Any) -> str:
-    return str((await agent.thread("t").converse("Go")).text)
-
-
-async def _by_task(agent: Any) -> str:
-    result = (await agent.thread("t").task("subagent", {"worker": "shopper", "request": "What is a hat?"})).result
-    return str(result.text)
-
-
-async def _by_code(agent: Any) -> str:
-    return str(await agent.call("shopper", {"request": "What is a hat?"}))
-
-
-async def _by_flow(agent: Any) -> str:
-    return str(await agent.call("via", {}))
-
-
 @pytest.mark.requirement("H1", "H3")
-@pytest.mark.parametrize(
-    ("ask", "native"),
-    [(_by_planner, False), (_by_planner, True), (_by_task, True), (_by_code, False), (_by_flow, True)],
-)
-async def test_a_worker_calls_tools_until_it_knows_enough(
-    tmp_path: Path, ask: Callable[[Any], Any], native: bool
-) -> None:
-    planned = ask is _by_planner
+@pytest.mark.parametrize("planned", [False, True], ids=["by code", "by the planner"])
+@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
+async def test_a_worker_calls_tools_until_it_knows_enough(tmp_path: Path, planned: bool, native: bool) -> None:
     first = [to("shopper", "What is a hat?")] if planned else []
     last = [{"reply": "A hat is 3, a coat is 11."}] if planned else []
     lm = ScriptedLM([*first, *TWO_ROUNDS, *last], form="native" if native else "chat")
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, stock, via]) as agent:
-        assert await ask(agent) == "A hat is 3, a coat is 11."
+    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, stock]) as agent:
+        if planned:
+            answer = (await agent.thread("t").converse("Go")).text
+        else:
+            answer = await agent.call("shopper", {"request": "What is a hat?"})
+    assert answer == "A hat is 3, a coat is 11."
     lm.assert_all_used()
     thoughts = lm.calls[1:-1] if planned else lm.calls
     assert [thought.fields["request"] for thought in thoughts] == ["What is a hat?"] * 3

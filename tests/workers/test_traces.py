@@ -15,7 +15,7 @@ from worldagent.agent import Turn
 from worldagent.core.events import TaskStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
-from worldagent.harness import Policy, Worker, load_workers
+from worldagent.harness import Policy, Worker
 from worldagent.harness.gate import Rule
 from worldagent.harness.trace import Trace, TraceRecord
 from worldagent.testing import ScriptedLM, assert_no_role_leak
@@ -49,14 +49,11 @@ async def test_a_worker_is_captured_where_it_allows_it_and_the_trace_wants_it(
 
 
 @pytest.mark.requirement("H5")
-async def test_a_worker_file_and_a_shape_can_allow_it(tmp_path: Path) -> None:
+async def test_a_worker_and_a_shape_can_allow_it(tmp_path: Path) -> None:
     async def said(ctx: TaskContext) -> str:
         return "A fine hat."
 
-    file = tmp_path / "critic.worker.md"
-    file.write_text("---\ncapture: true\n---\nYou judge.\n")
-    [worker] = load_workers(file)
-    assert worker.capture
+    worker = Worker("critic", "You judge.", capture=True)
     trace = Trace(capture={"inputs", "outputs"})
     open_shape, shut = shape(said, capture=True), shape(said, key="shut")
     lm = ScriptedLM([{"result": "Plain."}])
