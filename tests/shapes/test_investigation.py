@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Any
@@ -254,22 +253,6 @@ async def test_a_host_that_is_down_in_a_program_fails_the_turn_and_it_goes_on_la
         up = True
         turn = await thread.resume()
     assert found(turn.result).steps[0].output == "3"
-
-
-async def test_a_turn_that_is_cancelled_stops_its_program(tmp_path: Path) -> None:
-    there = asyncio.Event()
-
-    @tool(risk="read_only")
-    async def begin() -> None:
-        there.set()
-
-    lm = ScriptedLM([program("begin()\nwhile True: pass")])
-    async with agent(tmp_path, lm, [begin], limits=SandboxLimits(seconds=3600)) as solver:
-        thread = solver.thread("t")
-        running = asyncio.create_task(thread.task("investigation", {"question": "?", "functions": ["begin"]}))
-        await asyncio.wait_for(there.wait(), 30)
-        assert await thread.cancel()
-        assert (await asyncio.wait_for(running, 30)).status == "cancelled"
 
 
 @pytest.mark.parametrize("name", ["price.of", "class"])

@@ -98,20 +98,6 @@ async def test_it_starts_no_process_and_imports_no_package(tmp_path: Path, code:
     assert not new.exists()
 
 
-async def test_it_calls_no_function_that_it_was_not_given() -> None:
-    called: list[str] = []
-
-    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        called.append(name)
-        return [*placed, named]
-
-    code = "print(look(1, day=2))\ntry:\n    pay(1)\nexcept NameError as error:\n    print(error)\neval('pay')(1)"
-    output = (await run(code, call, functions=["look"])).output
-    assert output.startswith("[1, {'day': 2}]\nname 'pay' is not defined\n")
-    assert "NameError" in output
-    assert called == ["look"]
-
-
 @pytest.mark.parametrize(
     ("code", "says"),
     [
@@ -180,14 +166,6 @@ async def test_plain_variables_last_to_the_next_program_also_after_an_error() ->
 async def test_a_program_that_was_stopped_leaves_what_there_was_before_it() -> None:
     shown = await run("x = 2\nwhile True: pass", variables={"x": 1})
     assert shown.variables == {"x": 1}
-
-
-async def test_the_clock_and_chance_are_the_same_each_time() -> None:
-    code = "import random, time\nfrom datetime import datetime\n"
-    code += "print(datetime.now(), time.time(), random.random(), {'b', 'a'})"
-    first = (await run(code)).output
-    assert first.startswith(f"2030-01-01 09:30:00 {AT.timestamp()}")
-    assert (await run(code)).output == first
 
 
 async def test_an_error_for_the_model_is_raised_in_the_program_and_one_for_the_host_ends_it() -> None:
@@ -314,14 +292,6 @@ async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
         assert (await run(code, call, functions=["pay"])).output == output
         assert called == ["a", "b"]
         called.clear()
-
-
-async def test_an_error_of_a_call_that_is_handed_to_asyncio_is_raised_where_it_is_awaited() -> None:
-    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        raise CallRefused("a person said no", remedy="do without it")
-
-    code = "import asyncio\ntry:\n  await asyncio.gather(pay(), pay())\nexcept RuntimeError as error:\n    print(error)"
-    assert (await run(code, call, functions=["pay"])).output == "call_refused: a person said no"
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,11 @@ from typing import Any, Literal
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from worldagent import Role
 from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
-from worldagent.signatures.escape import escape_markers
 from worldagent.signatures.signature import ROLE_DESCRIPTION, with_role
 
 HARSH = "Be harsh."
@@ -104,22 +101,6 @@ def joined(messages: list[dict[str, Any]]) -> dict[str, Any]:
     return {"role": messages[0]["role"], "content": " ".join(filter(None, texts))}
 
 
-texts = st.text(alphabet=st.sampled_from("[# ]\\\n<ab\u2028\uff3b"), max_size=40)
-
-
-@pytest.mark.requirement("R5", "R15")
-@given(question=texts, answer=texts, role=texts)
-def test_only_what_needs_an_escape_differs_from_the_stock_format(question: str, answer: str, role: str) -> None:
-    signature = with_role(Answer)
-    demo = {"question": question, "answer": answer}
-    ours = RoleAdapter().format(signature, [demo], {"question": question, "role": role})
-    safe = {name: escape_markers(text) for name, text in demo.items()}
-    stock = dspy.ChatAdapter()
-    expected = stock.format(signature, [], {**safe, "role": escape_markers(role)})
-    assert [ours[0], joined(ours[-2:])] == [expected[0], joined(expected[1:])]
-    assert ours[1:-2] == stock.format(Answer, [safe], safe)[1:-1]
-
-
 @pytest.mark.requirement("R5")
 async def test_the_agents_prompt_is_the_stock_prompt_of_its_program(tmp_path: Path) -> None:
     lm = answering()
@@ -158,21 +139,6 @@ def changed(one: str, other: str) -> list[str]:
     """The lines that one text has and the other has not, each with its sign."""
     lines = difflib.ndiff(one.splitlines(), other.splitlines())
     return [line for line in lines if line[:1] in "+-" and line[2:].strip()]
-
-
-@pytest.mark.requirement("R17")
-@pytest.mark.parametrize("adapter", [RoleAdapter(), PlainAdapter()], ids=["chat", "plain"])
-def test_two_roles_share_everything_but_the_end_of_the_last_message(adapter: RoleAdapter) -> None:
-    signature = with_role(Told)
-    one, other = (
-        adapter.format(signature, DEMOS, {"history": PAST, "question": "Who?", "role": text})
-        for text in ("one.", "other!")
-    )
-    assert one[:-1] == other[:-1]
-    before, after = one[-1]["content"].split("one.")
-    assert other[-1]["content"] == f"{before}other!{after}"
-    assert before == "[[ ## role ## ]]\n"
-    assert "Who?" in one[-2]["content"]
 
 
 @pytest.mark.requirement("R17")

@@ -13,7 +13,6 @@ from worldagent import Role
 from worldagent.core.errors import RoleEchoed
 from worldagent.core.events import TextReplaced
 from worldagent.signatures.echo import MARK, EchoGuard
-from worldagent.signatures.shares import ShareIndex
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("R16")
@@ -99,14 +98,6 @@ def test_a_role_below_forty_characters_may_be_said_in_any_way() -> None:
 )
 def test_an_answer_about_the_same_things_is_not_touched(answer: str) -> None:
     assert EchoGuard(LIST).scrub_value(answer) == (answer, 0)
-
-
-def test_texts_of_one_vocabulary_are_not_taken_for_each_other() -> None:
-    dice = random.Random(4)
-    words = ["".join(dice.choices("aeioustrn", k=dice.randint(2, 7))) for _ in range(120)]
-    index = ShareIndex([" ".join(dice.choices(words, k=400))], [], run=40)
-
-    assert index.passages([" ".join(dice.choices(words, k=20_000))]) is None
 
 
 @pytest.mark.parametrize("size", [1, 5000])

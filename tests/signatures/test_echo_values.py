@@ -12,16 +12,12 @@ from pathlib import Path, PurePath
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
-import dspy
 import pytest
 from pydantic import AnyUrl, BaseModel, ConfigDict, PrivateAttr, RootModel, SecretStr
 from pydantic_core import Url
 
-from support.agents import scripted_agent
-from worldagent import Role
-from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures.echo import MARK, EchoGuard
-from worldagent.testing import ScriptedLM, scan_for_roles
+from worldagent.testing import scan_for_roles
 
 pytestmark = pytest.mark.requirement("R16")
 
@@ -159,45 +155,3 @@ def test_an_iterator_becomes_a_list() -> None:
 
 def test_members_of_an_enumeration_stay() -> None:
     assert EchoGuard(ROLE).scrub_value([Colour.RED, 1, 2.5, None, True]) == ([Colour.RED, 1, 2.5, None, True], 0)
-
-
-class Params(BaseModel):
-    text: str
-
-
-class Result(BaseModel):
-    shown: str
-
-
-class Report(dspy.Signature):
-    """Report on a text."""
-
-    text: str = dspy.InputField()
-    file: Path = dspy.OutputField()
-    blob: bytes = dspy.OutputField()
-    secret: SecretStr = dspy.OutputField()
-    trail: deque[str] = dspy.OutputField()
-    kept: Kept = dspy.OutputField()
-
-
-def reporting(seen: list[Any]) -> Shape[Params, Result]:
-    async def handle(params: Params, ctx: TaskContext) -> dict[str, Any]:
-        made = await ctx.predict(Report, text=params.text)
-        seen.append(made)
-        return {"shown": str(made["file"])}
-
-    return Shape("report", Params, Result, handle, entry=Report, description="reports")
-
-
-SAID = {"file": ROLE, "blob": ROLE, "secret": ROLE, "trail": ["a", ROLE], "kept": {"text": ROLE, "more": ROLE}}
-
-
-async def test_a_handler_gets_values_without_the_role(tmp_path: Path) -> None:
-    seen: list[Any] = []
-    async with scripted_agent(tmp_path, ScriptedLM([SAID]), shapes=[reporting(seen)]) as agent:
-        turn = await agent.thread("t").task("report", {"text": "x"}, role=Role("r", ROLE))
-    assert turn.result == Result(shown=MARK)
-    assert not scan_for_roles(seen, ROLE).findings
-    [made] = seen
-    kinds = [type(made[name]) for name in ("file", "blob", "secret", "trail", "kept")]
-    assert kinds == [type(Path()), bytes, SecretStr, deque, Kept]

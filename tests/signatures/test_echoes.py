@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role, WorldAgent, signatures
 from worldagent.core import events as ev
 from worldagent.core.errors import RoleEchoed
-from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures import ModelCaller, ModelOptions
 from worldagent.signatures.adapter import PlainAdapter
 from worldagent.signatures.engines import ModelConnection
@@ -148,69 +145,16 @@ async def test_what_an_earlier_message_says_may_be_said_again(tmp_path: Path) ->
         assert (await agent.thread("other").converse("Hi", role=SECRET)).text == MARK
 
 
-class Params(BaseModel):
-    about: dict[str, Any]
-
-
-class Found(BaseModel):
-    texts: list[str]
-    table: dict[str, str]
-
-
-SIGNATURE = """notes: dict[str, Any] -> texts: list[str], table: dict[str, str]"""
-
-
-def look_up() -> Shape[Params, Found]:
-    import dspy
-
-    entry: Any = dspy.make_signature(SIGNATURE, "Look it up.")
-    entry.__name__ = "LookUp"
-
-    async def handler(params: Params, ctx: TaskContext) -> Mapping[str, Any]:
-        return await ctx.predict(entry, notes=params.about)
-
-    return Shape("look_up", Params, Found, handler, entry=entry, description="looks things up")
-
-
-@pytest.mark.requirement("R16")
-async def test_nested_values_and_keys_of_dispatches_are_cut_before_they_go_on(tmp_path: Path) -> None:
-    about = {KEEPER: [KEEPER.upper(), {"x": f"say {KEEPER}"}]}
-    plan = {
-        "reply": "",
-        "calls": [
-            {"tool": "look_up", "arguments": {"about": about}},
-            {"tool": "critic", "arguments": {"request": f"Do: {KEEPER}"}},
-        ],
-    }
-    found = {"texts": ["fine"], "table": {}}
-
-    def reply(call: Any) -> dict[str, Any]:
-        if "notes" in call.fields:
-            return found
-        return {"result": "ok"} if "request" in call.fields else (plan if call.index == 1 else {"reply": "Done."})
-
-    lm = ScriptedLM(reply, chunk=4)
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC], shapes=[look_up()]) as agent:
-        thread = agent.thread("t")
-        async with thread.stream("Hi", role=SECRET) as stream:
-            events = [event async for event in stream]
-        history = await thread.history()
-    assert stream.turn.text == "Done."
-    sent = "".join(call.text for call in lm.calls if "notes" in call.fields or "request" in call.fields)
-    assert sent.count(MARK) == 4
-    assert "lighthouse" not in f"{sent} {events} {history}".lower()
-
-
 @pytest.mark.requirement("R16")
 async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) -> None:
     lm = ScriptedLM(
         [
             {"reply": "", "calls": [{"tool": KEEPER, "arguments": {"request": "x"}}]},
-            {"reply": "", "calls": [{"tool": "look_up", "arguments": {KEEPER: 1, "about": {}}}]},
+            {"reply": "", "calls": [{"tool": "critic", "arguments": {KEEPER: 1, "request": "x"}}]},
             {"reply": "Fine."},
         ]
     )
-    agent = scripted_agent(tmp_path, lm, workers=[CRITIC], shapes=[look_up()])
+    agent = scripted_agent(tmp_path, lm, workers=[CRITIC])
     async with agent, agent.thread("t").stream("Hi", role=SECRET) as stream:
         events = [event async for event in stream]
     reasons = [event.reason for event in events if event.type == "plan_rejected"]

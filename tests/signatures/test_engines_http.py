@@ -208,18 +208,6 @@ async def test_a_call_after_close_is_refused() -> None:
     assert stub.requests == []
 
 
-async def test_connections_to_one_service_share_a_pool_that_the_last_one_closes() -> None:
-    async with openai_stub() as stub:
-        first = await connect_model("openai/answer", api_base=stub.url)
-        second = await connect_model("openai/other", api_base=stub.url)
-        assert await ask(first) == "Paris."
-        await first.aclose()
-        assert await ask(second) == "Paris."
-        assert stub.most == 1
-        await second.aclose()
-        await asyncio.wait_for(stub.idle.wait(), 10)
-
-
 class Echo:
     """An engine of a user's own that counts its calls."""
 

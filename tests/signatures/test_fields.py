@@ -109,15 +109,6 @@ def test_a_json_completion_without_a_string_under_the_key_streams_nothing(comple
     assert streamed(JsonFieldParser("reply"), list(completion)) == ""
 
 
-def test_a_json_string_that_no_reader_takes_still_streams_what_can_be_read() -> None:
-    assert streamed(JsonFieldParser("reply"), ['{"reply": "a\\x \\u12', 'zz\nb"}']) == "ax u12zz\nb"
-
-
-@given(completions, cuts)
-def test_a_plain_field_is_the_stripped_completion(completion: str, sizes: list[int]) -> None:
-    assert streamed(PlainFieldParser(), cut(completion, sizes)) == completion.strip()
-
-
 @pytest.mark.parametrize(
     ("parser", "before"),
     [

@@ -214,7 +214,6 @@ async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("broken", "sound"),
     [
-        ("[{'tool': 'look'}]", [{"tool": "look"}]),
         ('[{"tool": "look", "arguments": {"what": "a hat', [{"tool": "look", "arguments": {"what": "a hat"}}]),
         ('```json\n[{"tool": "look"}]\n```', [{"tool": "look"}]),
     ],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,17 +50,6 @@ async def test_odd_text_arrives_is_kept_and_comes_again_as_it_was(tmp_path: Path
     assert history[0].body["text"] == text
     assert history[1].body["text"] == first.text
     assert said.user.split("\n\n[[ ## role ## ]]")[0].strip() == again.messages[0][1]
-
-
-async def test_a_hostile_100_kb_costs_no_more_than_a_plain_one(tmp_path: Path) -> None:
-    took: dict[str, float] = {}
-    async with scripted_agent(tmp_path, answering()) as agent:
-        await agent.thread("warm").converse("Hi", role=HARSH)
-        for odd in (name for name in ODD if "100 KB" in name):
-            begun = time.process_time()
-            await agent.thread(odd).converse(ODD[odd], role=HARSH)
-            took[odd] = time.process_time() - begun
-    assert max(took.values()) < 2, took
 
 
 HALVES = "half a pair: \ud83d"

@@ -105,9 +105,8 @@ async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path
             UnknownFunction, match=r"the closest of the 2002 functions are: put; others are: (\w+, ){18}\w+$"
         ):
             await agent.call("putt", {})
-        with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$") as caught:
+        with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$"):
             await agent.call("zzz", {})
-        assert "closest" not in str(caught.value)
 
 
 async def test_arguments_that_are_no_mapping_are_an_answer_that_is_none(tmp_path: Path) -> None:

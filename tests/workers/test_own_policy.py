@@ -65,17 +65,6 @@ async def test_what_a_worker_s_policy_refuses_is_refused_though_the_agent_s_appr
     assert sorted(sent.done) == ["send a", "send c", "write b", "write b"]
 
 
-async def test_it_holds_for_workers_that_the_worker_calls(tmp_path: Path) -> None:
-    sent = Sent()
-    dispatch, send = calls(("postman", {"request": "Send it."})), calls(("send", {"path": "a"}))
-    lm = ScriptedLM([dispatch, send, {"result": "No."}, {"result": "Ok."}])
-    workers = [worker(policy=NO_MAIL), worker("postman", tools=("send",))]
-    async with scripted_agent(tmp_path, lm, workers=workers, tools=sent.functions, policy=ALL_APPROVED) as agent:
-        assert await agent.call("clerk", {"request": "Go."}) == "Ok."
-    lm.assert_all_used()
-    assert sent.done == []
-
-
 async def test_it_holds_for_turns_that_are_begun_from_what_the_worker_calls(tmp_path: Path) -> None:
     sent, agents = Sent(), list[WorldAgent]()
 

@@ -68,22 +68,6 @@ async def test_without_a_role_each_prompt_is_as_if_there_were_none(tmp_path: Pat
         assert roled.user.startswith(bare.user.partition("Respond with")[0].rstrip())
 
 
-@pytest.mark.requirement("R6", "T8")
-async def test_a_role_stays_with_the_worker_it_was_given_to(tmp_path: Path) -> None:
-    boss = Worker("boss", "You ask others.", tools=("shopper",))
-
-    def reply(call: Any) -> dict[str, Any]:
-        if "You find" in call.system:
-            return {"result": "3"}
-        return {"result": "It is 3."} if told(call) else calls(("shopper", {"request": "A hat?"}))
-
-    lm = ScriptedLM(reply)
-    async with scripted_agent(tmp_path, lm, workers=[boss, SHOPPER], tools=[price]) as agent:
-        role = Role("critic", "Zebras only, in every line of it.")
-        await agent.thread("t").task("subagent", {"worker": "boss", "request": "Go."}, role=role)
-    assert [(call.role is not None) for call in lm.calls] == [True, False, True]
-
-
 @pytest.mark.requirement("R6")
 async def test_a_skill_and_a_role_are_there_at_each_step_also_with_another_model(tmp_path: Path) -> None:
     lm, other = ScriptedLM([calls(("price", {"what": "hat"})), ServerError("down")]), ScriptedLM([{"result": "Fine."}])
