@@ -153,33 +153,18 @@ def test_a_default_that_breaks_its_own_hint_is_refused() -> None:
         assert "'x'" in error.problem
 
 
-async def test_a_default_comes_as_its_hint_says_and_is_nobodys_elses(tmp_path: Path) -> None:
-    @tool(risk="read_only")
-    async def more(x: list[int] = []) -> list[int]:  # noqa: B006 -- that is what is tested
-        x.append(1)
-        return x
-
-    async with agent(tmp_path, more) as opened:
-        assert await opened.call("more", {}) == await opened.call("more", {}) == [1]
-
-
 async def test_a_result_that_json_would_take_an_entry_from_is_refused(tmp_path: Path) -> None:
     @tool(risk="read_only")
     async def both() -> dict[Any, Any]:
         return {1: 2, "1": 3}
 
     @tool(risk="read_only")
-    async def deep() -> Any:
-        return [{"a": {None: 1, "None": 2}}]
-
-    @tool(risk="read_only")
     async def numbered() -> dict[int, str]:
         return {1: "a", 2: "b"}
 
-    async with agent(tmp_path, both, deep, numbered) as opened:
-        for name in ("both", "deep"):
-            with pytest.raises(ResultInvalid):
-                await opened.call(name, {})
+    async with agent(tmp_path, both, numbered) as opened:
+        with pytest.raises(ResultInvalid):
+            await opened.call("both", {})
         assert await opened.call("numbered", {}) == {1: "a", 2: "b"}
 
 

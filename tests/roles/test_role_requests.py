@@ -17,7 +17,6 @@ from worldagent.core.errors import (
     NameTaken,
     NobodyToAsk,
     NothingToResume,
-    ParamsInvalid,
     RoleTooLong,
     UnknownFunction,
     UnknownMessage,
@@ -185,28 +184,6 @@ async def test_a_plan_with_anything_else_than_an_id_is_refused_and_kept_nowhere(
         assert "plan" not in [message.kind for message in await thread.history()]
 
 
-@pytest.mark.requirement("T8", "R10")
-async def test_code_that_calls_the_function_itself_meets_the_same_refusals_and_the_same_question(
-    tmp_path: Path,
-) -> None:
-    ids = await conversation(tmp_path)
-
-    async def handle(params: Said, ctx: TaskContext) -> Said:
-        return Said(text=await ctx.call("set_thread_role", {"message_id": params.text}))
-
-    async with opened(tmp_path, shapes=[Shape("mine", Said, Said, handle)]) as agent:
-        thread = agent.thread("t", account="ana")
-        turn = await thread.task("mine", {"text": ids["of another account"]})
-        with pytest.raises(UnknownMessage, match="another account"):
-            await thread.resume({turn.pauses[0].id: Approve()})
-        with pytest.raises(ParamsInvalid) as refused:
-            await thread.task("mine", {"text": WORDS})
-        assert WORDS not in str(refused.value)
-        assert (await thread.converse("Well?")).role_tiers == ()
-        with pytest.raises(NobodyToAsk):
-            await agent.call("set_thread_role", {"message_id": ids["message"]})
-
-
 def test_names_that_are_taken_and_options_that_are_none_are_refused() -> None:
     async def mine(what: str) -> str:
         return what
@@ -275,18 +252,6 @@ async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(
         assert [call.role for call in lm.calls] == [content] * 4
         await thread.converse("Is it good?")
         assert lm.calls[-1].role == WORDS
-
-
-@pytest.mark.requirement("R13")
-async def test_a_role_that_code_sets_meanwhile_is_noticed_as_ever(tmp_path: Path) -> None:
-    lm = asking({"tool": "thread_role", "arguments": {}}, {"tool": "job", "arguments": {}})
-    async with paying(tmp_path, lm) as agent:
-        thread = agent.thread("t")
-        turn = await thread.resume({(await said(thread)).id: Approve()})
-        thread.role.set(Role("friend", "Be mild."))
-        with pytest.raises(Exception, match="under another role"):
-            await thread.resume({turn.pauses[0].id: Approve()})
-        assert (await thread.resume(on_role_change="refresh")).role_tiers == (Tier.THREAD,)
 
 
 # --- leaks ----------------------------------------------------------------------------------------------------------

@@ -211,24 +211,18 @@ async def test_a_program_waits_for_leave_and_goes_on_in_another_process_calling_
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize(
-    ("code", "less", "says"),
-    [
-        ("x = 0\nfor i in range(10**6): x += i\npay('hat')", SandboxLimits(seconds=0.01), "time limit"),
-        ("x = 'a' * 10**7\npay('hat')", SandboxLimits(memory=5 << 20), "memory limit"),
-    ],
-)
 async def test_a_program_that_is_stopped_before_it_comes_to_its_pause_again_names_the_limit_and_goes_on_with_more(
-    tmp_path: Path, code: str, less: SandboxLimits, says: str
+    tmp_path: Path,
 ) -> None:
     done: list[str] = []
+    code = "x = 0\nfor i in range(10**6): x += i\npay('hat')"
     params = {"question": "?", "functions": ["pay"]}
     more = SandboxLimits(seconds=30)
     async with agent(tmp_path, ScriptedLM([program(code)]), shop(done), limits=more) as solver:
         turn = await solver.thread("t").task("investigation", params)
     [pause] = turn.pauses
-    async with agent(tmp_path, ScriptedLM([]), shop(done), limits=less) as solver:
-        with pytest.raises(Diverged, match=f"reached its {says} before it repeated .*; resume with SandboxLimits"):
+    async with agent(tmp_path, ScriptedLM([]), shop(done), limits=SandboxLimits(seconds=0.01)) as solver:
+        with pytest.raises(Diverged, match="reached its time limit before it repeated .*; resume with SandboxLimits"):
             await solver.thread("t").resume({pause.id: Approve()})
     async with agent(tmp_path, ScriptedLM([answer("Done.")]), shop(done), limits=more) as solver:
         turn = await solver.thread("t").resume()

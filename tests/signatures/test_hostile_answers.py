@@ -211,17 +211,6 @@ async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) ->
     assert stub.streamed < tries * len(stub.text) // 2  # buffers on the way hold some of it
 
 
-@pytest.mark.parametrize(
-    ("broken", "sound"),
-    [
-        ('[{"tool": "look", "arguments": {"what": "a hat', [{"tool": "look", "arguments": {"what": "a hat"}}]),
-        ('```json\n[{"tool": "look"}]\n```', [{"tool": "look"}]),
-    ],
-)
-def test_short_json_that_is_broken_is_repaired(broken: str, sound: Any) -> None:
-    assert JsonReader().read(broken) == sound
-
-
 def test_repairs_of_one_answer_share_their_bound() -> None:
     reader, broken = JsonReader(), "[" + "'a', " * 700
 
