@@ -81,17 +81,6 @@ async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_
 
 
 @pytest.mark.requirement("H4")
-async def test_a_worker_that_has_used_up_its_tokens_fails_and_whoever_called_it_is_told(tmp_path: Path) -> None:
-    done, lm = list[str](), scripted()
-    async with scripted_agent(tmp_path, lm, workers=[scout(tokens=1)], tools=[looking(done)]) as agent:
-        events, turn = await events_of(agent)
-    assert (turn.status, done) == ("done", [])  # its call came after the tokens were gone
-    [ended] = [event for event in events if event.type == "task_ended"]
-    assert (ended.status, ended.code) == ("failed", "limit_reached")
-    assert "the worker 'scout' reached its limit of 1 tokens" in " ".join(told(lm.calls[-1]))
-
-
-@pytest.mark.requirement("H4")
 async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Path) -> None:
     done, reached = list[str](), list[str]()
 
@@ -278,19 +267,6 @@ async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> 
         assert await agent.usage() == Spent()
         assert [await run("ada"), await run("bob")] == ["done", "done"]
         assert await agent.usage() == Spent(calls=4)
-
-
-@pytest.mark.requirement("H4")
-async def test_what_other_agents_use_counts_for_the_day(tmp_path: Path) -> None:
-    settings = {"account_limits": {"tokens": 1}}
-    async with (
-        scripted_agent(tmp_path, answering(), settings=settings) as one,
-        scripted_agent(tmp_path, answering(), settings=settings) as other,
-    ):
-        assert (await one.thread("a", account="ada").converse("Hello")).status == "done"
-        with pytest.raises(LimitReached, match="the account 'ada' reached its limit of 1 tokens a day"):
-            await other.thread("b", account="ada").converse("Hello")
-        assert (await other.thread("c", account="bob").converse("Hello")).status == "done"
 
 
 @pytest.mark.requirement("H4")

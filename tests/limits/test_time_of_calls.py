@@ -27,11 +27,11 @@ from worldagent.core.errors import (
     ToolFailed,
     TurnTimeout,
 )
-from worldagent.core.events import CallRetried, TaskEnded
+from worldagent.core.events import CallRetried
 from worldagent.graphs import TaskContext
-from worldagent.harness import CallContext, Function, ToolContext, Worker, flow, tool
+from worldagent.harness import CallContext, Function, ToolContext, flow, tool
 from worldagent.harness.limits import Limits, Retry
-from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+from worldagent.testing import ScriptedLM, VirtualClock
 
 BOUND = 30
 
@@ -181,28 +181,6 @@ async def test_a_flow_over_its_time_ends_all_below_it(tmp_path: Path) -> None:
         with pytest.raises(CallTimeout, match="'outer' took longer than 7 s"):
             await asyncio.wait_for(running, BOUND)
     assert sorted(ended) == ["deep", "near"]
-
-
-@pytest.mark.requirement("H4")
-async def test_a_worker_over_the_seconds_of_its_limits_fails_and_its_caller_is_told(tmp_path: Path) -> None:
-    clock, asked = VirtualClock(), asyncio.Event()
-
-    async def reply(call: ScriptedCall) -> Any:
-        if "request" in call.fields:
-            asked.set()
-            await asyncio.Event().wait()
-        return {"reply": "Done."} if asked.is_set() else to("slow", "Go")
-
-    slow = Worker("slow", "You think long.", "thinks", limits=Limits(seconds=9))
-    events = list[Any]()
-    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[slow], clock=clock) as agent:
-        running = asyncio.ensure_future(followed(agent, events))
-        await asyncio.wait_for(asked.wait(), BOUND)
-        await clock.advance(9)
-        ended = await asyncio.wait_for(running, BOUND)
-    assert ended.status == "done"
-    [task] = [event for event in events if isinstance(event, TaskEnded)]
-    assert (task.status, task.code) == ("failed", "limit_reached")
 
 
 # --- retries --------------------------------------------------------------------------------------------------------

@@ -222,7 +222,7 @@ async def test_a_program_that_is_stopped_before_it_comes_to_its_pause_again_name
         turn = await solver.thread("t").task("investigation", params)
     [pause] = turn.pauses
     async with agent(tmp_path, ScriptedLM([]), shop(done), limits=SandboxLimits(seconds=0.01)) as solver:
-        with pytest.raises(Diverged, match="reached its time limit before it repeated .*; resume with SandboxLimits"):
+        with pytest.raises(Diverged, match=r"reached its time limit before it repeated .*; resume with SandboxLimits"):
             await solver.thread("t").resume({pause.id: Approve()})
     async with agent(tmp_path, ScriptedLM([answer("Done.")]), shop(done), limits=more) as solver:
         turn = await solver.thread("t").resume()
