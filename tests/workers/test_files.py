@@ -35,7 +35,7 @@ retries: 3
 max_steps: 5
 capabilities: prices
 capture: true
-prompt: "Find {article}"
+prompt: Find it.
 options: {temperature: 0.2, reasoning_effort: low}
 policy:
   default: refuse
@@ -80,7 +80,7 @@ def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
         retries=3,
         max_steps=5,
         capture=True,
-        prompt="Find {article}",
+        prompt="Find it.",
         options={"temperature": 0.2, "reasoning_effort": "low"},
         policy=Policy(rules=(Rule(decision="approve", function="price"),), default="refuse"),
     )
@@ -107,7 +107,7 @@ BAD: dict[str, tuple[Any, str]] = {
     "a bad name": ("---\nname: a b\n---\nGo.", r":2: 'a b' cannot name a worker"),
     "a schema of a text as input": (f"{FRONT}input: {{type: string}}\n---\nGo.", r":3: .*object"),
     "another version": ("---\nworker: 2\n---\nGo.", r":2: the file has version 2"),
-    "no truth value": (f"{FRONT}capture: maybe\n---\nGo.", r":3.*'capture' is not true or false"),
+    "no truth value": (f"{FRONT}capture: maybe\n---\nGo.", r":3.*'capture' must be true or false"),
     "a wrong rule": (
         f"{FRONT}policy:\n  rules:\n    - desicion: ask\n---\nGo.",
         r":5 has the unknown key 'desicion'",
