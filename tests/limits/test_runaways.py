@@ -22,7 +22,7 @@ CHOSEN, AT_ONCE = 500, 32
 
 
 def digger(done: list[str]) -> tuple[ScriptedLM, list[Function]]:
-    """A model that calls `dig` 16 times with each answer, and more than a thousand times in all."""
+    """A model that calls `dig` 16 times with each answer, and 750 times in all."""
 
     @tool(risk="read_only")
     async def dig(where: str) -> str:
@@ -30,7 +30,7 @@ def digger(done: list[str]) -> tuple[ScriptedLM, list[Function]]:
         return where
 
     def reply(call: ScriptedCall) -> Any:
-        if len(done) > 1000 or "You can call nothing any more" in str(call.messages):
+        if len(done) > 750 or "You can call nothing any more" in str(call.messages):
             return {"result": "deep enough"}
         return calls(*(("dig", {"where": f"{len(done)}.{n}"}) for n in range(16)))
 
@@ -66,7 +66,7 @@ async def test_a_setting_says_that_there_is_no_bound(tmp_path: Path) -> None:
     given: dict[str, Any] = {"workers": [MOLE], "tools": functions, "settings": {"turn_calls": None}}
     async with scripted_agent(tmp_path, lm, **given) as agent:
         await agent.thread("t").task("subagent", {"worker": "mole", "request": "Dig."})
-    assert len(done) > 1000
+    assert len(done) > 750
 
 
 class Place(BaseModel):

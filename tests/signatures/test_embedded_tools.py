@@ -39,10 +39,8 @@ BOOK = a_tool(
 TOOLS = (PRICE, ADD, BOOK)
 QUESTIONS = (
     "What is the price of a hat?",
-    "Add 3 and 4.",
     "Book a table for 3 persons in Rome.",
     "What is the capital of France?",
-    "Thank you!",
     "",
     "Add" * 2000,
 )

@@ -169,7 +169,7 @@ async def test_hostile_answers_do_not_hold_the_event_loop(tmp_path: Path, way: s
     assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said))) == {}
 
 
-@pytest.mark.parametrize("way", ["reply", "streamed reply", "result of a worker"])
+@pytest.mark.parametrize("way", ["streamed reply", "result of a worker"])
 async def test_hostile_answers_under_a_role_do_not_hold_the_event_loop(tmp_path: Path, way: str) -> None:
     ask, form = WAYS[way]
     assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said)), role=ROLE) == {}
