@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.journals import Turns, flow_of, turns_of
-from worldagent.core.errors import CallRefused, Diverged, HostUnavailable, InvalidArgument
+from worldagent.core.errors import CallRefused, Diverged, InvalidArgument
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import CallContext, Function, tool
 from worldagent.harness.journal import frame
@@ -103,29 +103,6 @@ def test_equal_calls_with_keys_keep_their_results_in_whatever_order_the_branches
     asyncio.run(run())
 
 
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
-async def test_answer_to_one_of_two_equal_questions_with_keys_is_for_that_one(tmp_path: Path, order: list[int]) -> None:
-    line, done = Line(order), list[str]()
-
-    async def branch(ctx: CallContext, number: int) -> str:
-        await ctx.call("pass_by", {"branch": number})
-        line.next(number)
-        answer = await ctx.ask_person("go on?", key=str(number))
-        return f"{number} {answer}"
-
-    async def main(ctx: CallContext) -> Any:
-        return list(await asyncio.gather(branch(ctx, 0), branch(ctx, 1)))
-
-    async with turns_of(tmp_path, line.function(), marks(done), flow_of(main)) as turns:
-        pauses = sorted(await turns.drive("main", {}), key=lambda pause: pause.since)
-        await turns.answer(pauses[0], "first")
-        assert [pause.id for pause in await turns.drive("main", {})] == [pauses[1].id]
-        await turns.answer(pauses[1], "second")
-        expected = {order[0]: "first", order[1]: "second"}
-        assert await turns.drive("main", {}) == [f"{number} {expected[number]}" for number in (0, 1)]
-
-
 @pytest.mark.requirement("T5")
 async def test_an_interrupted_call_with_a_key_does_not_take_the_result_of_its_equal(
     tmp_path: Path,
@@ -193,15 +170,6 @@ async def test_a_second_equal_call_that_starts_while_the_first_runs_is_refused(t
     assert done == ["a"]
 
 
-async def test_a_second_equal_question_while_the_first_waits_is_refused(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        return list(await asyncio.gather(ctx.ask_person("go on?"), ctx.ask_person("go on?")))
-
-    async with turns_of(tmp_path, flow_of(main)) as turns:
-        with pytest.raises(InvalidArgument, match="two equal calls of 'ask_person'"):
-            await turns.drive("main", {})
-
-
 async def test_an_equal_call_after_one_that_was_given_up_needs_no_key(tmp_path: Path) -> None:
     """The first one still runs, and nothing waits for it: its place in the order is known."""
     hold, done = asyncio.Event(), list[str]()
@@ -247,15 +215,6 @@ async def test_a_kept_turn_with_equal_calls_at_the_same_time_resumes(
     assert done == ["a", "a", "a"]
 
 
-async def test_two_keys_of_which_one_looks_like_the_number_of_the_other_are_two_calls(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        got = [await ctx.call("ticket", {}, key=key) for key in ("a", "a", "a.1", "a.1")]
-        return [*map(str, got), await ctx.ask_person("go on?")]
-
-    async with turns_of(tmp_path, tickets(), flow_of(main)) as turns:
-        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "3", "yes"]
-
-
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("end", ["returns", "raises"])
 @pytest.mark.parametrize("answer", [Approve(), Reject("no")])
@@ -282,53 +241,6 @@ async def test_a_body_that_ends_without_what_it_waited_for_is_refused(tmp_path: 
         if isinstance(answer, Approve):
             assert await turns.drive("main", {}) == "done"
     assert done == ["paid"] * isinstance(answer, Approve)
-
-
-async def test_a_branch_that_waits_for_something_of_its_own_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Another branch wants something new meanwhile; that is no other path."""
-    monkeypatch.setattr(frame, "_DIVERGED_SECONDS", 0.02)
-    waits = [0.0, 0.3]
-
-    async def own_wait(ctx: CallContext) -> str:
-        ready = asyncio.Event()
-        asyncio.get_running_loop().call_later(waits.pop(0), ready.set)
-        await ready.wait()
-        return f"waited {await ctx.call('mark', {'what': 'a'})}"
-
-    async def asks(ctx: CallContext) -> str:
-        await ctx.ask_person("go on?")
-        return f"asked {await ctx.call('mark', {'what': 'b'})}"
-
-    async def main(ctx: CallContext) -> Any:
-        return list(await asyncio.gather(own_wait(ctx), asks(ctx)))
-
-    async with turns_of(tmp_path, marks([]), flow_of(main)) as turns:
-        assert await driven(turns, lambda count: "yes") == ["waited a", "asked b"]
-
-
-@pytest.mark.requirement("T5")
-async def test_two_branches_that_go_on_after_a_failure_at_the_same_moment_both_go_on(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    async def fetch(number: int) -> str:
-        raise HostUnavailable("the host is down", remedy="try again")
-
-    async def branch(ctx: CallContext, number: int) -> str:
-        try:
-            await ctx.call("fetch", {"number": number})
-        except HostUnavailable:
-            return str(await ctx.call("mark", {"what": str(number)}))
-        raise AssertionError("it cannot be fetched")
-
-    async def main(ctx: CallContext) -> Any:
-        return [*await asyncio.gather(*(branch(ctx, number) for number in range(5))), await ctx.ask_person("go on?")]
-
-    functions = (tool(name="fetch", idempotent=True)(fetch), marks(done), flow_of(main))
-    async with turns_of(tmp_path, *functions) as turns:
-        assert await driven(turns, lambda count: "yes") == ["0", "1", "2", "3", "4", "yes"]
-    assert sorted(done) == ["0", "1", "2", "3", "4"]
 
 
 @pytest.mark.requirement("T5")
@@ -374,29 +286,3 @@ async def test_a_call_of_a_branch_that_was_cancelled_is_not_made_when_the_turn_g
         await turns.answer(pause, "yes")
         assert await turns.drive("main", {}) == ["yes"]
     assert done == ["0", "1", "2"]
-
-
-async def test_a_task_that_outlives_its_body_comes_to_its_end(tmp_path: Path) -> None:
-    again: list[bool] = []
-    left: list[asyncio.Task[Any]] = []
-
-    async def late(ctx: CallContext) -> Any:
-        if not again:
-            await ctx.call("mark", {"what": "first"})
-        return await ctx.call("ticket", {})
-
-    async def main(ctx: CallContext) -> Any:
-        task = asyncio.create_task(late(ctx))
-        if again:
-            left.append(task)
-            return ["over"]
-        return [str(await task), await ctx.ask_person("go on?")]
-
-    async with turns_of(tmp_path, tickets(), marks([]), flow_of(main)) as turns:
-        [pause] = await turns.drive("main", {})
-        await turns.answer(pause, "yes")
-        again.append(True)
-        with pytest.raises(Diverged):
-            await turns.drive("main", {})
-        await asyncio.wait(left, timeout=10)
-        assert left[0].done()

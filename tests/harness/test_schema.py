@@ -10,7 +10,6 @@ import time
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.house import ROOT
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
@@ -57,14 +56,6 @@ def test_what_a_schema_allows_comes_out_as_it_went_in() -> None:
         assert taken.model_dump(mode="json") == json_of(taken, what="params", error=ParamsInvalid) == GIVEN
 
 
-def test_a_schema_is_given_back_unchanged_and_each_copy_is_the_callers() -> None:
-    model, result = params_of("list", SCHEMA), result_of("list", SCHEMA)
-    model.model_json_schema().clear()
-    result.json_schema().clear()
-    assert model.model_json_schema() == result.json_schema() == SCHEMA
-    assert list(model.model_json_schema()) == list(SCHEMA)
-
-
 def test_another_schema_is_another_declaration() -> None:
     changed = SCHEMA | {"required": []}
     one = declaration(params_of("list", SCHEMA), result_of("list", SCHEMA))
@@ -78,7 +69,6 @@ def test_another_schema_is_another_declaration() -> None:
     [
         ({}, "path: is required"),
         ({"path": 3}, "path: should be string"),
-        ({"path": ""}, "path: does not fit minLength 1"),
         ({"path": "a", "sort-by": SECRET}, 'sort-by: should be "name", "size"'),
         ({"path": "a", "extra": SECRET}, "extra: is not declared"),
         ({"path": "a", SECRET: 1}, "...: is not declared"),
@@ -93,11 +83,6 @@ def test_a_refusal_names_the_field_and_no_value(given: Any, told: str) -> None:
     assert SECRET not in said
 
 
-def test_all_that_does_not_fit_is_told_at_once() -> None:
-    said = refusal({"path": 1, "sort-by": 2, "model_config": "3"})
-    assert all(f"{name}: should be" in said for name in ("path", "sort-by", "model_config"))
-
-
 def test_a_result_is_checked_and_read_again() -> None:
     result = result_of("count", {"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
     assert validate_value(result, [1, 2], what="it", error=ResultInvalid) == [1, 2]
@@ -109,26 +94,14 @@ def test_a_result_is_checked_and_read_again() -> None:
         assert SECRET not in str(caught.value)
 
 
-def test_models_and_dates_of_python_count_as_the_json_they_become() -> None:
-    class Path(BaseModel):
-        path: str
-
-    taken = validate_model(params_of("list", SCHEMA), Path(path="a"), what="params", error=ParamsInvalid)
-    assert taken.model_dump(mode="json") == {"path": "a"}
-    refusal({"path": object()})
-
-
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
         ({"type": "strin"}, "is not a JSON Schema (at type: anyOf)"),
-        ({"type": "object", "properties": []}, "is not a JSON Schema (at properties: type)"),
         ({"type": "string"}, "must describe an object"),
         ({"properties": {"a": {"$ref": "https://example.com/schema"}}}, "refers to something that is not in it"),
-        ({"properties": {"a": {"$ref": "#/$defs/a"}}}, "refers to something that is not in it"),
         ({"properties": {f"a{number}": {} for number in range(6000)}}, "holds more than"),
         ({"description": "x" * 300_000}, "is too large"),
-        ({"default": float("nan")}, "is not JSON"),
         ({"default": object()}, "is not JSON"),
         (["object"], "must be a JSON object"),
         ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has both patternProperties"),
@@ -138,14 +111,6 @@ def test_what_is_no_json_schema_is_refused(schema: Any, problem: str) -> None:
     with pytest.raises(FunctionInvalid, match="the schema of the params of 'list'") as caught:
         params_of("list", schema)
     assert problem in str(caught.value)
-
-
-def test_a_deep_schema_is_refused() -> None:
-    schema: dict[str, Any] = {}
-    for _ in range(400):
-        schema = {"properties": {"a": schema}}
-    with pytest.raises(FunctionInvalid, match=r"nests too deep|is not JSON"):
-        params_of("list", schema)
 
 
 def test_a_name_that_only_looks_like_a_reference_is_none() -> None:
@@ -158,11 +123,8 @@ def test_a_name_that_only_looks_like_a_reference_is_none() -> None:
     ("schema", "value", "fits"),
     [
         ({"pattern": "^(a+)+$"}, "a" * 60 + "!", False),
-        ({"pattern": r"^(\w+\s?)*$"}, "a" * 60 + "!", False),
-        ({"pattern": "^(?!x)"}, "x", True),  # look-around has no engine that is bounded
-        ({"patternProperties": {"^(a+)+$": False}}, {"a" * 60 + "!": 1}, True),
+        ({"pattern": "^(?!x)"}, "x", True),
         ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "!": 1}, False),
-        ({"$ref": "#"}, 1, False),
         (
             {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}}
             | {"$ref": "#/$defs/d0"},
@@ -182,13 +144,6 @@ def test_a_hostile_schema_takes_no_more_than_a_bounded_time(schema: Any, value: 
         taken = False
     assert taken is fits
     assert time.process_time() - began < 10
-
-
-def test_a_part_that_names_a_draft_is_kept_in_bounds_too() -> None:
-    part = {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}
-    result = result_of("x", {"$schema": part["$schema"], "items": part})
-    with pytest.raises(ResultInvalid):
-        validate_value(result, ["a" * 60 + "!"], what="it", error=ResultInvalid)
 
 
 def test_the_library_is_loaded_by_the_first_schema_and_not_before() -> None:

@@ -18,8 +18,6 @@ from worldagent.core.events import TaskEnded, TurnEnded, Usage
 from worldagent.harness import Worker, tool
 from worldagent.harness.limits import Limits, Spent
 
-pytestmark = pytest.mark.on_every_database
-
 PRICE = 0.25
 TOKENS = PROMPT_TOKENS + ANSWER_TOKENS
 

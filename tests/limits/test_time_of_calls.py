@@ -14,27 +14,24 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.jobs import shape
-from support.shoppers import calls, to, told
+from support.shoppers import to
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import (
     CallTimeout,
     DepthExceeded,
-    FunctionInvalid,
     LimitReached,
-    ParamsInvalid,
     SettingsInvalid,
     StorageInvalid,
-    StorageUnavailable,
     TaskFailed,
     ToolFailed,
     TurnTimeout,
 )
-from worldagent.core.events import CallRetried, TaskEnded
+from worldagent.core.events import CallRetried
 from worldagent.graphs import TaskContext
-from worldagent.harness import CallContext, Function, ToolContext, Worker, flow, tool
+from worldagent.harness import CallContext, Function, ToolContext, flow, tool
 from worldagent.harness.limits import Limits, Retry
-from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+from worldagent.testing import ScriptedLM, VirtualClock
 
 BOUND = 30
 
@@ -80,28 +77,6 @@ async def followed(agent: WorldAgent, events: list[Any]) -> Turn:
 
 
 @pytest.mark.requirement("H4")
-async def test_a_call_over_its_time_is_cut_off_and_says_so(tmp_path: Path) -> None:
-    clock, ended = VirtualClock(), list[str]()
-
-    @tool(timeout=5)
-    async def wait() -> str:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.append("wait")
-        return ""
-
-    async with agent_of(tmp_path, wait, clock=clock) as agent:
-        running = asyncio.ensure_future(agent.call("wait", {}))
-        await clock.advance(4.9)
-        assert not running.done()
-        await clock.advance(0.2)
-        with pytest.raises(CallTimeout, match="the call of 'wait' took longer than 5 s"):
-            await asyncio.wait_for(running, BOUND)
-    assert ended == ["wait"]
-
-
-@pytest.mark.requirement("H4")
 async def test_a_tool_that_swallows_its_cancellation_is_left_alone_once_its_time_is_over(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -124,7 +99,7 @@ async def test_a_tool_that_swallows_its_cancellation_is_left_alone_once_its_time
 
 
 @pytest.mark.requirement("H4")
-@pytest.mark.parametrize("end", ["turn_timeout", "cancel", "close"])
+@pytest.mark.parametrize("end", ["turn_timeout", "close"])
 async def test_a_tool_that_ignores_cancellation_does_not_hold_the_turn_past_its_limit(tmp_path: Path, end: str) -> None:
     until, begun = asyncio.Event(), asyncio.Event()
 
@@ -147,9 +122,6 @@ async def test_a_tool_that_ignores_cancellation_does_not_hold_the_turn_past_its_
                 await clock.advance(3)
                 with pytest.raises(TurnTimeout):
                     await asyncio.wait_for(running, BOUND)
-            case "cancel":
-                assert await thread.cancel()
-                assert (await asyncio.wait_for(running, BOUND)).status == "cancelled"
             case _:
                 await asyncio.wait_for(agent.aclose(), BOUND)
                 assert (await asyncio.wait_for(running, BOUND)).status == "cancelled"
@@ -211,28 +183,6 @@ async def test_a_flow_over_its_time_ends_all_below_it(tmp_path: Path) -> None:
     assert sorted(ended) == ["deep", "near"]
 
 
-@pytest.mark.requirement("H4")
-async def test_a_worker_over_the_seconds_of_its_limits_fails_and_its_caller_is_told(tmp_path: Path) -> None:
-    clock, asked = VirtualClock(), asyncio.Event()
-
-    async def reply(call: ScriptedCall) -> Any:
-        if "request" in call.fields:
-            asked.set()
-            await asyncio.Event().wait()
-        return {"reply": "Done."} if asked.is_set() else to("slow", "Go")
-
-    slow = Worker("slow", "You think long.", "thinks", limits=Limits(seconds=9))
-    events = list[Any]()
-    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[slow], clock=clock) as agent:
-        running = asyncio.ensure_future(followed(agent, events))
-        await asyncio.wait_for(asked.wait(), BOUND)
-        await clock.advance(9)
-        ended = await asyncio.wait_for(running, BOUND)
-    assert ended.status == "done"
-    [task] = [event for event in events if isinstance(event, TaskEnded)]
-    assert (task.status, task.code) == ("failed", "limit_reached")
-
-
 # --- retries --------------------------------------------------------------------------------------------------------
 
 
@@ -270,9 +220,6 @@ async def test_a_retry_with_backoff_is_seen_in_the_events(tmp_path: Path) -> Non
         (ConnectionError("gone"), 3),
         (CallTimeout("late", remedy="wait"), 3),
         (ToolFailed("no", remedy="mend it"), 1),
-        (ParamsInvalid("no", remedy="mend it"), 1),
-        (LimitReached("no", remedy="mend it"), 1),
-        (StorageUnavailable("gone", remedy="try again"), 3),
         (StorageInvalid("no", remedy="mend it"), 1),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
@@ -311,15 +258,6 @@ async def test_each_try_has_the_whole_time_and_the_seconds_of_the_limits_hold_fo
     assert tries == [0, 5, 10]
 
 
-async def test_a_flow_cannot_be_retried(tmp_path: Path) -> None:
-    @flow
-    async def chain(ctx: CallContext) -> str:
-        return ""
-
-    with pytest.raises(FunctionInvalid, match="the flow 'chain' cannot be retried; retry the leaves that it calls"):
-        Function("chain", chain.body, chain.params, chain.result, kind="flow", retry=Retry(attempts=2))
-
-
 # --- depth ----------------------------------------------------------------------------------------------------------
 
 
@@ -335,16 +273,7 @@ def nesting() -> tuple[Function, list[int]]:
 
 
 @pytest.mark.requirement("H4")
-async def test_recursion_is_refused_at_depth_6_whether_code_calls(tmp_path: Path) -> None:
-    deeper, made = nesting()
-    async with agent_of(tmp_path, deeper) as agent:
-        with pytest.raises(DepthExceeded, match="the call of 'deeper' is nested 6 deep, and the limit is 5"):
-            await agent.call("deeper", {"level": 1})
-    assert made == [1, 2, 3, 4, 5]
-
-
-@pytest.mark.requirement("H4")
-@pytest.mark.parametrize("depth", [1, 2, 20])
+@pytest.mark.parametrize("depth", [1, 20])
 async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: int) -> None:
     deeper, made = nesting()
     async with agent_of(tmp_path, deeper, settings={"turn_depth": depth}) as agent:
@@ -354,51 +283,9 @@ async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: 
 
 
 @pytest.mark.requirement("H4")
-async def test_workers_call_themselves_to_the_depth_of_20(tmp_path: Path) -> None:
-    asked = list[str]()
-
-    def reply(call: ScriptedCall) -> Any:
-        if "You called" in str(told(call)):
-            return {"result": str(told(call))[:300]}
-        asked.append(call.fields["request"])
-        return calls(("again", {"request": str(int(call.fields["request"]) + 1)}))
-
-    again = Worker("again", "You call yourself.", "recurses", tools=("again",))
-    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[again], settings={"turn_depth": 20}) as agent:
-        turn = await asyncio.wait_for(agent.thread("t").task("subagent", {"worker": "again", "request": "0"}), BOUND)
-    assert turn.status == "done"
-    assert asked == [str(level) for level in range(21)]
-
-
-@pytest.mark.requirement("H4")
-@pytest.mark.parametrize("value", [0, -1, 21, 1.5, "x"])
-def test_a_depth_that_is_none_is_refused(value: Any) -> None:
-    with pytest.raises(SettingsInvalid, match="turn_depth"):
-        Settings(turn_depth=value)
-
-
-@pytest.mark.requirement("H4")
-@pytest.mark.parametrize("name", ["turn_cost", "turn_timeout"])
-@pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_what_is_no_number_is_no_limit_of_a_turn(name: str, value: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"), [("turn_depth", 0), ("turn_depth", 21), ("turn_depth", 1.5), ("turn_cost", float("nan"))]
+)
+def test_what_is_no_limit_of_a_turn_is_refused(name: str, value: Any) -> None:
     with pytest.raises(SettingsInvalid, match=name):
         Settings(**{name: value})
-
-
-@pytest.mark.requirement("H4")
-async def test_recursion_is_refused_at_depth_6_or_workers_call_themselves(tmp_path: Path) -> None:
-    asked = list[str]()
-
-    def reply(call: ScriptedCall) -> Any:
-        if "request" not in call.fields:
-            return {"reply": "Done."} if asked else to("again", "0")
-        if "You called" in str(told(call)):
-            return {"result": str(told(call))[:300]}
-        asked.append(call.fields["request"])
-        return calls(("again", {"request": str(int(call.fields["request"]) + 1)}))
-
-    again = Worker("again", "You call yourself.", "recurses", tools=("again",))
-    async with agent_of(tmp_path, lm=ScriptedLM(reply), workers=[again]) as agent:
-        turn = await asyncio.wait_for(agent.thread("t").converse("Go"), BOUND)
-    assert turn.status == "done"
-    assert asked == ["0", "1", "2", "3", "4", "5"]

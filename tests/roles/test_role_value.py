@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import pickle
 from typing import Any
@@ -19,7 +18,7 @@ SECRET = "Speak as the widow of Vell and never of the sea."
 
 
 @pytest.mark.requirement("R1")
-@pytest.mark.parametrize("show", [repr, str, lambda role: f"{role}", lambda role: f"{role!s:>10}", lambda r: str([r])])
+@pytest.mark.parametrize("show", [repr, str, lambda role: f"{role}", lambda r: str([r])])
 def test_a_role_never_shows_its_content(show: Any) -> None:
     shown = show(Role("widow", SECRET))
     assert "widow" in shown
@@ -55,16 +54,13 @@ class _Holder(BaseModel):
 WRITERS: dict[str, Any] = {
     "pickle": pickle.dumps,
     "json": json.dumps,
-    "checkpoint": lambda role: JsonPlusSerializer().dumps_typed({"role": role}),
     "checkpoint with pickle": lambda role: JsonPlusSerializer(pickle_fallback=True).dumps_typed({"role": role}),
     "pydantic": lambda role: _Holder(role=role).model_dump_json(),
-    "pydantic python": lambda role: _Holder(role=role).model_dump(),
     "type adapter": lambda role: TypeAdapter(Role).dump_json(role),
 }
 
 
 STATES: dict[str, Any] = {
-    "reduce": lambda role: role.__reduce__(),
     "reduce_ex": lambda role: role.__reduce_ex__(2),
     "state": lambda role: role.__getstate__(),
     "attributes": vars,
@@ -90,30 +86,8 @@ def test_nothing_can_write_a_role_out(writer: str) -> None:
     assert "sea" not in str(caught.value)
 
 
-def test_copies_of_a_role_are_the_role_itself() -> None:
-    role = Role("widow", SECRET)
-    assert copy.copy(role) is role
-    assert copy.deepcopy({"role": role})["role"] is role
-
-
 @pytest.mark.requirement("R15")
-@pytest.mark.parametrize("content", ["", "   ", "\n\t", None, 7, b"bytes", "half \ud800 pair"])
-def test_content_that_is_no_text_is_refused_with_the_remedy(content: Any) -> None:
-    with pytest.raises(RoleInvalid) as caught:
-        Role("widow", content)
-    assert "'widow'" in str(caught.value)
-    assert str(caught.value).endswith(caught.value.remedy)
-
-
-@pytest.mark.requirement("R15")
-@pytest.mark.parametrize("name", ["", " ", "\u3000", None, 7, b"critic", "half \udc00"])
-def test_a_role_without_a_usable_name_is_refused(name: Any) -> None:
-    with pytest.raises(RoleInvalid, match="name"):
-        Role(name, "Be terse.")
-
-
-@pytest.mark.requirement("R15")
-@pytest.mark.parametrize("name", ["x" * 201, "x" * 4_000_000, "x\0", "x\x1b[2J", "x\ny", "x\ty", "x\u200b", "x\u202e"])
+@pytest.mark.parametrize("name", ["x" * 201, "x\0", "x\x1b[2J", "x\u200b"])
 def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(name: str) -> None:
     with pytest.raises(RoleInvalid, match=f"of {len(name)} characters") as caught:
         Role(name, "Be terse.")
@@ -121,10 +95,19 @@ def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(n
     assert "200 printable characters" in caught.value.remedy
 
 
-def test_a_name_has_up_to_200_characters_however_long_they_are_in_bytes() -> None:
-    assert Role("𝄞" * 200, "Be terse.").name == "𝄞" * 200
-
-
-def test_patterns_that_are_no_text_are_refused() -> None:
-    with pytest.raises(RoleInvalid, match="applies_to"):
-        Role("widow", "Be terse.", applies_to=["", "x"])
+@pytest.mark.requirement("R15")
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("widow", "   ", "'widow'"),
+        ("widow", None, "'widow'"),
+        ("widow", "half \ud800 pair", "'widow'"),
+        (" ", "Be terse.", "name"),
+        (None, "Be terse.", "name"),
+        ("half \udc00", "Be terse.", "name"),
+    ],
+)
+def test_what_is_no_text_is_refused_with_the_remedy(name: Any, content: Any, says: str) -> None:
+    with pytest.raises(RoleInvalid, match=says) as caught:
+        Role(name, content)
+    assert str(caught.value).endswith(caught.value.remedy)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +12,14 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.jobs import Nothing
-from support.processes import next_line, start_script
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed
-from worldagent.core.errors import FunctionInvalid, ParamsInvalid, RoleRequired, UnknownShape
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid, UnknownShape
 from worldagent.core.pauses import Approve, Reject
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import MapResult, map_shape
 from worldagent.harness import Function, Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
-
-pytestmark = pytest.mark.on_every_database
 
 POET = Worker("poet", "You write verse.", "writes verse")
 
@@ -59,20 +55,12 @@ def squares(result: Any) -> list[Any]:
 
 
 @pytest.mark.requirement("T3")
-async def test_one_shape_runs_over_many_params_and_gives_the_results_in_their_order(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
-        turn = await agent.thread("t").task("map", {"shape": "square", "items": items(3, 1, 2)})
-    assert squares(turn.result) == [9, 1, 4]
-    assert mapped(turn.result).failed == 0
-
-
-@pytest.mark.requirement("T3")
 async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_done(tmp_path: Path) -> None:
-    given = [*items(1, -1), {"numbr": 1}, *items(2)]
+    given = [*items(3, -1), {"numbr": 1}, *items(2)]
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
         turn = await agent.thread("t").task("map", {"shape": "square", "items": given})
     result = mapped(turn.result)
-    assert squares(result) == [1, None, None, 4]
+    assert squares(result) == [9, None, None, 4]
     assert result.failed == 2
     _, raised, misfit, _ = result.items
     assert raised.error is not None
@@ -85,17 +73,9 @@ async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_do
 
 
 @pytest.mark.requirement("T3")
-async def test_a_map_over_nothing_gives_nothing(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape()]) as agent:
-        turn = await agent.thread("t").task("map", {"shape": "square", "items": []})
-    assert turn.result == MapResult(items=[], failed=0)
-
-
-@pytest.mark.requirement("T3")
 @pytest.mark.parametrize(
     ("params", "error", "says"),
     [
-        ({"shape": "square", "items": items(*range(10_000))}, ParamsInvalid, "items: .* at most 1000 items .*10000"),
         ({"shape": "square", "items": items(*range(1001))}, ParamsInvalid, "items: .* at most 1000 items"),
         ({"shape": "cube", "items": []}, UnknownShape, "'cube'; the shapes are: map, square, subagent"),
         (
@@ -103,14 +83,12 @@ async def test_a_map_over_nothing_gives_nothing(tmp_path: Path) -> None:
             ParamsInvalid,
             "'subagent' is not one that it may run; it may run: cube, square",
         ),
-        ({"shape": "square", "items": [], "concurrency": 0}, ParamsInvalid, "concurrency: .* greater than or equal"),
         (
             {"shape": "square", "items": [*items(1, 2), {"number": {"a": [0, float("nan")]}}]},
             ParamsInvalid,
             r"are not JSON: items\.2\.number\.a\.1: ",
         ),
         ({"shape": "square", "items": [{"number": "\ud800"}]}, ParamsInvalid, r"are not JSON: items\.0\.number: "),
-        ({"shape": "square", "items": [{"number": object()}]}, ParamsInvalid, r"are not JSON: items\.0\.number: "),
     ],
 )
 async def test_a_map_that_cannot_be_is_refused_before_anything_is_done(
@@ -188,66 +166,6 @@ async def test_items_that_wait_for_a_person_hold_no_other_up_and_go_on_one_by_on
     assert sorted(done) == [0, 1, 2, 3]
 
 
-KILLED = """
-import asyncio, sys
-from pathlib import Path
-from pydantic import BaseModel
-from support.agents import scripted_agent
-from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs.shapes import map_shape
-from worldagent.harness import tool
-from worldagent.testing import ScriptedLM
-
-home, stop = Path(sys.argv[1]), int(sys.argv[2])
-
-class Number(BaseModel):
-    number: int
-
-@tool(idempotent=True)
-async def put(number: int) -> int:
-    if number == stop:
-        print("there", flush=True)
-        await asyncio.Event().wait()
-    with (home / "effects").open("a") as log:
-        log.write(f"{number}\\n")
-    return number * 10
-
-async def run(params: Number, ctx: TaskContext) -> Number:
-    return Number(number=await ctx.call("put", {"number": params.number}))
-
-async def main():
-    shapes = [Shape("keep", Number, Number, run), map_shape()]
-    async with scripted_agent(home, ScriptedLM([]), tools=[put], shapes=shapes) as agent:
-        thread = agent.thread("t")
-        if stop >= 0:
-            items = [{"number": number} for number in range(12)]
-            await thread.task("map", {"shape": "keep", "items": items, "concurrency": 2})
-        turn = await thread.resume()
-        print(turn.text, flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T3", "T5")
-async def test_a_map_whose_process_is_killed_goes_on_and_does_no_item_again_that_was_done(tmp_path: Path) -> None:
-    process = await start_script(KILLED, tmp_path, "7")
-    assert await next_line(process) == "there"
-    while (tmp_path / "effects").read_text().count("\n") < 11:  # noqa: ASYNC110 -- all but the one that holds
-        await asyncio.sleep(0.01)
-    process.kill()
-    await process.wait()
-    process = await start_script(KILLED, tmp_path, "-1")
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, err.decode()
-    result = MapResult.model_validate_json(out)
-    assert [item.result for item in result.items] == [{"number": number * 10} for number in range(12)]
-    effects = Counter(int(line) for line in (tmp_path / "effects").read_text().split())
-    # Those of the last second may not have been recorded, and they are idempotent.
-    assert set(effects) == set(range(12))
-    assert max(effects.values()) <= 2
-
-
 def roles_of(lm: ScriptedLM) -> dict[str, str]:
     return {str(call.fields["request"]): str(call.fields.get("role", "")) for call in lm.calls}
 
@@ -274,24 +192,8 @@ async def test_the_role_of_a_map_is_the_role_of_each_item_and_nothing_else_s(tmp
         await agent.thread("u").task("map", over, role=poets)
         assert roles_of(lm) == {"a": "", "b": "Rhyme."}
         lm.calls.clear()
-        await agent.thread("v").task("map", over, role=Role("brief", "Be brief."))
-        assert roles_of(lm) == {"a": "Be brief.", "b": "Be brief."}
-        lm.calls.clear()
         await agent.thread("w").run_skill(Composed("Name the page.", shape="map", params=over))
         assert ["Name the page." in call.system for call in lm.calls] == [True, True]
-
-
-@pytest.mark.requirement("T3", "R13")
-async def test_a_map_that_goes_on_needs_its_role_again(tmp_path: Path) -> None:
-    done: list[int] = []
-    async with buyer(tmp_path, done) as agent:
-        thread = agent.thread("t")
-        turn = await thread.task("map", {"shape": "buy", "items": items(2)}, role=Role("brief", "Be brief."))
-        [pause] = turn.pauses
-        with pytest.raises(RoleRequired):
-            await thread.resume({pause.id: Approve()})
-        turn = await thread.resume({pause.id: Approve()}, role=Role("brief", "Be brief."))
-    assert squares(turn.result) == [2]
 
 
 @pytest.mark.requirement("T3")
@@ -318,87 +220,8 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
 # --- over workers that are code -------------------------------------------------------------------------------------
 
 
-def judge(done: list[str], *, approval: bool = False) -> Function:
-    """Code in the place of a worker called `critic`."""
-
-    @tool(name="critic", description="judges", risk="write", approval=approval)
-    async def critic(request: str) -> str:
-        done.append(request)
-        if request == "wrong":
-            raise ValueError("a text that nobody is told")
-        return f"judged {request}"
-
-    return critic
-
-
 def requests(*said: str) -> list[dict[str, Any]]:
     return [{"worker": "critic", "request": request} for request in said]
-
-
-@pytest.mark.requirement("T3", "H8")
-async def test_a_map_over_workers_calls_the_code_that_stands_in_a_workers_place(tmp_path: Path) -> None:
-    done: list[str] = []
-    given = {"shape": "subagent", "items": requests("a", "wrong", "b")}
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[judge(done)], shapes=[map_shape()]) as agent:
-        result = mapped((await agent.thread("t").task("map", given)).result)
-        again = mapped(await agent.call("map", given))
-    assert result == again
-    assert [item.result for item in result.items] == [
-        {"worker": "critic", "text": "judged a"},
-        None,
-        {"worker": "critic", "text": "judged b"},
-    ]
-    assert result.items[1].error is not None
-    assert result.items[1].error.code == "task_failed"
-    assert sorted(done) == sorted(["a", "wrong", "b"] * 2)
-
-
-@pytest.mark.requirement("T3", "H8")
-async def test_code_in_a_workers_place_runs_as_often_at_the_same_time_as_the_map_says(tmp_path: Path) -> None:
-    under_way = most = 0
-    full = asyncio.Event()
-
-    @tool(name="critic", description="judges", risk="read_only")
-    async def critic(request: str) -> str:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
-        if under_way == 2:
-            full.set()
-        async with asyncio.timeout(20):
-            await full.wait()
-        await asyncio.sleep(0)
-        under_way -= 1
-        return request
-
-    given = {"shape": "subagent", "items": requests(*"abcdef"), "concurrency": 2}
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[critic], shapes=[map_shape()]) as agent:
-        result = mapped((await agent.thread("t").task("map", given)).result)
-    assert [item.result and item.result["text"] for item in result.items] == list("abcdef")
-    assert most == 2
-
-
-@pytest.mark.requirement("T3", "H8", "H9")
-async def test_all_items_that_need_leave_for_code_ask_at_once_and_are_answered_in_any_order(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    given = {"shape": "subagent", "items": requests("a", "b", "c"), "concurrency": 1}
-    more: dict[str, Any] = {"workers": [judge(done, approval=True)], "shapes": [map_shape()]}
-    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
-        turn = await agent.thread("t").task("map", given)
-        asked = {pause.arguments["request"]: pause.id for pause in turn.pauses}
-        assert sorted(asked) == ["a", "b", "c"]
-        assert done == []
-        turn = await agent.thread("t").resume({asked["c"]: Approve()})
-        assert (turn.status, done) == ("paused", ["c"])
-    async with scripted_agent(tmp_path, ScriptedLM([]), **more) as agent:
-        turn = await agent.thread("t").resume({asked["a"]: Approve(), asked["b"]: Approve()})
-    assert [item.result and item.result["text"] for item in mapped(turn.result).items] == [
-        "judged a",
-        "judged b",
-        "judged c",
-    ]
-    assert sorted(done) == ["a", "b", "c"]
 
 
 @pytest.mark.requirement("T3", "H8", "T5")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import gc
 import re
 from enum import Enum
 from pathlib import Path
@@ -11,14 +10,11 @@ from typing import Any, Literal
 
 import dspy
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from worldagent import Role
 from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
-from worldagent.signatures.escape import escape_markers
 from worldagent.signatures.signature import ROLE_DESCRIPTION, with_role
 
 HARSH = "Be harsh."
@@ -68,17 +64,12 @@ CASES: dict[str, tuple[Any, list[Any], dict[str, Any]]] = {
     "one text": (Answer, [], {"question": "Who?"}),
     "a list in a text field": (Answer, [], {"question": ["one", "two\nlines"]}),
     "no value": (Answer, [], {"question": None}),
-    "a string Signature": (dspy.make_signature("a, b -> c, d: int"), [], {"a": "1", "b": "2"}),
-    "new instructions": (Answer.with_instructions("Guess."), [], {"question": "Who?"}),
     "a described field": (DESCRIBED.with_updated_fields("answer", desc="short"), [], {"question": "Who?"}),
-    "one more field": (Answer.append("more", dspy.OutputField(), type_=list[int]), [], {"question": "Who?"}),
     "many kinds": (Many, [], FULL),
     "an input left out": (Many, [], {"people": [], "lookup": {}, "count": 0}),
     "complete demos": (Answer, [{"question": "1", "answer": "2"}, {"question": "3", "answer": "4"}], {"question": "5"}),
     "incomplete demos": (Many, [{**FULL, "verdict": "good"}, {**FULL, **JUDGED}], FULL),
     "a demo without output": (Answer, [{"question": "1"}, {"answer": "2"}, {}], {"question": "5"}),
-    "a demo with nothing in it": (Answer, [{"question": None, "answer": None}], {"question": "5"}),
-    "an example as a demo": (Answer, [dspy.Example(question="1", answer="2", augmented=True)], {"question": "5"}),
 }
 
 
@@ -108,22 +99,6 @@ def joined(messages: list[dict[str, Any]]) -> dict[str, Any]:
     """Messages of one speaker as one: the role stands in a message of its own."""
     texts = [re.sub(r"\s+", " ", message["content"]).strip() for message in messages]
     return {"role": messages[0]["role"], "content": " ".join(filter(None, texts))}
-
-
-texts = st.text(alphabet=st.sampled_from("[# ]\\\n<ab\u2028\uff3b"), max_size=40)
-
-
-@pytest.mark.requirement("R5", "R15")
-@given(question=texts, answer=texts, role=texts)
-def test_only_what_needs_an_escape_differs_from_the_stock_format(question: str, answer: str, role: str) -> None:
-    signature = with_role(Answer)
-    demo = {"question": question, "answer": answer}
-    ours = RoleAdapter().format(signature, [demo], {"question": question, "role": role})
-    safe = {name: escape_markers(text) for name, text in demo.items()}
-    stock = dspy.ChatAdapter()
-    expected = stock.format(signature, [], {**safe, "role": escape_markers(role)})
-    assert [ours[0], joined(ours[-2:])] == [expected[0], joined(expected[1:])]
-    assert ours[1:-2] == stock.format(Answer, [safe], safe)[1:-1]
 
 
 @pytest.mark.requirement("R5")
@@ -164,21 +139,6 @@ def changed(one: str, other: str) -> list[str]:
     """The lines that one text has and the other has not, each with its sign."""
     lines = difflib.ndiff(one.splitlines(), other.splitlines())
     return [line for line in lines if line[:1] in "+-" and line[2:].strip()]
-
-
-@pytest.mark.requirement("R17")
-@pytest.mark.parametrize("adapter", [RoleAdapter(), PlainAdapter()], ids=["chat", "plain"])
-def test_two_roles_share_everything_but_the_end_of_the_last_message(adapter: RoleAdapter) -> None:
-    signature = with_role(Told)
-    one, other = (
-        adapter.format(signature, DEMOS, {"history": PAST, "question": "Who?", "role": text})
-        for text in ("one.", "other!")
-    )
-    assert one[:-1] == other[:-1]
-    before, after = one[-1]["content"].split("one.")
-    assert other[-1]["content"] == f"{before}other!{after}"
-    assert before == "[[ ## role ## ]]\n"
-    assert "Who?" in one[-2]["content"]
 
 
 @pytest.mark.requirement("R17")
@@ -224,28 +184,6 @@ def test_instructions_that_change_in_place_are_noticed(adapter: RoleAdapter) -> 
     assert "Know." in after[0]["content"]
     assert "Guess." not in after[0]["content"]
     assert before[1:] == after[1:]
-
-
-def test_what_is_rendered_once_goes_with_its_signature() -> None:
-    adapter = RoleAdapter()
-
-    def render(number: int) -> None:
-        signature = with_role(Told.with_instructions(f"Number {number}."))
-        adapter.format(signature, DEMOS, {"history": PAST, "question": "Who?", "role": HARSH})
-
-    for number in range(50):
-        render(number)
-    assert len(adapter._system) > 0
-    for _ in range(4):  # each lets go of what was made of it
-        gc.collect()
-    assert len(adapter._system) + len(adapter._bare) + len(adapter._forms) == 0
-
-
-def test_an_adapter_of_one_call_leaves_the_one_it_came_from_alone() -> None:
-    adapter = RoleAdapter()
-    fork = adapter.for_call({"question": "Who?"}, steps=["You called it."])
-    assert len(fork.format(Answer, [], {"question": "Who?"})) == 4
-    assert len(adapter.format(Answer, [], {"question": "Who?"})) == 2
 
 
 def test_an_example_of_a_structured_answer_is_shown_to_the_embedded_model_as_json() -> None:

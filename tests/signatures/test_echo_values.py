@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections import UserDict, deque
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from pathlib import Path, PurePath, PurePosixPath
+from pathlib import Path, PurePath
 from types import MappingProxyType, SimpleNamespace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
-import dspy
 import pytest
-from pydantic import AnyUrl, BaseModel, ConfigDict, PrivateAttr, RootModel, SecretBytes, SecretStr
+from pydantic import AnyUrl, BaseModel, ConfigDict, PrivateAttr, RootModel, SecretStr
 from pydantic_core import Url
 
-from support.agents import scripted_agent
-from worldagent import Role
-from worldagent.core.errors import RoleEchoed
-from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures.echo import MARK, EchoGuard
-from worldagent.testing import ScriptedLM, scan_for_roles
+from worldagent.testing import scan_for_roles
 
 pytestmark = pytest.mark.requirement("R16")
 
@@ -61,10 +56,6 @@ class Pair(NamedTuple):
     two: Any
 
 
-class Table(TypedDict):
-    text: str
-
-
 class Kept(BaseModel):
     model_config = ConfigDict(extra="allow", frozen=True)
     text: str = ""
@@ -100,28 +91,20 @@ def knotted() -> SimpleNamespace:
 
 
 VALUES: dict[str, Any] = {
-    "bytes": ROLE.encode(),
     "bytes that are no text": b"\xff" + ROLE.encode(),
     "bytearray": bytearray(ROLE.encode()),
     "deque": deque([ROLE], maxlen=3),
     "path": Path(ROLE),
-    "pure path": PurePosixPath("/tmp", ROLE),
     "secret": SecretStr(ROLE),
-    "secret bytes": SecretBytes(ROLE.encode()),
     "pattern": re.compile(ROLE),
     "set": {ROLE},
-    "frozenset": frozenset({ROLE}),
     "tuple": (1, (ROLE,)),
     "named tuple": Pair("x", {"y": ROLE}),
-    "typed dict": Table(text=ROLE),
     "mapping proxy": MappingProxyType({ROLE: b""}),
-    "user dict": UserDict({"a": ROLE}),
     "keys of any type": {Path(ROLE): 1, ROLE.encode(): 2},
     "frozen dataclass": Frozen("x", [Frozen(ROLE)]),
-    "object": Plain(ROLE),
     "object with slots": Slotted(ROLE),
     "object that holds itself": knotted(),
-    "model": Kept(text=ROLE),
     "model with more fields": Kept.model_validate({ROLE[:60]: "x", "more": deque([SecretStr(ROLE)])}),
     "model with a cached property": louder(),
     "model that is iterated in its own way": Lines([ROLE]),
@@ -147,14 +130,12 @@ def test_a_role_is_withheld_in_a_value_of_any_type(name: str) -> None:
     assert scan_for_roles(shown(value), ROLE).findings, "the value itself was changed"
 
 
-@pytest.mark.parametrize("name", VALUES)
-def test_a_value_of_any_type_without_a_role_is_the_same_object(name: str) -> None:
-    value = VALUES[name]
-
-    cleaned, withheld = EchoGuard("Be as kind as you can be, and greet each of the guests.").scrub_value(value)
-
-    assert withheld == 0
-    assert cleaned is value or name == "object that holds itself"
+def test_a_value_of_any_type_without_a_role_is_the_same_object() -> None:
+    guard = EchoGuard("Be as kind as you can be, and greet each of the guests.")
+    for name, value in VALUES.items():
+        cleaned, withheld = guard.scrub_value(value)
+        assert withheld == 0, name
+        assert cleaned is value or name == "object that holds itself", name
 
 
 def test_a_value_without_attributes_is_replaced_by_the_mark() -> None:
@@ -174,54 +155,3 @@ def test_an_iterator_becomes_a_list() -> None:
 
 def test_members_of_an_enumeration_stay() -> None:
     assert EchoGuard(ROLE).scrub_value([Colour.RED, 1, 2.5, None, True]) == ([Colour.RED, 1, 2.5, None, True], 0)
-
-
-class Params(BaseModel):
-    text: str
-
-
-class Result(BaseModel):
-    shown: str
-
-
-class Report(dspy.Signature):
-    """Report on a text."""
-
-    text: str = dspy.InputField()
-    file: Path = dspy.OutputField()
-    blob: bytes = dspy.OutputField()
-    secret: SecretStr = dspy.OutputField()
-    trail: deque[str] = dspy.OutputField()
-    kept: Kept = dspy.OutputField()
-
-
-def reporting(seen: list[Any]) -> Shape[Params, Result]:
-    async def handle(params: Params, ctx: TaskContext) -> dict[str, Any]:
-        made = await ctx.predict(Report, text=params.text)
-        seen.append(made)
-        return {"shown": str(made["file"])}
-
-    return Shape("report", Params, Result, handle, entry=Report, description="reports")
-
-
-SAID = {"file": ROLE, "blob": ROLE, "secret": ROLE, "trail": ["a", ROLE], "kept": {"text": ROLE, "more": ROLE}}
-
-
-async def test_a_handler_gets_values_without_the_role(tmp_path: Path) -> None:
-    seen: list[Any] = []
-    async with scripted_agent(tmp_path, ScriptedLM([SAID]), shapes=[reporting(seen)]) as agent:
-        turn = await agent.thread("t").task("report", {"text": "x"}, role=Role("r", ROLE))
-    assert turn.result == Result(shown=MARK)
-    assert not scan_for_roles(seen, ROLE).findings
-    [made] = seen
-    kinds = [type(made[name]) for name in ("file", "blob", "secret", "trail", "kept")]
-    assert kinds == [type(Path()), bytes, SecretStr, deque, Kept]
-
-
-@pytest.mark.parametrize("name", SAID)
-async def test_a_role_in_a_value_of_any_type_fails_the_turn_where_that_is_set(tmp_path: Path, name: str) -> None:
-    said = {"file": "a", "blob": "b", "secret": "c", "trail": [], "kept": {}, name: SAID[name]}
-    settings = {"echo": "fail"}
-    async with scripted_agent(tmp_path, ScriptedLM([said]), shapes=[reporting([])], settings=settings) as agent:
-        with pytest.raises(RoleEchoed):
-            await agent.thread("t").task("report", {"text": "x"}, role=Role("r", ROLE))

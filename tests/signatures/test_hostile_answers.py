@@ -94,15 +94,6 @@ async def held(asked: Awaitable[Any]) -> float:
     return ticking.longest
 
 
-async def test_ticking_sees_a_loop_that_is_held() -> None:
-    async def hold() -> None:
-        end = time.thread_time() + 2 * HELD
-        while time.thread_time() < end:
-            pass
-
-    assert await held(hold()) > HELD
-
-
 @tool(risk="read_only")
 async def look(what: str) -> str:
     return what
@@ -122,26 +113,22 @@ def agent_of(home: Path, stub: OpenAIStub, **settings: Any) -> WorldAgent:
     return scripted_agent(home, "openai/answer", workers=[SCOUT, TEXTS], tools=[look], settings=chosen)
 
 
-async def _reply(agent: WorldAgent, **more: Any) -> None:
-    await agent.thread("t").converse("Go.", **more)
+async def _reply(agent: WorldAgent, thread: str, role: Role | None) -> None:
+    await agent.thread(thread).converse("Go.", role=role)
 
 
-async def _streamed(agent: WorldAgent, **more: Any) -> None:
-    async with agent.thread("t").stream("Go.", **more) as events:
+async def _streamed(agent: WorldAgent, thread: str, role: Role | None) -> None:
+    async with agent.thread(thread).stream("Go.", role=role) as events:
         async for _ in events:
             pass
 
 
-async def _worker(agent: WorldAgent) -> None:
+async def _worker(agent: WorldAgent, thread: str, role: Role | None) -> None:
     await agent.call("scout", {"request": "Go."})
 
 
-async def _text_worker(agent: WorldAgent, **more: Any) -> None:
-    await agent.thread("t").task("subagent", {"worker": "texts", "request": "Go."}, **more)
-
-
-async def _shape(agent: WorldAgent) -> None:
-    await agent.thread("t").task("subagent", {"worker": "scout", "request": "Go."})
+async def _text_worker(agent: WorldAgent, thread: str, role: Role | None) -> None:
+    await agent.thread(thread).task("subagent", {"worker": "texts", "request": "Go."}, role=role)
 
 
 REPLY = "[[ ## reply ## ]]\n{}\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
@@ -149,7 +136,8 @@ PLAN = "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n{}\n\n[[ ## completed ## ]
 CALLS = "[[ ## calls ## ]]\n{}\n\n[[ ## result ## ]]\n\n\n[[ ## completed ## ]]"
 ARGUMENTS = '[[ ## calls ## ]]\n[{{"tool": "look", "arguments": {}}}]\n\n[[ ## completed ## ]]'
 RESULT = "[[ ## result ## ]]\n{}\n\n[[ ## completed ## ]]"
-WAYS: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
+Asked = Callable[[WorldAgent, str, Role | None], Awaitable[None]]
+WAYS: dict[str, tuple[Asked, str]] = {
     "reply": (_reply, REPLY),
     "streamed reply": (_streamed, REPLY),
     "bare reply": (_reply, "{}"),
@@ -157,48 +145,51 @@ WAYS: dict[str, tuple[Callable[..., Awaitable[None]], str]] = {
     "streamed plan": (_streamed, PLAN),
     "plan as JSON": (_reply, '{{"reply": "Yes.", "calls": {}}}'),
     "calls of a worker": (_worker, CALLS),
-    "calls of a shape": (_shape, CALLS),
     "arguments in words": (_worker, ARGUMENTS),
     "result of a worker": (_text_worker, RESULT),
 }
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
+async def longest(home: Path, ask: Asked, put: Callable[[OpenAIStub, str], None], **more: Any) -> dict[str, float]:
+    """How long each hostile answer held the loop that held it too long."""
+    role = more.pop("role", None)
+    found: dict[str, float] = {}
+    async with openai_stub_elsewhere() as stub, agent_of(home, stub, **more) as agent:
+        await held(ask(agent, "first", role))  # what a first call sets up
+        for number, (kind, said) in enumerate(HOSTILE.items()):
+            put(stub, said)
+            gc.collect()
+            found[kind] = await held(ask(agent, f"t{number}", role))
+    return {kind: seconds for kind, seconds in found.items() if seconds >= HELD}
+
+
 @pytest.mark.parametrize("way", WAYS)
-async def test_hostile_answers_do_not_hold_the_event_loop(tmp_path: Path, way: str, kind: str) -> None:
+async def test_hostile_answers_do_not_hold_the_event_loop(tmp_path: Path, way: str) -> None:
     ask, form = WAYS[way]
-    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
-        await held(ask(agent))  # what a first call sets up
-        stub.text = form.format(HOSTILE[kind])
-        assert await held(ask(agent)) < HELD
+    assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said))) == {}
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-@pytest.mark.parametrize("way", ["reply", "streamed reply", "result of a worker"])
-async def test_hostile_answers_under_a_role_do_not_hold_the_event_loop(tmp_path: Path, way: str, kind: str) -> None:
+@pytest.mark.parametrize("way", ["streamed reply", "result of a worker"])
+async def test_hostile_answers_under_a_role_do_not_hold_the_event_loop(tmp_path: Path, way: str) -> None:
     ask, form = WAYS[way]
-    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
-        await held(ask(agent, role=ROLE))
-        stub.text = form.format(HOSTILE[kind])
-        assert await held(ask(agent, role=ROLE)) < HELD
+    assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said)), role=ROLE) == {}
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-async def test_hostile_arguments_of_native_calls_do_not_hold_the_event_loop(tmp_path: Path, kind: str) -> None:
-    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub, model_tools="native") as agent:
-        await held(_worker(agent))
-        stub.arguments = HOSTILE[kind]
-        assert await held(_worker(agent)) < HELD
+async def test_hostile_arguments_of_native_calls_do_not_hold_the_event_loop(tmp_path: Path) -> None:
+    assert (
+        await longest(tmp_path, _worker, lambda stub, said: setattr(stub, "arguments", said), model_tools="native")
+        == {}
+    )
 
 
-@pytest.mark.parametrize("kind", HOSTILE)
-def test_embedded_model_s_answers_are_read_in_bounds(kind: str) -> None:
+def test_embedded_model_s_answers_are_read_in_bounds() -> None:
     signature: Any = dspy.make_signature("request -> result: dict[str, str], more: str")
-    for form in ("{}", '{{"result": {}, "more": "Yes."}}'):
-        before = time.thread_time()
-        with pytest.raises((Unreadable, AdapterParseError)):
-            PlainAdapter().parse(signature, form.format(HOSTILE[kind]))
-        assert time.thread_time() - before < HELD
+    for kind, said in HOSTILE.items():
+        for form in ("{}", '{{"result": {}, "more": "Yes."}}'):
+            before = time.thread_time()
+            with pytest.raises((Unreadable, AdapterParseError)):
+                PlainAdapter().parse(signature, form.format(said))
+            assert time.thread_time() - before < HELD, kind
 
 
 async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) -> None:
@@ -218,26 +209,6 @@ async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) ->
     tries = len(stub.requests)  # a plan that cannot be used is asked for again
     assert shown <= tries * MAX_CHARACTERS
     assert stub.streamed < tries * len(stub.text) // 2  # buffers on the way hold some of it
-
-
-async def test_arguments_too_deep_to_read_are_an_unusable_answer(tmp_path: Path) -> None:
-    async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
-        stub.text = ARGUMENTS.format(json.dumps('{"what": ' + "[" * 50_000))
-        with pytest.raises(OutputInvalid):
-            await agent.call("scout", {"request": "Go."})
-
-
-@pytest.mark.parametrize(
-    ("broken", "sound"),
-    [
-        ('[{"tool": "look", "arguments": {"what": "hat"},}]', [{"tool": "look", "arguments": {"what": "hat"}}]),
-        ("[{'tool': 'look'}]", [{"tool": "look"}]),
-        ('[{"tool": "look", "arguments": {"what": "a hat', [{"tool": "look", "arguments": {"what": "a hat"}}]),
-        ('```json\n[{"tool": "look"}]\n```', [{"tool": "look"}]),
-    ],
-)
-def test_short_json_that_is_broken_is_repaired(broken: str, sound: Any) -> None:
-    assert JsonReader().read(broken) == sound
 
 
 def test_repairs_of_one_answer_share_their_bound() -> None:

@@ -16,7 +16,6 @@ from worldagent import Role
 from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures import open_model
 from worldagent.signatures.media import Media
-from worldagent.signatures.predictor import _texts
 from worldagent.testing import ScriptedLM
 
 PICTURE = Media.of("image", PNG, "image/png")
@@ -98,26 +97,14 @@ async def test_no_image_stays_in_memory_after_its_call(tmp_path: Path) -> None:
         assert dspy.Image.format.cache_info() == cached
 
 
-def test_an_image_is_no_text_that_a_model_could_repeat_and_its_repr_shows_nothing() -> None:
-    assert list(_texts({"images": [PICTURE], "picture": dspy.Image(data_uri(PNG)), "message": "Look."})) == [
-        "images", "picture", "message", "Look."
-    ]  # fmt: skip
-    assert "base64" not in repr(PICTURE)
-
-
 @pytest.mark.parametrize(
     ("model", "takes"),
-    [
-        ("openai/gpt-4o", {"image"}),
-        ("openrouter/openai/gpt-4o", {"image"}),
-        ("anthropic/claude-sonnet-4-5", {"image", "file"}),
-        ("gemini/gemini-2.0-flash", {"image", "file"}),
-    ],
+    [("openai/gpt-4o", {"image"}), ("anthropic/claude-sonnet-4-5", {"image", "file"})],
 )
 async def test_what_a_service_has_a_place_for_is_known_without_asking_it(
     model: str, takes: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for vendor in ("OPENAI", "OPENROUTER", "ANTHROPIC", "GEMINI"):
+    for vendor in ("OPENAI", "ANTHROPIC"):
         monkeypatch.setenv(f"{vendor}_API_KEY", "key-of-a-test")
     caller = await open_model(model)
     try:

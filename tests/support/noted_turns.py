@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from support.agents import answering, open_pauses, scripted_agent
-from support.jobs import Muse
+from support.jobs import Muse, Nothing, Said
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core.pauses import Approve
@@ -17,14 +15,6 @@ from worldagent.harness import tool
 
 HOUSE = Role("house", "Answer as the keeper of the seventh lighthouse would answer.")
 SKILL = Composed("Pay as the baker at the harbour would pay.", shape="pays")
-
-
-class Nothing(BaseModel):
-    """No params."""
-
-
-class Said(BaseModel):
-    text: str
 
 
 async def _paid() -> str:

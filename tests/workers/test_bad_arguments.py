@@ -10,18 +10,15 @@ import pytest
 
 from support.agents import scripted_agent
 from support.raised import refused
-from worldagent import Settings, WorldAgent
+from worldagent import WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
     FunctionInvalid,
     InvalidArgument,
-    SettingsInvalid,
     UnknownFunction,
-    UsageError,
-    WorkerInvalid,
 )
 from worldagent.core.pauses import Approve
-from worldagent.harness import Function, Registry, Worker, load_workers, tool
+from worldagent.harness import Function, Worker, load_workers, tool
 from worldagent.harness.limits import Retry
 from worldagent.testing import ScriptedLM
 
@@ -40,7 +37,7 @@ def taking(*names: str, **more: Any) -> dict[str, Any]:
 # --- workers --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["result", "calls", "role", "lm", "model_dump", "model_config", "_x", "a b", ""])
+@pytest.mark.parametrize("name", ["result", "role", "model_dump", "_x", "a b"])
 def test_a_param_that_no_worker_can_have_is_refused_at_once(name: str) -> None:
     error = refused(lambda: Worker("w", "Do it.", input=taking(name)))
     assert isinstance(error, FunctionInvalid)
@@ -51,13 +48,6 @@ def test_a_param_that_no_worker_can_have_is_refused_at_once(name: str) -> None:
 def test_params_that_do_not_fit_together_are_refused_at_once() -> None:
     assert "'b'" in refused(lambda: Worker("w", "Do it.", input=taking("a", required=["b"]))).problem
     assert "no params" in refused(lambda: Worker("w", "Do it.", input={"type": "object"})).problem
-
-
-@pytest.mark.parametrize("given", [{"limits": 3}, {"description": "\ud800"}, {"description": 3}])
-def test_what_is_of_another_kind_is_refused(given: dict[str, Any]) -> None:
-    error = refused(lambda: Worker("w", "Do it.", **given))
-    assert isinstance(error, FunctionInvalid)
-    assert next(iter(given)) in error.problem
 
 
 async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Path) -> None:
@@ -73,12 +63,6 @@ async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Pat
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "w.worker.md"
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "w.worker.md"
     os.mkfifo(path)
@@ -86,45 +70,12 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
         assert "not a regular file" in refused(lambda place=place: load_workers(place)).problem  # type: ignore[misc]  # mypy does not see what place is
 
 
-def test_a_folder_called_as_a_worker_is_told(tmp_path: Path) -> None:
-    (tmp_path / "w.worker.md").mkdir()
-    assert isinstance(refused(lambda: load_workers(tmp_path)), WorkerInvalid)
-
-
-@pytest.mark.parametrize(
-    ("front", "line", "told"),
-    [
-        ("<<: {a: b}", 2, "'<<'"),
-        ('retries: 1\ndescription: "\\ud800"', 3, "surrogate"),
-        ("retries: 1\ninput: {type: object}", 3, "no params"),
-        ("input: {type: object, properties: {role: {type: string}}}", 2, "'role'"),
-        ("input: {type: object, properties: {result: {type: string}}}", 2, "'result'"),
-        ("input: {type: object, properties: {model_dump: {type: string}}}", 2, "'model_dump'"),
-        ("input: {type: object, properties: {a: {type: string}}, required: [b]}", 2, "'b'"),
-    ],
-)
-def test_what_a_file_says_wrong_is_told_with_its_line(tmp_path: Path, front: str, line: int, told: str) -> None:
-    path = written(tmp_path, f"---\n{front}\n---\nDo it.\n")
-    error = refused(lambda: load_workers(path))
-    assert isinstance(error, WorkerInvalid)
-    assert f"{path}:{line}" in error.problem
-    assert told in error.problem
-
-
 # --- agents ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"tools": None},
-        {"tools": put},
-        {"tools": "put"},
-        {"tools": 3},
-        {"workers": None},
-        {"shapes": None},
-        {"approver": 3},
-    ],
+    [{"tools": None}, {"tools": "put"}, {"workers": None}, {"approver": 3}],
 )
 def test_an_agent_says_which_argument_is_none(tmp_path: Path, given: dict[str, Any]) -> None:
     def make() -> WorldAgent:
@@ -135,20 +86,7 @@ def test_an_agent_says_which_argument_is_none(tmp_path: Path, given: dict[str, A
     assert f"{next(iter(given))}=" in error.problem
 
 
-def test_a_registry_takes_lists() -> None:
-    for given in (None, put, "put", 3):
-        error = refused(lambda given=given: Registry(given))  # type: ignore[misc]  # mypy does not see what it is
-        assert isinstance(error, UsageError)
-
-
-def test_a_limit_that_there_is_not_is_named() -> None:
-    error = refused(lambda: Settings(account_limits={"tokns": 1}))
-    assert isinstance(error, SettingsInvalid)
-    assert "'tokns'" in error.problem
-    assert ": :" not in error.problem
-
-
-@pytest.mark.parametrize("value", [float("inf"), float("nan"), "a", True])
+@pytest.mark.parametrize("value", [float("nan"), True])
 def test_times_are_numbers(value: Any) -> None:
     assert isinstance(refused(lambda: Retry(attempts=2, backoff=value, longest=value)), FunctionInvalid)
     assert isinstance(refused(lambda: tool(timeout=value)(put.body)), FunctionInvalid)
@@ -167,9 +105,8 @@ async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path
             UnknownFunction, match=r"the closest of the 2002 functions are: put; others are: (\w+, ){18}\w+$"
         ):
             await agent.call("putt", {})
-        with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$") as caught:
+        with pytest.raises(UnknownFunction, match=r"some of the 2002 functions are: (\w+, ){19}\w+$"):
             await agent.call("zzz", {})
-        assert "closest" not in str(caught.value)
 
 
 async def test_arguments_that_are_no_mapping_are_an_answer_that_is_none(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from support.agents import scripted_agent
 from support.shoppers import calls, price
 from worldagent.core.errors import InvalidArgument, MissingExtra, NameTaken, WorkerInvalid
-from worldagent.harness import Worker, load_workers
+from worldagent.harness import Policy, Worker, load_workers
+from worldagent.harness.gate import Rule
 from worldagent.testing import ScriptedLM
 
 WHOLE = """---
@@ -33,6 +34,14 @@ risk: [write, network]
 retries: 3
 max_steps: 5
 capabilities: prices
+capture: true
+prompt: Find it.
+options: {temperature: 0.2, reasoning_effort: low}
+policy:
+  default: refuse
+  rules:
+    - decision: approve
+      function: price
 ---
 
 # Prices
@@ -70,6 +79,10 @@ def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
         fallbacks=("openai/gpt-4o",),
         retries=3,
         max_steps=5,
+        capture=True,
+        prompt="Find it.",
+        options={"temperature": 0.2, "reasoning_effort": "low"},
+        policy=Policy(rules=(Rule(decision="approve", function="price"),), default="refuse"),
     )
 
 
@@ -89,25 +102,25 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "a key of nobody's": (f"{FRONT}temperature: 1\n---\nGo.", r":3: .* 'temperature'; the keys are: worker, name"),
     "a wrong type": (f"{FRONT}retries: many\n---\nGo.", r":3: 'retries' must be an integer; write"),
-    "a truth value": (f"{FRONT}retries: true\n---\nGo.", r":3: 'retries' must be an integer"),
     "no value": (f"{FRONT}tools:\n---\nGo.", r":3: 'tools' must be a text or a list of texts"),
-    "a list of something": (f"{FRONT}tools: [1]\n---\nGo.", r":3: tools of the worker 'shopper' must be texts"),
     "too many retries": (f"{FRONT}retries: 99\n---\nGo.", r":3: retries .* must be an integer from 0 to 20, got 99"),
-    "no class of risk": (f"{FRONT}risk: mild\n---\nGo.", r":3: the risk .* 'mild'; use read_only"),
     "a bad name": ("---\nname: a b\n---\nGo.", r":2: 'a b' cannot name a worker"),
-    "no schema": (f"{FRONT}input: {{type: objekt}}\n---\nGo.", r":3: .*objekt|:3: .*schema"),
     "a schema of a text as input": (f"{FRONT}input: {{type: string}}\n---\nGo.", r":3: .*object"),
     "another version": ("---\nworker: 2\n---\nGo.", r":2: the file has version 2"),
+    "no truth value": (f"{FRONT}capture: maybe\n---\nGo.", r":3.*'capture' must be true or false"),
+    "a wrong rule": (
+        f"{FRONT}policy:\n  rules:\n    - desicion: ask\n---\nGo.",
+        r":5 has the unknown key 'desicion'",
+    ),
+    "a rule that does nothing": (
+        f"{FRONT}policy: {{rules: [{{decision: approve, times: 3}}]}}\n---\nGo.",
+        r":3: .*times",
+    ),
     "no mapping": ("---\n- a\n---\nGo.", r":2: the front matter must be a mapping"),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
-    "a key twice": ("---\nname: a\nname: b\n---\nGo.", r":3 cannot be read|:\d .*name"),
-    "no character": ('---\ntools: ["\\UFFFFFFFF"]\n---\nGo.', r":2 cannot be read: there is no such character"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
-    "a tag": ("---\nname: !!python/name:os.system x\n---\nGo.", r":2 cannot be read: tags"),
-    "no front matter": ("You find prices.", r":1 has no front matter; begin the file with"),
     "an open end": ("---\nname: a\nGo.", r":1 has front matter without an end"),
     "no instructions": (f"{FRONT}---\n \n", r":4 has no instructions; write them below"),
-    "nothing": ("", r":1 has no front matter"),
     "other bytes": (b"---\nname: a\n---\n\xff", r":4 is not UTF-8"),
     "too many bytes": (b"---\n---\n" + b"x" * (1 << 20), r"more than 1048576 bytes"),
 }
@@ -167,29 +180,8 @@ async def test_an_agent_takes_files_and_folders_as_workers(tmp_path: Path) -> No
     written(folder, "---\ndescription: judges\n---\nYou judge.", "critic.worker.md")
     text = WHOLE.replace("model: fast\n", "").replace("fallbacks: [openai/gpt-4o]\n", "")
     one = written(tmp_path, text.replace("risk: [write, network]\n", ""))
-    plan = {
-        "reply": "",
-        "calls": [
-            {"tool": "shopper", "arguments": {"article": "hat"}},
-            {"tool": "critic", "arguments": {"request": "Judge."}},
-        ],
-    }
-
-    def reply(call: Any) -> dict[str, Any]:
-        if "message" in call.fields:
-            return {"reply": "Done."} if len(call.messages) > 1 else plan
-        if "article" not in call.fields:
-            return {"result": "Fine."}
-        return (
-            {"result": {"price": 3}} if len(call.messages) > 1 else calls(("price", {"what": call.fields["article"]}))
-        )
-
-    agent = scripted_agent(
-        tmp_path / "home", ScriptedLM(reply), workers=[one, folder, Worker("poet", "You write.")], tools=[price]
-    )
-    async with agent:
-        thread = agent.thread("t")
-        assert (await thread.converse("Go")).text == "Done."
-        results = [message.body["result"]["text"] for message in await thread.history() if message.kind == "result"]
+    lm = ScriptedLM([calls(("price", {"what": "hat"})), {"result": {"price": 3}}, {"result": "Fine."}])
+    workers = [one, folder, Worker("poet", "You write.")]
+    async with scripted_agent(tmp_path / "home", lm, workers=workers, tools=[price]) as agent:
         assert await agent.call("shopper", {"article": "hat"}) == {"price": 3}
-    assert results == ['{"price":3}', "Fine."]
+        assert await agent.call("critic", {"request": "Judge."}) == "Fine."

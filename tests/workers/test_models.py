@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from dspy.lm15 import InvalidRequestError, RateLimitError, ServerError
-from dspy.lm15 import TimeoutError as ModelTookTooLong
 
 from support.agents import scripted_agent
 from support.shoppers import calls, price, to, told
@@ -27,7 +26,7 @@ async def test_a_worker_thinks_with_the_model_it_names_and_the_planner_with_the_
     fast.assert_all_used()
 
 
-@pytest.mark.parametrize("failure", [ServerError("down"), RateLimitError("slow"), ModelTookTooLong("late")])
+@pytest.mark.parametrize("failure", [ServerError("down"), RateLimitError("slow")])
 async def test_where_a_model_is_out_the_next_one_is_asked_the_same(tmp_path: Path, failure: Exception) -> None:
     first = ScriptedLM([calls(("price", {"what": "hat"})), failure, {"result": "Never."}])
     second = ScriptedLM([failure])

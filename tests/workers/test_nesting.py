@@ -132,11 +132,8 @@ async def test_globs_name_what_a_worker_may_call_and_no_more(tmp_path: Path) -> 
     ("options", "says"),
     [
         ({"retries": -1}, "retries .* must be an integer from 0 to 20, got -1"),
-        ({"max_steps": True}, "max_steps .* got True"),
-        ({"model": ""}, "model of the worker 'w' must be a text"),
         ({"tools": [7]}, "tools of the worker 'w' must be texts"),
         ({"input": str}, "must be a model or a schema, .*; pass a pydantic model"),
-        ({"input": {"type": "array"}}, "object"),
         ({"output": {"type": "thing"}}, "'w'"),
         ({"output": object()}, "has no schema"),
     ],

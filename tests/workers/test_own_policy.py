@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.agents import scripted_agent
-from support.raised import refused
 from support.shoppers import calls, told
 from worldagent import WorldAgent
-from worldagent.core.errors import FunctionInvalid, PolicyInvalid, WorkerInvalid
+from worldagent.core.errors import PolicyInvalid
 from worldagent.core.pauses import Approve
-from worldagent.harness import CallContext, Function, Policy, Worker, flow, load_workers, tool
+from worldagent.harness import CallContext, Function, Policy, Worker, flow, tool
 from worldagent.harness.gate import Rule
 from worldagent.testing import ScriptedLM
 
@@ -65,23 +63,6 @@ async def test_what_a_worker_s_policy_refuses_is_refused_though_the_agent_s_appr
         assert [("the rule 'no mail' of 'clerk' refuses" in each) for each in told(lm.calls[1])] == [True, False, True]
         await agent.call("postman", {"request": "Go."})
     assert sorted(sent.done) == ["send a", "send c", "write b", "write b"]
-
-
-async def test_it_holds_for_workers_that_the_worker_calls(tmp_path: Path) -> None:
-    sent = Sent()
-    lm = ScriptedLM(
-        [
-            calls(("postman", {"request": "Send it."})),
-            calls(("send", {"path": "a"})),
-            {"result": "No."},
-            {"result": "Ok."},
-        ]
-    )
-    workers = [worker(policy=NO_MAIL), worker("postman", tools=("send",))]
-    async with scripted_agent(tmp_path, lm, workers=workers, tools=sent.functions, policy=ALL_APPROVED) as agent:
-        assert await agent.call("clerk", {"request": "Go."}) == "Ok."
-    lm.assert_all_used()
-    assert sent.done == []
 
 
 async def test_it_holds_for_turns_that_are_begun_from_what_the_worker_calls(tmp_path: Path) -> None:
@@ -146,55 +127,3 @@ async def test_a_rule_of_it_that_matches_nothing_is_refused_at_the_start(tmp_pat
     agent = scripted_agent(tmp_path, ScriptedLM([]), workers=[worker(policy=wrong)], tools=Sent().functions)
     with pytest.raises(PolicyInvalid, match="'sendd'"):
         await agent.start()
-
-
-@pytest.mark.parametrize(
-    ("policy", "says"),
-    [
-        (Policy(times=3), "times"),
-        (Policy(expires=3.0), "expires"),
-        (Policy(rules=(Rule(decision="approve", times=2),)), "times"),
-        (Policy(rules=(Rule(decision="ask", approvers="boss"),)), "approvers"),
-        ({"rules": []}, "of type 'dict'"),
-    ],
-)
-def test_what_would_do_nothing_in_it_is_refused(policy: Any, says: str) -> None:
-    error = refused(lambda: worker(policy=policy))
-    assert isinstance(error, FunctionInvalid)
-    assert says in error.problem
-
-
-FILE = """\
----
-tools: "*"
-policy:
-  default: refuse
-  rules:
-    - decision: approve
-      function: write
----
-
-You file things.
-"""
-
-
-def test_a_file_says_it_too(tmp_path: Path) -> None:
-    file = tmp_path / "clerk.worker.md"
-    file.write_text(FILE, encoding="utf-8")
-    [found] = load_workers(file)
-    assert found == worker(policy=Policy(rules=(Rule(decision="approve", function="write"),), default="refuse"))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        ("decision: maybe", r"clerk.worker.md:6: .*decision"),
-        ("desicion: ask", r"clerk.worker.md:6 has the unknown key 'desicion'"),
-        ("decision: approve\n      times: 3", r"clerk.worker.md:3: .*times"),
-    ],
-)
-def test_what_is_wrong_in_a_file_s_policy_is_named_with_its_line(tmp_path: Path, wrong: str, says: str) -> None:
-    file = tmp_path / "clerk.worker.md"
-    file.write_text(FILE.replace("decision: approve", wrong), encoding="utf-8")
-    with pytest.raises(WorkerInvalid, match=says):
-        load_workers(file)

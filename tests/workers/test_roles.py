@@ -11,11 +11,11 @@ from dspy.lm15 import ServerError
 from support.agents import scripted_agent
 from support.canaries import LONG, SHORT
 from support.leaks import watch
-from support.shoppers import SHOPPER, calls, paying, price, stock, to, told
+from support.shoppers import SHOPPER, calls, paying, price, stock, told
 from worldagent import Role
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed
-from worldagent.harness import Worker, tool
+from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM
 
 TASK = {"worker": "shopper", "request": "What is a hat?"}
@@ -32,8 +32,7 @@ def script(call: Any) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("R6", "R7")
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
-@pytest.mark.parametrize("content", [SHORT, LONG], ids=["short", "long"])
+@pytest.mark.parametrize(("native", "content"), [(False, SHORT), (True, LONG)], ids=["json", "native"])
 async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, native: bool, content: str) -> None:
     role, done = Role("critic", content), list[str]()
     lm = ScriptedLM(script, form="native" if native else "chat")
@@ -48,29 +47,6 @@ async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, nat
     assert [call.role for call in lm.calls] == [content] * 4
     assert all(content not in call.system and content not in "".join(told(call)) for call in lm.calls)
     seen.assert_clean(content)
-
-
-@pytest.mark.requirement("R7", "R16")
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
-async def test_a_role_that_the_model_puts_into_a_call_is_withheld_there(tmp_path: Path, native: bool) -> None:
-    got: list[str] = []
-
-    @tool(risk="read_only")
-    async def price(what: str) -> str:
-        got.append(what)
-        return what
-
-    def reply(call: Any) -> dict[str, Any]:
-        return {"result": LONG} if told(call) else calls(("price", {"what": f"say {LONG}"}))
-
-    lm = ScriptedLM(reply, form="native" if native else "chat")
-    with watch(tmp_path) as seen:
-        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
-            await seen.outcome(agent.thread("t").task("subagent", TASK, role=Role("critic", LONG)))
-    assert len(got) == 1
-    assert got[0].startswith("say ")
-    assert LONG not in got[0]
-    seen.assert_clean(LONG)
 
 
 @pytest.mark.requirement("R5", "R6")
@@ -92,22 +68,6 @@ async def test_without_a_role_each_prompt_is_as_if_there_were_none(tmp_path: Pat
         assert roled.user.startswith(bare.user.partition("Respond with")[0].rstrip())
 
 
-@pytest.mark.requirement("R6", "T8")
-async def test_a_role_stays_with_the_worker_it_was_given_to(tmp_path: Path) -> None:
-    boss = Worker("boss", "You ask others.", tools=("shopper",))
-
-    def reply(call: Any) -> dict[str, Any]:
-        if "You find" in call.system:
-            return {"result": "3"}
-        return {"result": "It is 3."} if told(call) else calls(("shopper", {"request": "A hat?"}))
-
-    lm = ScriptedLM(reply)
-    async with scripted_agent(tmp_path, lm, workers=[boss, SHOPPER], tools=[price]) as agent:
-        role = Role("critic", "Zebras only, in every line of it.")
-        await agent.thread("t").task("subagent", {"worker": "boss", "request": "Go."}, role=role)
-    assert [(call.role is not None) for call in lm.calls] == [True, False, True]
-
-
 @pytest.mark.requirement("R6")
 async def test_a_skill_and_a_role_are_there_at_each_step_also_with_another_model(tmp_path: Path) -> None:
     lm, other = ScriptedLM([calls(("price", {"what": "hat"})), ServerError("down")]), ScriptedLM([{"result": "Fine."}])
@@ -118,11 +78,3 @@ async def test_a_skill_and_a_role_are_there_at_each_step_also_with_another_model
     for call in (*lm.calls, *other.calls):
         assert "Count in zebras." in call.system
         assert call.role == "Be very brief about it."
-
-
-@pytest.mark.requirement("R6")
-async def test_the_planners_role_does_not_reach_the_worker(tmp_path: Path) -> None:
-    lm = ScriptedLM([to("shopper"), calls(("price", {"what": "hat"})), {"result": "3"}, {"reply": "Done."}])
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
-        await agent.thread("t").converse("Go", role=Role("critic", "Zebras only, in every line of it."))
-    assert [call.role is not None for call in lm.calls] == [True, False, False, True]

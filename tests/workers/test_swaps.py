@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 
 from support.agents import scripted_agent
+from support.jobs import Nothing
 from support.shoppers import calls, told
 from worldagent.core.errors import NameTaken, ParamsInvalid, UnknownWorker
 from worldagent.core.pauses import Approve
@@ -25,10 +26,6 @@ class Text(BaseModel):
 class Verdict(BaseModel):
     good: bool
     why: str
-
-
-class Nothing(BaseModel):
-    pass
 
 
 @tool(name="critic", description="judges", risk="read_only")

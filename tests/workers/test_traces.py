@@ -12,11 +12,10 @@ from support.jobs import shape
 from support.shoppers import to
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import WorkerInvalid
 from worldagent.core.events import TaskStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
-from worldagent.harness import Policy, Worker, load_workers
+from worldagent.harness import Policy, Worker
 from worldagent.harness.gate import Rule
 from worldagent.harness.trace import Trace, TraceRecord
 from worldagent.testing import ScriptedLM, assert_no_role_leak
@@ -33,8 +32,9 @@ async def tasks_of(agent: WorldAgent, turn: Turn) -> list[TraceRecord]:
 
 
 @pytest.mark.requirement("H5")
-@pytest.mark.parametrize("allowed", [True, False])
-@pytest.mark.parametrize("wanted", [{"inputs", "outputs"}, set[str]()], ids=["wanted", "not wanted"])
+@pytest.mark.parametrize(
+    ("allowed", "wanted"), [(True, {"inputs", "outputs"}), (False, {"inputs", "outputs"}), (True, set[str]())]
+)
 async def test_a_worker_is_captured_where_it_allows_it_and_the_trace_wants_it(
     tmp_path: Path, allowed: bool, wanted: Any
 ) -> None:
@@ -49,14 +49,11 @@ async def test_a_worker_is_captured_where_it_allows_it_and_the_trace_wants_it(
 
 
 @pytest.mark.requirement("H5")
-async def test_a_worker_file_and_a_shape_can_allow_it(tmp_path: Path) -> None:
+async def test_a_worker_and_a_shape_can_allow_it(tmp_path: Path) -> None:
     async def said(ctx: TaskContext) -> str:
         return "A fine hat."
 
-    file = tmp_path / "critic.worker.md"
-    file.write_text("---\ncapture: true\n---\nYou judge.\n")
-    [worker] = load_workers(file)
-    assert worker.capture
+    worker = Worker("critic", "You judge.", capture=True)
     trace = Trace(capture={"inputs", "outputs"})
     open_shape, shut = shape(said, capture=True), shape(said, key="shut")
     lm = ScriptedLM([{"result": "Plain."}])
@@ -69,14 +66,6 @@ async def test_a_worker_file_and_a_shape_can_allow_it(tmp_path: Path) -> None:
         ]:
             [task] = await tasks_of(agent, await agent.thread(key).task(key, params))
             assert (task.inputs, task.outputs) == expected
-
-
-@pytest.mark.parametrize("given", ["1", "'true'", "[true]", "maybe"])
-def test_a_worker_file_says_true_or_false(tmp_path: Path, given: str) -> None:
-    file = tmp_path / "critic.worker.md"
-    file.write_text(f"---\ncapture: {given}\n---\nYou judge.\n")
-    with pytest.raises(WorkerInvalid, match=r"worker.md:2.*'capture' is not true or false"):
-        load_workers(file)
 
 
 @pytest.mark.requirement("H5", "H9")
@@ -98,13 +87,3 @@ async def test_a_tasks_start_says_its_risk_and_what_let_it_through(tmp_path: Pat
         assert (started.risk, started.gate) == told
         [task] = await tasks_of(agent, stream.turn)
         assert (task.risk, task.gate) == told
-
-
-@pytest.mark.requirement("H5")
-async def test_a_task_of_the_hosts_own_code_says_so(tmp_path: Path) -> None:
-    async def said(ctx: TaskContext) -> str:
-        return "Fine."
-
-    async with scripted_agent(tmp_path, judging(), shapes=[shape(said)]) as agent:
-        [task] = await tasks_of(agent, await agent.thread("t").task("job", {}))
-    assert (task.risk, task.gate) == (("read_only",), "code")
