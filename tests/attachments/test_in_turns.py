@@ -125,7 +125,7 @@ async def test_a_model_that_takes_no_images_refuses_them_before_anything_is_writ
     lm = answering()
     for takes, refused in (("text", "image"), ("images", "file")):
         async with scripted_agent(tmp_path / takes, lm, settings={"model_takes": takes}) as agent:
-            with pytest.raises(AttachmentNotTaken, match=rf"takes no {refused}s, and 'attachment\.p"):
+            with pytest.raises(AttachmentNotTaken, match=rf"accepts no {refused}s, and 'attachment\.p"):
                 await agent.thread("t").converse("Look.", attachments=[PDF if takes == "images" else PNG])
             assert await agent.thread("t").history() == ()
         assert pieces(tmp_path / takes) == {}

@@ -186,7 +186,7 @@ async def test_a_second_copy_into_one_target_is_refused_while_the_first_runs(tmp
 
     async def intrude() -> None:
         for intruder in (copy_storage(source, target), drop_copy(target)):
-            with pytest.raises(StorageHalfCopied, match="wait until it has ended") as refused:
+            with pytest.raises(StorageHalfCopied, match="wait until it ends") as refused:
                 await intruder
             refusals.append(refused.value.problem)
 
@@ -305,7 +305,7 @@ async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path)
 @pytest.mark.parametrize(
     ("part", "problem"),
     [
-        ("journal", "has version 99 of 'journal', and this package knows"),
+        ("journal", "has version 99 of 'journal', but this package knows"),
         ("unheard-of", "has the part 'unheard-of', which this package does not know; install the newer version"),
     ],
 )
