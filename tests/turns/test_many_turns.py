@@ -30,7 +30,18 @@ def echo(call: ScriptedCall) -> dict[str, Any]:
 
 @pytest.mark.requirement("T9")
 async def test_a_hundred_threads_at_once_are_answered_and_kept_apart(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM(echo)) as agent:
+    asked = 0
+    all_asked = asyncio.Event()
+
+    async def answer(call: ScriptedCall) -> dict[str, Any]:
+        nonlocal asked
+        asked += 1
+        if asked == 100:
+            all_asked.set()
+        await all_asked.wait()
+        return echo(call)
+
+    async with scripted_agent(tmp_path, ScriptedLM(answer)) as agent:
         tasks = others()
 
         async def talk(n: int) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent, standing
-from support.jobs import Muse, Said, shape
+from support.jobs import Said, shape
 from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
@@ -19,17 +19,13 @@ from worldagent.core.errors import (
     FunctionInvalid,
     InvalidArgument,
     ModelUnavailable,
-    RoleChanged,
     RoleEchoed,
     RoleInvalid,
-    RoleRequired,
     RoleTooLong,
     StorageUnavailable,
 )
 from worldagent.core.events import TurnStarted
-from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
 from worldagent.memory import TurnRegister
 from worldagent.storage import Transaction
 from worldagent.testing import ScriptedLM
@@ -71,15 +67,6 @@ async def test_the_next_turn_knows_nothing_of_the_role(tmp_path: Path) -> None:
             assert turn.role_tiers == ()
     assert with_role.calls[1].messages == without.calls[1].messages
     assert with_role.calls[1].system == without.calls[1].system
-
-
-@pytest.mark.requirement("R6")
-async def test_a_retried_call_has_the_role_again(tmp_path: Path) -> None:
-    lm = ScriptedLM([dspy.lm15.ServerError("down"), {"reply": "Fine."}])
-    async with scripted_agent(tmp_path, lm, settings={"model_attempts": 2}) as agent:
-        turn = await agent.thread("t").converse("Hello", role=HARSH)
-    assert turn.text == "Fine."
-    assert [call.role for call in lm.calls] == ["Be harsh.", "Be harsh."]
 
 
 @pytest.mark.requirement("R6")
@@ -139,11 +126,8 @@ async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
             Trigger(schedule="x", fired_at=datetime(2026, 11, 21))  # the mistake that is tested
         with pytest.raises(InvalidArgument, match="must be JSON"):
             Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": object()})
-        with pytest.raises(InvalidArgument, match="must be JSON"):
-            Trigger(schedule="x", fired_at=datetime.now(UTC), payload={"x": "half \ud800 pair"})
-        for prompt in (" ", "half \ud800 pair"):
-            with pytest.raises(InvalidArgument, match="must have a prompt"):
-                Composed(prompt)
+        with pytest.raises(InvalidArgument, match="must have a prompt"):
+            Composed(" ")
         with pytest.raises(InvalidArgument, match="non-empty string"):
             await thread.converse("  ")
         assert await thread.history() == ()
@@ -188,7 +172,6 @@ REVIEW = Shape("review", ReviewParams, ReviewResult, review, entry=Review, signa
         ((), ["Be harsh.", None]),
         (("Summ*",), [None, "Be harsh."]),
         (("*",), ["Be harsh.", "Be harsh."]),
-        (("Converse",), [None, None]),
     ],
 )
 async def test_applies_to_chooses_among_the_signatures_of_a_task(
@@ -205,14 +188,11 @@ async def test_applies_to_chooses_among_the_signatures_of_a_task(
 
 
 @pytest.mark.requirement("R6", "R13")
-@pytest.mark.parametrize("applies_to", [(), ("*",), ("job",)])
-async def test_where_no_model_is_asked_a_role_is_checked_and_not_active_and_resume_needs_none(
-    tmp_path: Path, applies_to: tuple[str, ...]
-) -> None:
+async def test_where_no_model_is_asked_a_role_is_checked_and_not_active_and_resume_needs_none(tmp_path: Path) -> None:
     async def handler(ctx: TaskContext) -> str:
         return await ctx.calls.ask_person("And now?")
 
-    role = Role("harsh", "Be harsh.", applies_to=applies_to)
+    role = Role("harsh", "Be harsh.", applies_to=("*",))
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)], settings={"role_limit": 100}) as agent:
         with pytest.raises(RoleTooLong):
             await agent.thread("t").task("job", {}, role=Role("long", "x" * 101))
@@ -228,23 +208,8 @@ async def test_where_no_model_is_asked_a_role_is_checked_and_not_active_and_resu
     assert stream.turn.result == Said(text="on")
 
 
-@pytest.mark.requirement("R6", "R13")
-async def test_a_role_that_was_noted_for_a_shape_that_asks_no_model_any_more_is_not_needed(tmp_path: Path) -> None:
-    async def handler(ctx: TaskContext) -> str:
-        return await ctx.calls.ask_person("And now?")
-
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler, entry=Muse)]) as agent:
-        turn = await agent.thread("t").task("job", {}, role=HARSH)
-        assert turn.role_tiers == (Tier.CALL,)
-        with pytest.raises(RoleRequired):
-            await agent.thread("t").resume()
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)]) as agent:
-        done = await agent.thread("t").resume({turn.pauses[0].id: "on"})
-    assert (done.result, done.role_tiers) == (Said(text="on"), ())
-
-
 @pytest.mark.requirement("R6")
-@pytest.mark.parametrize(("applies_to", "expected"), [((), None), (("review*",), None), (("Rev*",), "Be harsh.")])
+@pytest.mark.parametrize(("applies_to", "expected"), [((), None), (("Rev*",), "Be harsh.")])
 async def test_where_a_shape_has_no_entry_a_role_reaches_what_it_names(
     tmp_path: Path, applies_to: tuple[str, ...], expected: str | None
 ) -> None:
@@ -284,34 +249,6 @@ async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_oth
         await agent.roles.put(Tier.WORKSPACE, Role("house", "house words"))
         await agent.thread("t").task("outer", {}, role=Role("harsh", "Be harsh.", applies_to="*"))
     assert [call.role for call in lm.calls] == [None, None, "Be kind.", None]
-
-
-@pytest.mark.requirement("T8", "R13")
-async def test_role_that_code_gave_a_task_is_compared_when_the_turn_resumes(tmp_path: Path) -> None:
-    given, done = ["Be kind."], list[str]()
-
-    @tool(approval=True)
-    async def pay() -> str:
-        done.append("paid")
-        return "paid"
-
-    async def inner(ctx: TaskContext) -> str:
-        return str(await ctx.call("pay", {}))
-
-    async def outer(ctx: TaskContext) -> str:
-        return str((await ctx.task("inner", {}, role=Role("code", given[0]))).text)
-
-    shapes = [shape(inner, "inner", entry=Muse), shape(outer, "outer")]
-    async with scripted_agent(tmp_path, answering(), tools=[pay], shapes=shapes) as agent:
-        thread = agent.thread("t")
-        turn = await thread.task("outer", {})
-        given[0] = "Be harsh."
-        with pytest.raises(RoleChanged):
-            await thread.resume({turn.pauses[0].id: Approve()})
-        assert done == []
-        given[0] = "Be kind."
-        assert (await thread.resume()).text == '{"text":"paid"}'
-    assert done == ["paid"]
 
 
 @pytest.mark.requirement("T8")

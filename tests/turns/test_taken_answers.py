@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering
 from support.jobs import Said
 from support.pay_shop import shop
 from support.processes import killed, start_script
-from worldagent import Role, Tier, WorldAgent
+from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,
     GraphChanged,
     InvalidArgument,
-    ModelNotConfigured,
     RoleChanged,
     RoleKeyMismatch,
     RoleRequired,
@@ -52,7 +50,6 @@ async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError]
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 @pytest.mark.parametrize("missing", ["function", "shape", "params"])
 async def test_an_answer_is_not_taken_where_what_the_turn_calls_is_gone(tmp_path: Path, missing: str) -> None:
     async def pay(what: str, how: str) -> str:
@@ -73,7 +70,6 @@ async def test_an_answer_is_not_taken_where_what_the_turn_calls_is_gone(tmp_path
 
 
 @pytest.mark.requirement("T4", "R13")
-@pytest.mark.on_every_database
 async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_turn_began_with(tmp_path: Path) -> None:
     done: list[str] = []
     pause_id = await paused(tmp_path, ROLE)
@@ -90,24 +86,6 @@ async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_tur
         with pytest.raises(AlreadyAnswered):
             await thread.resume({pause_id: Approve()}, role=ROLE)
     assert done == ["hat"]
-
-
-@pytest.mark.requirement("T4", "R13")
-async def test_an_answer_is_not_taken_where_a_stored_role_changed(tmp_path: Path) -> None:
-    async with shop(tmp_path, []) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
-        [pause] = (await agent.thread("t").task("job", {})).pauses
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be long."))
-        await refused(agent, pause.id, RoleChanged)
-        assert (await agent.thread("t").resume({pause.id: Approve()}, on_role_change="refresh")).status == "done"
-
-
-@pytest.mark.requirement("T4")
-async def test_an_answer_is_not_taken_where_the_model_of_the_turn_is_gone(tmp_path: Path) -> None:
-    async with shop(tmp_path, [], models={"fast": answering()}) as agent:
-        [pause] = (await agent.thread("t").task("job", {}, model="fast")).pauses
-    async with shop(tmp_path, []) as agent:
-        await refused(agent, pause.id, ModelNotConfigured)
 
 
 @pytest.mark.requirement("T4", "R13")
