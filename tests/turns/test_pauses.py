@@ -55,6 +55,8 @@ def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAge
     return scripted_agent(home, lm or answering(), tools=functions, shapes=[shape(asks_twice, entry=Muse)], **more)
 
 
+@pytest.mark.on_every_database
+@pytest.mark.usefixtures("database_engine")
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("first", ["approval", "question"])

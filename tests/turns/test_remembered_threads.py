@@ -8,30 +8,25 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from worldagent.storage import Database, Transaction, sqlite
-from worldagent.storage.postgres import PostgresDatabase
+from support.agents import answering, scripted_agent
+from worldagent.storage import Transaction
+from worldagent.storage.sqlite import SqliteDatabase
 from worldagent.testing import ScriptedLM
-
-pytestmark = pytest.mark.on_every_database
 
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is read from a database, beside what is read when a thread's owner takes its epoch."""
     found: list[str] = []
-    for kind in (sqlite.SqliteDatabase, PostgresDatabase):
-        monkeypatch.setattr(kind, "read", noting(kind.read, found))
-    return found
+    read = SqliteDatabase.read
 
-
-def noting(read: Callable[..., Any], found: list[str]) -> Callable[..., Any]:
-    async def noted(self: Database, work: Callable[[Transaction], Any]) -> Any:
+    async def noted(self: SqliteDatabase, work: Callable[[Transaction], Any]) -> Any:
         if "RoleStore" not in work.__qualname__:  # roles are remembered elsewhere, for as long as is set
             found.append(work.__qualname__)
         return await read(self, work)
 
-    return noted
+    monkeypatch.setattr(SqliteDatabase, "read", noted)
+    return found
 
 
 @pytest.mark.requirement("H3")
@@ -48,15 +43,6 @@ async def test_a_turn_reads_nothing_beside_its_epoch_and_the_next_one_nothing_at
     assert all(each in lm.calls[1].text for each in ("first", "One.", "second"))
 
 
-async def test_a_delegation_reads_nothing(tmp_path: Path, reads: list[str]) -> None:
-    asks = {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": "Judge."}}]}
-    lm = ScriptedLM([asks, {"result": "Good."}, {"reply": "It is good."}])
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
-        reads.clear()
-        assert (await agent.thread("t").converse("Ask.")).text == "It is good."
-        assert reads == []
-
-
 @pytest.mark.requirement("T4")
 async def test_a_turn_after_one_of_another_process_sees_what_was_said_there(tmp_path: Path) -> None:
     lm, other_lm = answering("Mine."), answering("Theirs.")
@@ -70,23 +56,6 @@ async def test_a_turn_after_one_of_another_process_sees_what_was_said_there(tmp_
     ]
     assert "theirs 1" in lm.calls[-1].text
     assert "mine 2" in other_lm.calls[-1].text
-
-
-async def test_a_long_thread_is_read_once_and_not_again(
-    tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lm = answering()
-    settings = {"history_limit": 4, "history_summaries": False}
-    async with scripted_agent(tmp_path, lm, settings=settings) as agent:
-        for number in range(6):
-            await agent.thread("t").converse(f"n{number}")
-    async with scripted_agent(tmp_path, lm, settings=settings) as agent:
-        reads.clear()
-        for number in range(6, 12):
-            await agent.thread("t").converse(f"n{number}")
-        assert reads == []
-    assert "n10" in lm.calls[-1].text
-    assert "n2" not in lm.calls[-1].text
 
 
 async def test_of_a_thread_with_a_summary_only_the_marks_are_read(tmp_path: Path, reads: list[str]) -> None:
