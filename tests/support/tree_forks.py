@@ -19,8 +19,7 @@ from typing import Any, Self
 from support.house import ROOT
 from support.loop_steps import Steps
 from support.processes import clean_environment, forked
-from support.trees import agent_of, answered, begun
-from worldagent.core.errors import NothingToResume
+from support.trees import agent_of, run
 
 
 class Forks:
@@ -55,19 +54,11 @@ class Forks:
 
 
 async def run_and_die(order: Mapping[str, Any]) -> str:
-    """Begin or go on with the turn; killed at the point that is ordered, if it comes that far."""
+    """Begin or resume the turn; killed at the point that is ordered, if it comes that far."""
     steps = Steps(order["at"], order["unit"], lambda: os.kill(os.getpid(), signal.SIGKILL))
     async with agent_of(Path(order["home"]), order["tree"], steps.passed) as agent:
         steps.watch()
-        if order["begin"]:
-            turn = await begun(agent, order["tree"], planned=order["planned"])
-        else:
-            answers = {pause_id: answered((kind, value)) for pause_id, (kind, value) in order["answers"].items()}
-            try:
-                turn = await agent.thread("t").resume(answers)
-            except NothingToResume:
-                return "nothing"
-        return str(turn.status)
+        return await run(agent, order["answers"])
 
 
 def run_order(line: str) -> None:

@@ -13,7 +13,7 @@ from support.agents import answering
 from support.jobs import Nothing, Said
 from support.tables import change, rows
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.core.errors import InvalidArgument
+from worldagent.core.errors import ExportInvalid, InvalidArgument
 from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import VirtualClock
 
@@ -138,6 +138,10 @@ async def test_export_takes_a_given_title_along(tmp_path: Path) -> None:
         await agent.upkeep.import_thread(tmp_path / "plain.jsonl", to="plain")
         await agent.upkeep.import_thread(tmp_path / "named.jsonl", to="named")
         assert await titles(agent) == {"plain": "Who rules Vell?", "named": "Rulers"}
+        bad = (tmp_path / "named.jsonl").read_text().replace('"title": "Rulers"', f'"title": "{"x" * 121}"')
+        (tmp_path / "bad.jsonl").write_text(bad)
+        with pytest.raises(ExportInvalid, match="title"):
+            await agent.upkeep.import_thread(tmp_path / "bad.jsonl", to="bad")
 
 
 # --- filters ----------------------------------------------------------------------------------------------------------
