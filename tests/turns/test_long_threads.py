@@ -219,22 +219,6 @@ async def test_what_a_turn_got_goes_before_what_was_said_earlier(tmp_path: Path)
     assert "xxx" not in seen, "with it there is more than was allowed"
 
 
-@pytest.mark.requirement("T3")
-async def test_a_result_that_has_no_place_beside_what_is_kept_is_summed_up(tmp_path: Path) -> None:
-    lm = model()
-    shapes = [Shape("choose", Colour, Colour, give_back)]
-    async with scripted_agent(tmp_path, lm, shapes=shapes, settings={"history_characters": 4000}) as agent:
-        thread = agent.thread("t")
-        await thread.task("choose", {"thing": "IMPORTANT " + "r" * 600})
-        for number in range(24):
-            await say(thread, f"n{number} " + "w" * 500)
-            if number in range(12, 20):
-                [*_, message] = [each for each in await everything(thread) if each.kind == "message"]
-                await thread.keep(message.id)
-            told = any("IMPORTANT" in call.fields["messages"] for call in summed(lm))
-            assert told or "IMPORTANT" in planned(lm)[-1].text, f"after turn {number} it is nowhere"
-
-
 @pytest.mark.requirement("T1")
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_however_short_the_history_is_all_that_was_said_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:

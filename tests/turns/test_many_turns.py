@@ -68,21 +68,6 @@ async def test_fifty_turns_on_one_thread_are_taken_in_the_order_they_came(tmp_pa
     assert log == [text for n in range(50) for text in (f"{n}", f"You said {n}.")]
 
 
-@pytest.mark.requirement("T10")
-async def test_readers_that_are_slow_hold_nobody_up_and_get_everything(tmp_path: Path) -> None:
-    long = " ".join(f"word{n}" for n in range(200))
-    async with scripted_agent(tmp_path, ScriptedLM(lambda call: {"reply": long})) as agent:
-        async with asyncio.timeout(LIMIT):
-            async with agent.thread("slow").stream("Hi") as slow:
-                first = await anext(slow)
-                # The turn ends although nobody reads, and the thread is free for the next one.
-                assert (await agent.thread("slow").converse("And again")).text == long
-                rest = [event async for event in slow]
-    seen = [first, *rest]
-    assert [event.seq for event in seen] == list(range(1, len(seen) + 1))
-    assert "".join(event.text for event in seen if isinstance(event, ev.TextDelta)) == long
-
-
 # --- events -----------------------------------------------------------------------------------------------------------
 
 words = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("[]# \n\t\u200b"), max_size=40)

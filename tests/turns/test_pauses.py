@@ -25,7 +25,6 @@ from worldagent.core.errors import (
     ThreadPaused,
     UnknownPause,
 )
-from worldagent.core.events import PauseClosed, PauseOpened, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Function, flow, tool
@@ -196,22 +195,6 @@ async def test_a_pause_that_nobody_waits_for_any_more_is_unknown(tmp_path: Path)
             await thread.resume({asked.id.rpartition("/")[0] + "/both:1/pay:1": Approve(), asked.id: "yes"})
         assert (await thread.resume({asked.id: "yes"})).result == Said(text="without it, yes")
     assert done == []
-
-
-@pytest.mark.requirement("T4")
-async def test_events_show_a_pause_and_its_end(tmp_path: Path) -> None:
-    async with paying(tmp_path, []) as agent:
-        thread = agent.thread("t")
-        turn = await thread.task("job", {})
-        answers = {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
-        async with thread.stream_resume(answers) as stream:
-            events = [event async for event in stream]
-    assert isinstance(events[0], TurnStarted)
-    assert events[0].resumed
-    assert {event.pause_id for event in events if isinstance(event, PauseClosed)} == set(answers)
-    assert not any(isinstance(event, PauseOpened) for event in events)
-    assert isinstance(events[-1], TurnEnded)
-    assert events[-1].status == "done"
 
 
 # --- the role over a pause ------------------------------------------------------------------------------------------

@@ -71,14 +71,6 @@ async def test_a_bad_step_after_a_good_one_is_reported_again(tmp_path: Path, for
     assert stream.turn.text == "12.50."
 
 
-async def test_the_last_try_after_two_bad_steps_is_told_what_was_wrong(tmp_path: Path) -> None:
-    lm = ScriptedLM([calling("prize"), calling("prize"), {"reply": "No idea."}])
-    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
-        assert (await agent.thread("t").converse("What?")).text == "No idea."
-    assert not lm.calls[2].may_call
-    assert "there is no tool 'prize'" in lm.calls[2].text
-
-
 @pytest.mark.parametrize("form", ["native", "chat"])
 async def test_the_model_and_the_log_are_told_the_arguments_that_a_person_put_there(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([calling("buy"), {"reply": "Done."}, {"reply": "A rope."}], form=form)

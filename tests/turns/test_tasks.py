@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import dspy
 import pytest
 from pydantic import AfterValidator, AnyUrl, BaseModel, ConfigDict, Discriminator, Field, Tag
 
@@ -368,23 +367,3 @@ async def test_two_things_of_one_name_are_refused(tmp_path: Path) -> None:
     for clash in clashes:
         with pytest.raises(NameTaken):
             await scripted_agent(tmp_path, ScriptedLM([]), **clash).start()
-
-
-class Draw(dspy.Signature):
-    """Draw a number."""
-
-    of: str = dspy.InputField()
-    number: str = dspy.OutputField()
-
-
-@pytest.mark.requirement("T2")
-async def test_a_handler_can_ask_a_model_the_same_several_times_at_once(tmp_path: Path) -> None:
-    async def handle(params: Sum, ctx: TaskContext) -> Total:
-        drawn = await asyncio.gather(*(ctx.predict(Draw, of="ten") for _ in range(3)))
-        return Total(total=sum(int(each["number"]) for each in drawn))
-
-    shape = Shape("draws", Sum, Total, handle, signatures=(Draw,))
-    lm = ScriptedLM([{"number": str(number)} for number in (1, 2, 4)])
-    async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
-        turn = await agent.thread("t").task("draws", Sum(a=0))
-    assert turn.result == Total(total=7)
