@@ -164,15 +164,6 @@ async def test_a_passing_failure_in_words_does_not_lead_to_a_second_try_with_too
 
 
 @pytest.mark.requirement("T11")
-async def test_an_unreadable_answer_in_words_also_shows_that_tools_were_refused(tmp_path: Path) -> None:
-    with service(in_words("", "{{nonsense"), in_words("Hello.")) as stub:
-        stub.refuses_tools = True
-        async with agent_at(tmp_path, stub, "chat") as agent:
-            assert (await agent.thread("t").converse("Hi.")).text == "Hello."
-    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
-
-
-@pytest.mark.requirement("T11")
 @pytest.mark.parametrize("code", ["context_length_exceeded", "invalid_api_key"])
 async def test_a_refusal_for_another_reason_says_nothing_of_tools(code: str, tmp_path: Path) -> None:
     with service(Said("Hello.")) as stub:

@@ -193,15 +193,17 @@ async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
     with over_http(stub, token="t0ken") as url, over_http(other) as other_url:
         monkeypatch.setenv("WORLDAGENT_ROLE_HOST", url)
         monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken")
-        for roles, expected in ((None, "of the settings"), (Roles(host=HttpHost(other_url)), "of the argument")):
+        host = Roles(host=HttpHost(other_url))
+        given: list[tuple[dict[str, Any], str]] = [
+            ({}, "of the settings"),
+            ({"roles": host}, "of the argument"),
+            ({"settings": Settings(role_host="embedded")}, ""),
+        ]
+        for more, expected in given:
             lm = answering()
-            async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), roles=roles) as agent:
+            async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), **more) as agent:
                 await agent.thread("t").converse("Hi")
-            assert expected in (lm.calls[0].role or "")
-        async with WorldAgent(
-            "novel", lm=answering(), storage=Storage(home=tmp_path), settings=Settings(role_host="embedded")
-        ) as agent:
-            assert (await agent.thread("t").converse("Hi")).role_tiers == ()
+            assert (lm.calls[0].role or "") == expected
 
 
 async def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it_may_take(

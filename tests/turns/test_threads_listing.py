@@ -18,7 +18,6 @@ from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, TaskFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.memory import turns
 from worldagent.storage import lane
 
 
@@ -211,13 +210,3 @@ async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tm
         assert await agent.threads(limit=1000) == ()
     with pytest.raises(AgentClosed):
         await agent.threads()
-
-
-async def test_the_plan_of_the_listing_reads_the_index_of_threads(tmp_path: Path) -> None:
-    async with shop(tmp_path) as agent:
-        with closing(sqlite3.connect(agent.storage.database)) as connection:
-            given = ("novel/", "novel0", *(None,) * 10, 5)
-            plan = connection.execute(f"EXPLAIN QUERY PLAN {turns._THREADS}", given).fetchall()
-    told = "\n".join(str(row[-1]) for row in plan)
-    assert "USING COVERING INDEX wa_turn_thread" in told
-    assert "SCAN wa_turn\n" not in told

@@ -13,7 +13,6 @@ from support.services import FORMATS, Format, Said, Service, service
 from worldagent import Approve, Settings, Storage, WorldAgent, tool
 from worldagent.core import ModelUsage
 from worldagent.core import events as ev
-from worldagent.core.errors import LimitReached
 from worldagent.testing import ScriptedLM
 
 ALL = pytest.mark.parametrize("wanted", FORMATS)
@@ -99,11 +98,3 @@ async def test_a_turn_counts_what_it_used_before_a_pause_by_model(tmp_path: Path
     assert name == FORMATS["chat"]
     assert (used.calls, used.input_tokens, used.output_tokens, used.cached_tokens) == (2, 200, 20, 128)
     assert turn.usage == again.usage
-
-
-async def test_a_turn_without_a_model_call_used_nothing(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Aye."}]), settings={"turn_tokens": 0}) as agent:
-        thread = agent.thread("t")
-        with pytest.raises(LimitReached):
-            await thread.converse("Ahoy.")
-        assert (await agent.usage()).tokens == 0
