@@ -13,7 +13,6 @@ from support.agents import CRITIC, answering, scripted_agent, standing
 from support.processes import next_line, start_script
 from worldagent import WorldAgent
 from worldagent.core.errors import LeaseLost, ThreadBusy
-from worldagent.memory import ConversationLog
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 OWNER = """
@@ -141,28 +140,3 @@ async def test_a_turn_that_was_taken_over_writes_nothing_more_and_says_so(tmp_pa
         assert (events[-1].type, events[-1].code) == ("turn_ended", "lease_lost")
     async with scripted_agent(tmp_path, answering("here"), workers=[CRITIC]) as agent:
         assert (await agent.thread("t").converse("Again")).text == "here"
-
-
-@pytest.mark.requirement("T4")
-async def test_a_late_checkpoint_does_not_move_the_thread_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The thread is lost between a node's last append to the log and the checkpoint after it."""
-    real, taken = ConversationLog.append, asyncio.Event()
-
-    async def append(self: ConversationLog, *args: Any, **kwargs: Any) -> str:
-        head = await real(self, *args, **kwargs)
-        if args[1][0].kind == "answer" and not taken.is_set():
-            taken.set()
-            async with scripted_agent(tmp_path / "other", answering("the new owner's")) as new:
-                await new.thread("t").converse("taken over")
-        return head
-
-    # The same databases under another name have other lock files.
-    for folder in ("home", "other"):
-        (tmp_path / folder).mkdir()
-    for name in ("agent.db", "roles.db"):
-        (tmp_path / "other" / name).symlink_to(tmp_path / "home" / name)
-    monkeypatch.setattr(ConversationLog, "append", append)
-    async with scripted_agent(tmp_path / "home", answering("late")) as old:
-        with pytest.raises(LeaseLost):
-            await old.thread("t").converse("Hi")
-        assert [text for _, text in await said(old)][-2:] == ["taken over", "the new owner's"]

@@ -15,7 +15,6 @@ from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,
     AnswerInvalid,
-    Diverged,
     InvalidArgument,
     NothingToResume,
     RoleChanged,
@@ -279,35 +278,6 @@ async def test_a_key_that_is_lost_is_noticed_before_anything_is_done_and_refresh
 
 
 # --- another path ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("T5")
-async def test_a_handler_that_takes_another_path_does_nothing_more_whatever_it_swallows(tmp_path: Path) -> None:
-    done: list[str] = []
-    times = 0
-
-    async def change(ctx: TaskContext) -> str:
-        nonlocal times
-        times += 1
-        try:
-            await ctx.call("write", {"what": f"{times}"})
-            await ctx.call("pay", {"what": "a"})
-        except Exception:  # a handler may swallow what it likes
-            await ctx.call("write", {"what": "swallowed"})
-        return "changed"
-
-    functions = [writing(done), writing(done, name="pay", approval=True)]
-    async with scripted_agent(tmp_path, answering(), tools=functions, shapes=[shape(change)]) as agent:
-        thread = agent.thread("t")
-        [pause] = (await thread.task("job", {})).pauses
-        with pytest.raises(Diverged, match=r"write:"):
-            await thread.resume({pause.id: Approve()})
-        assert done == ["1"]
-        with pytest.raises(Diverged):
-            await thread.resume()
-        assert await thread.cancel()
-        assert (await thread.converse("Hello?")).status == "done"
-    assert done == ["1"]
 
 
 # --- another version ------------------------------------------------------------------------------------------------

@@ -130,33 +130,6 @@ def once(*threads: str) -> Counter[str]:
 
 
 @pytest.mark.requirement("T4")
-async def test_pauses_of_siblings_are_answered_in_either_order_at_once_or_one_by_one_in_any_process(
-    tmp_path: Path,
-) -> None:
-    async with shops(tmp_path, 2) as (one, other):
-        ways: dict[str, list[tuple[Shop, list[str]]]] = {
-            "at-once-there": [(other, ["approval", "question"])],
-            "at-once-here": [(one, ["question", "approval"])],
-            "approval-first": [(other, ["approval"]), (one, ["question"])],
-            "question-first": [(other, ["question"]), (one, ["approval"])],
-            "approval-first-there": [(other, ["approval"]), (other, ["question"])],
-        }
-        for thread, runs in ways.items():
-            paused = await one.done("begin", thread)
-            ids: dict[str, str] = paused["pauses"]
-            assert (paused["status"], set(ids)) == ("paused", {"approval", "question"})
-            assert effects(tmp_path)[f"write-{thread}"] == 1
-            said = {"approval": "approve", "question": "blue"}
-            for shop, kinds in runs[:-1]:
-                told = await shop.done("resume", thread, **{ids[kind]: said[kind] for kind in kinds})
-                assert (told["status"], set(told["pauses"])) == ("paused", set(ids) - set(kinds))
-            shop, kinds = runs[-1]
-            told = await shop.done("resume", thread, **{ids[kind]: said[kind] for kind in kinds})
-            assert (told["status"], told["text"]) == ("done", "paid blue wrote wrote")
-    assert effects(tmp_path) == once(*ways)
-
-
-@pytest.mark.requirement("T4")
 async def test_of_two_processes_that_resume_at_once_one_runs_the_effect_and_the_other_is_told(tmp_path: Path) -> None:
     threads = [f"t{number}" for number in range(8)]
     lost = Counter[str]()
