@@ -420,18 +420,6 @@ async def test_a_turn_that_goes_on_does_not_ask_for_its_summary_again(tmp_path: 
     assert "Summary 1." in planned(lm)[-1].text
 
 
-@pytest.mark.requirement("R6")
-async def test_no_role_reaches_a_summary(tmp_path: Path) -> None:
-    lm = model()
-    role = Role("pirate", "Talk like a pirate of the seven seas.", applies_to=("*", "SummariseHistory"))
-    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
-        thread = agent.thread("t")
-        for number in range(6):
-            await thread.converse(f"n{number}", role=role)
-    assert summed(lm)
-    assert all(call.role is None and "pirate" not in call.text for call in summed(lm))
-
-
 @pytest.mark.on_every_database
 @pytest.mark.usefixtures("database_engine")
 async def test_forks_share_the_summaries_and_start_with_what_was_kept(tmp_path: Path) -> None:

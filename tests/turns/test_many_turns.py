@@ -57,17 +57,6 @@ async def test_a_hundred_threads_at_once_are_answered_and_kept_apart(tmp_path: P
         assert log == [f"one {n}", f"You said one {n}.", f"two {n}", f"You said two {n}."]
 
 
-@pytest.mark.requirement("T4")
-async def test_fifty_turns_on_one_thread_are_taken_in_the_order_they_came(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM(echo), settings={"thread_wait": LIMIT}) as agent:
-        turns = [asyncio.create_task(agent.thread("t").converse(f"{n}")) for n in range(50)]
-        async with asyncio.timeout(LIMIT):
-            texts = [turn.text for turn in await asyncio.gather(*turns)]
-        log = [message.body["text"] for message in await agent.thread("t").history(limit=1000)]
-    assert texts == [f"You said {n}." for n in range(50)]
-    assert log == [text for n in range(50) for text in (f"{n}", f"You said {n}.")]
-
-
 # --- events -----------------------------------------------------------------------------------------------------------
 
 words = st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("[]# \n\t\u200b"), max_size=40)

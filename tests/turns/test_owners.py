@@ -140,3 +140,18 @@ async def test_a_turn_that_was_taken_over_writes_nothing_more_and_says_so(tmp_pa
         assert (events[-1].type, events[-1].code) == ("turn_ended", "lease_lost")
     async with scripted_agent(tmp_path, answering("here"), workers=[CRITIC]) as agent:
         assert (await agent.thread("t").converse("Again")).text == "here"
+
+
+@pytest.mark.requirement("T4")
+async def test_a_turn_after_one_of_another_process_sees_what_was_said_there(tmp_path: Path) -> None:
+    lm, other_lm = answering("Mine."), answering("Theirs.")
+    async with scripted_agent(tmp_path, lm) as agent, scripted_agent(tmp_path, other_lm) as other:
+        for number in range(3):
+            await agent.thread("t").converse(f"mine {number}")
+            await other.thread("t").converse(f"theirs {number}")
+        history = await agent.thread("t").history()
+    assert [message.body["text"] for message in history if message.kind == "message"] == [
+        f"{whose} {number}" for number in range(3) for whose in ("mine", "theirs")
+    ]
+    assert "theirs 1" in lm.calls[-1].text
+    assert "mine 2" in other_lm.calls[-1].text

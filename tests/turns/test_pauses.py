@@ -277,15 +277,6 @@ async def test_a_key_that_is_lost_is_noticed_before_anything_is_done_and_refresh
     assert (turn.status, sorted(done)) == ("done", ["a", "c"])
 
 
-# --- another path ---------------------------------------------------------------------------------------------------
-
-
-# --- another version ------------------------------------------------------------------------------------------------
-
-
-# --- other processes ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.requirement("T4")
 async def test_a_turn_is_cancelled_from_another_agent_on_the_same_home(tmp_path: Path) -> None:
     begun, never = asyncio.Event(), asyncio.Event()

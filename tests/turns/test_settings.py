@@ -72,16 +72,6 @@ def test_the_first_of_storage_settings_environment_and_file_says_where_the_home_
     assert [place for place in places if (tmp_path / place / "agent.db").exists()] == [given]
 
 
-def test_a_model_given_to_the_agent_goes_before_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WORLDAGENT_LM", "nosuch/model")
-
-    async def ask() -> str:
-        async with WorldAgent("novel", lm=answering(), storage=Storage(home=tmp_path)) as agent:
-            return (await agent.thread("t").converse("Hi")).text
-
-    assert asyncio.run(ask()) == "Fine."
-
-
 WRONG: list[tuple[str, Any, str]] = [
     ("max_rounds", "many", "valid integer"),
     ("model_timeout", float("nan"), "greater than 0"),
