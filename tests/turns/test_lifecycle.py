@@ -376,24 +376,3 @@ async def test_nothing_of_the_embedders_process_is_changed_and_its_callbacks_see
     told = json.loads(await run_script(GUEST, tmp_path, fresh=True))
     assert (told["changed"], told["seen"]) == ({}, [])
     assert (told["answer"], told["model"], "lm" in told["own"]) == ("mine", 1, True)
-
-
-IMPORTS = """
-import asyncio, sys
-from pathlib import Path
-from support.agents import answering, scripted_agent
-
-async def main():
-    async with scripted_agent(Path(sys.argv[1]), answering()) as agent:
-        async with agent.thread("t").stream("Hi") as stream:
-            async for event in stream:
-                pass
-
-asyncio.run(main())
-heavy = ("litellm", "openai", "anthropic", "mcp", "typer", "xllamacpp", "torch")
-print([name for name in heavy if name in sys.modules])
-"""
-
-
-async def test_a_turn_imports_no_provider_no_server_and_no_command_line(tmp_path: Path) -> None:
-    assert await run_script(IMPORTS, tmp_path, fresh=True) == "[]\n"

@@ -17,7 +17,7 @@ from support.services import FORMATS, SIGNATURE, Format, Said, in_words, service
 from worldagent import Approve, Role, Storage, WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core import events as ev
-from worldagent.core.errors import HostError, ModelRefused, ModelUnavailable
+from worldagent.core.errors import HostError, ModelRefused
 from worldagent.testing import assert_no_role_leak
 
 ALL = pytest.mark.parametrize("wanted", FORMATS)
@@ -261,17 +261,3 @@ async def test_an_image_is_sent_in_the_formats_own_way(wanted: Format, tmp_path:
     *before, last = told(body)
     assert base64.b64encode(PIXEL).decode()[:24] in json.dumps(before)
     assert HOW in json.dumps(last)
-
-
-@ALL
-@pytest.mark.requirement("T11", "R7")
-@pytest.mark.parametrize(("status", "error"), [(400, ModelRefused), (500, ModelUnavailable)])
-async def test_a_failure_of_a_service_is_typed_and_holds_nothing_of_the_prompt(
-    wanted: Format, status: int, error: type[Exception], tmp_path: Path
-) -> None:
-    with service() as stub:
-        stub.fails = (status, f"cannot do that: {HOW}")
-        async with agent_at(tmp_path, stub, wanted, tools=()) as agent:
-            with pytest.raises(error) as caught:
-                await agent.thread("t").converse("What is the rope?", role=ROLE)
-    assert_no_role_leak([caught.value, tmp_path], traces_of(HOW))

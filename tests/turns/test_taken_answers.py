@@ -7,12 +7,10 @@ from typing import Any
 
 import pytest
 
-from support.jobs import Said
 from support.pay_shop import shop
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,
-    GraphChanged,
     InvalidArgument,
     RoleChanged,
     RoleKeyMismatch,
@@ -21,7 +19,6 @@ from worldagent.core.errors import (
 )
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Composed
-from worldagent.harness import tool
 
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
 
@@ -45,26 +42,6 @@ async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError]
     state = await thread.state()
     assert state is not None
     assert (state.status, state.pauses, state.answers) == ("paused", 1, 0)
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("missing", ["function", "shape", "params"])
-async def test_an_answer_is_not_taken_where_what_the_turn_calls_is_gone(tmp_path: Path, missing: str) -> None:
-    async def pay(what: str, how: str) -> str:
-        return what + how
-
-    given: dict[str, dict[str, Any]] = {
-        "function": {"tools": []},
-        "shape": {"shapes": []},
-        "params": {"tools": [tool(approval=True)(pay)]},
-    }
-    done: list[str] = []
-    pause_id = await paused(tmp_path)
-    async with shop(tmp_path, done, **given[missing]) as agent:
-        await refused(agent, pause_id, GraphChanged)
-    async with shop(tmp_path, done) as agent:
-        assert (await agent.thread("t").resume({pause_id: Approve()})).result == Said(text="paid for the hat")
-    assert done == ["hat"]
 
 
 @pytest.mark.requirement("T4", "R13")

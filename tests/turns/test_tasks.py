@@ -177,12 +177,8 @@ def test_a_field_that_could_not_be_stored_is_refused() -> None:
         Shape("hidden", Hidden, Total, handler)
 
 
-async def test_a_call_that_is_cancelled_from_inside_fails_and_closing_ends_one_that_runs(tmp_path: Path) -> None:
+async def test_closing_ends_a_call_that_runs(tmp_path: Path) -> None:
     started = asyncio.Event()
-
-    @tool
-    async def broken() -> int:
-        raise asyncio.CancelledError
 
     @tool
     async def endless() -> int:
@@ -190,9 +186,7 @@ async def test_a_call_that_is_cancelled_from_inside_fails_and_closing_ends_one_t
         await asyncio.Event().wait()
         return 1
 
-    agent = await scripted_agent(tmp_path, ScriptedLM([]), tools=[broken, endless]).start()
-    with pytest.raises(TaskFailed, match="CancelledError"):
-        await agent.call("broken", {})
+    agent = await scripted_agent(tmp_path, ScriptedLM([]), tools=[endless]).start()
     running = asyncio.create_task(agent.call("endless", {}))
     await asyncio.wait_for(started.wait(), 20)
     await agent.aclose()

@@ -137,15 +137,6 @@ async def test_pause_notifies_once_for_each_pause_and_a_person_resumes(tmp_path:
     assert [event async for event in other] == []
 
 
-async def test_an_attended_turn_notifies_no_one(tmp_path: Path) -> None:
-    desk = Desk()
-    async with shop(tmp_path, [], notifier=desk) as agent, agent.thread("t").stream_task("job", {}) as stream:
-        kinds = {event.type async for event in stream}
-    assert (stream.turn.status, desk.pauses) == ("paused", [])
-    assert "pause_opened" in kinds
-    assert "pause_notified" not in kinds
-
-
 async def test_a_notifier_that_raises_is_logged_and_the_turn_pauses(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
