@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections.abc import Awaitable
 from datetime import UTC, datetime
@@ -13,13 +12,12 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import shape
-from support.processes import killed, run_script, start_script
+from support.jobs import Writing, shape
 from worldagent import WorldAgent
 from worldagent.agent import Trigger
-from worldagent.core.errors import CallRefused, InvalidArgument, SettingsInvalid
+from worldagent.core.errors import CallRefused, EffectUncertain, InvalidArgument, SettingsInvalid
 from worldagent.core.events import CallDecided, PauseNotified, PauseOpened, TurnEnded
-from worldagent.core.pauses import Approve, Pause
+from worldagent.core.pauses import Approve, Happened, Pause, UnattendedMode
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Policy, flow, tool
 from worldagent.harness.gate import Rule
@@ -196,85 +194,42 @@ async def test_values_that_are_no_mode_are_typed_errors(tmp_path: Path) -> None:
         shop(tmp_path, [], notifier=print)
 
 
-# --- killed processes -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("mode", ["refuse", "pause"])
+async def test_an_uncertain_call_is_settled_by_a_person_alone(tmp_path: Path, mode: UnattendedMode) -> None:
+    slow, desk = Writing(), Desk()
 
-PROGRAM = """
-import asyncio, json, os, sys
-from pathlib import Path
-from support.agents import answering, scripted_agent
-from support.jobs import shape
-from worldagent.core.errors import CallRefused, WorldAgentError
-from worldagent.harness import tool
-from worldagent.core.pauses import Happened
+    @tool(approval=True)
+    async def pay(what: str) -> str:
+        return f"paid {what}"
 
-home, do, mode = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    async def job(ctx: TaskContext) -> str:
+        return f"{await ctx.call('slow', {'what': 'a'})} {await or_refusal(ctx.call('pay', {'what': 'a'}))}"
 
-@tool(approval=True)
-async def pay(what: str) -> str:
-    return "paid"
+    def opened() -> WorldAgent:
+        return scripted_agent(tmp_path, answering(), tools=[*slow.functions, pay], shapes=[shape(job)], notifier=desk)
 
-@tool
-async def send(what: str) -> str:
-    with (home / "effects").open("a") as log:
-        log.write(what + "\\n")
-    if do == "begin":
-        print("there", flush=True)
-        await asyncio.Event().wait()
-    return "sent"
-
-async def job(ctx):
-    sent = await ctx.call("send", {"what": "a"})
-    try:
-        return sent + " " + await ctx.call("pay", {"what": "a"})
-    except CallRefused as error:
-        return sent + " refused"
-
-class Desk:
-    async def notify(self, pause):
-        notified.append(pause.kind)
-
-notified = []
-
-async def main():
-    agent = scripted_agent(home, answering(), tools=[pay, send], shapes=[shape(job)], notifier=Desk())
-    async with agent:
-        thread = agent.thread("t")
-        try:
-            if do == "begin":
-                turn = await thread.task("job", {}, unattended=mode)
-            elif do == "settle":
-                [pause] = await thread.pauses()
-                turn = await thread.resume({pause.id: Happened("sent before")})
+    async with opened() as agent:
+        running = asyncio.create_task(agent.thread("t").task("job", {}, unattended=mode))
+        await slow.waits.wait()
+        await agent.drain(0)
+        assert (await running).status == "stopped"
+    for _ in range(2):  # however often the turn is resumed
+        async with opened() as agent:
+            thread = agent.thread("t")
+            if mode == "refuse":
+                says = r"/slow:.*Happened\(result\), NotHappened\(\) or RunAgain\(\)"
+                with pytest.raises(EffectUncertain, match=says):
+                    await thread.resume()
             else:
-                turn = await thread.resume()
-            print(json.dumps([turn.status, turn.text, [p.kind for p in turn.pauses], notified]), flush=True)
-        except WorldAgentError as error:
-            waits = [pause.kind for pause in await thread.pauses()]
-            print(json.dumps([error.code, str(error), waits, notified]), flush=True)
-
-asyncio.run(main())
-"""
-
-
-async def told(home: Path, do: str, mode: str = "") -> Any:
-    return json.loads(await run_script(PROGRAM, home, do, mode))
-
-
-async def test_an_uncertain_call_fails_a_turn_that_refuses_and_a_person_settles_it(tmp_path: Path) -> None:
-    await killed(await start_script(PROGRAM, tmp_path, "begin", "refuse"))
-    for _ in range(2):  # it is never settled by itself, however often the turn is resumed
-        code, text, waits, notified = await told(tmp_path, "resume")
-        assert (code, waits, notified) == ("effect_uncertain", ["uncertain"], [])
-        assert "/send:" in text
-        assert "Happened(result), NotHappened() or RunAgain()" in text
-    # The mode was kept: after the answer, the next approval is refused.
-    assert await told(tmp_path, "settle") == ["done", '{"text":"sent before refused"}', [], []]
-    assert (tmp_path / "effects").read_text() == "a\n"
-
-
-async def test_an_uncertain_call_pauses_a_turn_that_pauses_and_notifies(tmp_path: Path) -> None:
-    await killed(await start_script(PROGRAM, tmp_path, "begin", "pause"))
-    assert await told(tmp_path, "resume") == ["paused", "", ["uncertain"], ["uncertain"]]
-    assert await told(tmp_path, "resume") == ["paused", "", ["uncertain"], []]
-    assert await told(tmp_path, "settle") == ["paused", "", ["approval"], ["approval"]]
-    assert (tmp_path / "effects").read_text() == "a\n"
+                assert (await thread.resume()).status == "paused"
+            [pause] = await thread.pauses()
+            assert pause.kind == "uncertain"
+    assert [pause.kind for pause in desk.pauses] == (["uncertain"] if mode == "pause" else [])
+    async with opened() as agent:  # the mode was kept
+        turn = await agent.thread("t").resume({pause.id: Happened("sent before")})
+    if mode == "refuse":
+        assert turn.status == "done"
+        assert "sent before refused: " in turn.text
+    else:
+        assert (turn.status, [pause.kind for pause in desk.pauses]) == ("paused", ["uncertain", "approval"])
+    assert slow.done == []
