@@ -208,18 +208,6 @@ async def test_a_turn_sees_all_that_it_got_however_short_the_history_is(tmp_path
 
 
 @pytest.mark.requirement("T1")
-async def test_what_a_turn_got_goes_before_what_was_said_earlier(tmp_path: Path) -> None:
-    lm = model(reply=lambda call: in_eight_parts(call) if "calls" not in call.fields else {"reply": "ok"})
-    settings = {"history_characters": 1000, "history_summaries": False}
-    async with scripted_agent(tmp_path, lm, shapes=PARTS, settings=settings) as agent:
-        await say(agent.thread("t"), "before " + "x" * 700, "go")
-        seen = planned(lm)[-1].text
-        assert "xxx" in planned(lm)[-2].text
-    assert len(planned(lm)[-1].steps) == 8
-    assert "xxx" not in seen, "with it there is more than was allowed"
-
-
-@pytest.mark.requirement("T1")
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_however_short_the_history_is_all_that_was_said_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:
     lm = model()

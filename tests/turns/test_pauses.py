@@ -85,29 +85,6 @@ async def test_two_pauses_of_concurrent_siblings_are_answered_together_or_one_by
 
 
 @pytest.mark.requirement("T4")
-async def test_what_a_planner_dispatched_waits_and_the_planner_goes_on_with_the_result(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    def plan(call: Any) -> dict[str, Any]:
-        told = " ".join(str(message) for message in call.messages)
-        return (
-            {"reply": "All done."} if "wrote a" in told else {"reply": "", "calls": [{"tool": "job", "arguments": {}}]}
-        )
-
-    functions = [writing(done), writing(done, name="pay", approval=True)]
-    jobs = [shape(asks_twice, description="does the job")]
-    async with scripted_agent(tmp_path, ScriptedLM(plan), tools=functions, shapes=jobs) as agent:
-        thread = agent.thread("t")
-        turn = await thread.converse("Do it")
-        assert (turn.status, turn.text) == ("paused", "")
-        resumed = await thread.resume(
-            {pause.id: "red" if pause.kind == "question" else Approve() for pause in turn.pauses}
-        )
-        assert (resumed.status, resumed.text) == ("done", "All done.")
-        assert [message.kind for message in await thread.history()] == ["message", "plan", "result", "answer"]
-
-
-@pytest.mark.requirement("T4")
 async def test_new_input_on_a_paused_thread_is_refused_naming_the_pauses_and_cancel_frees_it(tmp_path: Path) -> None:
     async with paying(tmp_path, []) as agent:
         thread = agent.thread("t")

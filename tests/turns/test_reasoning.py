@@ -118,18 +118,6 @@ async def test_a_service_that_wants_reasoning_back_gets_it_in_its_own_field(
     assert (said["content"], said["reasoning_content"]) == (STEP.text, THOUGHT)
 
 
-async def test_it_streams_beside_an_answer_in_json(tmp_path: Path) -> None:
-    with service(Said("7", (), THOUGHT)) as stub:
-        async with (
-            agent_at(tmp_path, stub, "anthropic") as agent,
-            agent.thread("t").stream("How deep?", output=int) as stream,
-        ):
-            events = [event async for event in stream]
-    assert thoughts(events, 0) == THOUGHT
-    assert stream.turn is not None
-    assert stream.turn.result == 7
-
-
 @ALL
 async def test_it_is_kept_nowhere_and_only_the_stream_gets_it(tmp_path: Path, wanted: Format) -> None:
     with service(STEP, END) as stub:
