@@ -216,6 +216,6 @@ def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch
     settings = Settings()
     assert "t0ken" not in repr(settings) + str(settings) + repr(settings.host())
     monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken of ana")  # no header can hold it
-    with pytest.raises(SettingsInvalid, match="role_host: the token") as failure:
+    with pytest.raises(SettingsInvalid, match="role_host: `token`") as failure:
         Settings()
     assert "t0ken of" not in str(failure.value)

@@ -190,7 +190,7 @@ async def test_closing_ends_a_call_that_runs(tmp_path: Path) -> None:
     running = asyncio.create_task(agent.call("endless", {}))
     await asyncio.wait_for(started.wait(), 20)
     await agent.aclose()
-    with pytest.raises(AgentClosed, match="closed meanwhile"):
+    with pytest.raises(AgentClosed, match="closed during the call"):
         await running
 
 

@@ -66,7 +66,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
     execute = lane._SqliteTransaction.execute
 
     def counted(self: Any, statement: str, *given: Any) -> Any:
-        found.append(statement)
+        if "cancel=1" not in statement:  # looked for by the clock
+            found.append(statement)
         return execute(self, statement, *given)
 
     with monkeypatch.context() as patched:
