@@ -121,7 +121,7 @@ def test_an_api_base_that_is_refused_shows_no_credentials() -> None:
 
 def test_a_value_of_a_wrong_type_is_named_and_not_shown() -> None:
     with pytest.raises(SettingsInvalid, match=r"lm: .*valid string") as caught:
-        Settings(lm=["sk-secret-key"])  # type: ignore[arg-type]  # the mistake that is tested
+        Settings(lm=["sk-secret-key"])
     assert "secret" not in str(caught.value)
 
 

@@ -226,7 +226,8 @@ async def test_an_uncertain_call_is_settled_by_a_person_alone(tmp_path: Path, mo
             assert pause.kind == "uncertain"
     assert [pause.kind for pause in desk.pauses] == (["uncertain"] if mode == "pause" else [])
     async with opened() as agent:  # the mode was kept
-        turn = await agent.thread("t").resume({pause.id: Happened("sent before")})
+        thread = agent.thread("t")
+        turn = await thread.resume({each.id: Happened("sent before") for each in await thread.pauses()})
     if mode == "refuse":
         assert turn.status == "done"
         assert "sent before refused: " in turn.text
