@@ -34,7 +34,6 @@ ONE_STORE = {
     "test_a_newer_schema_of_any_part_is_refused_naming_both_versions_and_changes_nothing": "the databases of a home",
     "test_a_checkpoint_that_cannot_be_read_is_named_and_other_threads_go_on": "the databases of a home",
     "test_the_role_host_of_the_settings_is_used_where_roles_name_none": "which store a setting chooses",
-    "test_an_answer_is_not_taken_where_a_stored_role_changed": "what is compared is the same with any store",
     "test_role_of_a_turn_noted_under_an_unstretched_key_is_compared": "the files of a home that is kept",
     "test_a_role_is_nowhere_after_a_thread": "what summaries and compaction keep; the matrix has the stores",
 }

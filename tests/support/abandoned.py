@@ -17,7 +17,7 @@ class Abandoned(Exception):
     """It did not come to its end."""
 
 
-async def abandon(coroutine: Coroutine[Any, Any, T], suspension: int, *, alone: bool = True) -> T:
+async def abandon(coroutine: Coroutine[Any, Any, T], suspension: int) -> T:
     """Let a coroutine run up to its suspension of this number, and let the collector have it there.
 
     The collector comes while a thread pool takes a job: whoever hands one over then waits for a lock of its own thread.
@@ -25,7 +25,6 @@ async def abandon(coroutine: Coroutine[Any, Any, T], suspension: int, *, alone: 
     Args:
         coroutine: It has not begun yet.
         suspension: The first one is 1.
-        alone: Whether all of it is ours; a library below may try to wait for something, which Python tells.
 
     Returns:
         What it gives, where it has fewer suspensions.
@@ -33,12 +32,12 @@ async def abandon(coroutine: Coroutine[Any, Any, T], suspension: int, *, alone: 
     Raises:
         Abandoned: It was closed there, as it should be.
     """
-    result: T = await _up_to(coroutine, suspension, alone)
+    result: T = await _up_to(coroutine, suspension)
     return result
 
 
 @types.coroutine
-def _up_to(coroutine: Coroutine[Any, Any, T], suspension: int, alone: bool) -> Generator[Any, None, T]:
+def _up_to(coroutine: Coroutine[Any, Any, T], suspension: int) -> Generator[Any, None, T]:
     failed: BaseException | None = None
     for number in range(1, suspension + 1):
         try:
@@ -52,7 +51,7 @@ def _up_to(coroutine: Coroutine[Any, Any, T], suspension: int, alone: bool) -> G
                 yield waits
             except BaseException as error:  # not by name: what it waited for failed, and it is told
                 failed = error
-    yield from asyncio.ensure_future(_collected(coroutine, alone)).__await__()  # it runs in no task of the coroutine's
+    yield from asyncio.ensure_future(_collected(coroutine)).__await__()  # it runs in no task of the coroutine's
     raise Abandoned
 
 
@@ -83,14 +82,10 @@ def cut_off(coroutine: Coroutine[Any, Any, object], suspension: int) -> Generato
             failed = error
 
 
-async def _collected(coroutine: Coroutine[Any, Any, Any], alone: bool) -> None:
+async def _collected(coroutine: Coroutine[Any, Any, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ThreadPoolExecutor, "submit", _locked)
-        try:
-            coroutine.close()
-        except RuntimeError as error:
-            if alone or str(error) != "coroutine ignored GeneratorExit":
-                raise
+        coroutine.close()
 
 
 def _locked(self: ThreadPoolExecutor, *job: object) -> None:

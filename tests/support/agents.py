@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,6 @@ from worldagent.core import events as ev
 from worldagent.core.pauses import Pause
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedCall, ScriptedLM
-
-Replies = Sequence[Any] | Callable[[ScriptedCall], Any]
 
 CRITIC = Worker("critic", "You judge what you are given.", "judges texts")
 

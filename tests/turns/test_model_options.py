@@ -118,11 +118,7 @@ async def test_command_line_options_go_over_the_setting(run: Run, stub: OpenAISt
     ("words", "says"),
     [
         (("--temperature", "3"), "--temperature: Input should be less than or equal to 2"),
-        (("--max-tokens", "0"), "--max-tokens: Input should be greater than or equal to 1"),
-        (("--reasoning-effort", "much"), "--reasoning-effort: Input should be 'off', 'minimal'"),
         (("--header", SECRET), "--header has no '='"),
-        (("--header", f"X-Org={SECRET}\u00e9"), "--header: the value of the header 'x-org'"),
-        (("--header", f"Authorization={SECRET}"), "--header: the header 'authorization' is set by worldagent"),
         (("--app", "shop:agent", "--temperature", "0"), "--app and --temperature exclude each other"),
     ],
 )
@@ -142,11 +138,7 @@ async def test_command_line_names_the_option_that_does_not_fit(
     ("options", "key"),
     [
         ({"temperature": 3}, "temperature"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"reasoning_effort": "much"}, "reasoning_effort"),
-        ({"reasoning_summary": "long"}, "reasoning_summary"),
         ({"temperatur": 1}, "temperatur"),
-        ({"headers": {"X Org": SECRET}}, "headers"),
         ({"headers": {"X-Org": f"{SECRET}\r\nX-Other: 1"}}, "headers"),
         ({"headers": {"Host": SECRET}}, "headers"),
         ({"headers": {"X-Org": SECRET, "x-org": SECRET}}, "headers"),

@@ -14,16 +14,12 @@ from support.agents import CRITIC, answering, scripted_agent
 from support.jobs import Muse, Said, shape
 from support.shoppers import calls, paying, price, stock, to
 from worldagent.agent import Thread, Trigger, Turn
-from worldagent.core.errors import InvalidArgument, ModelNotConfigured, ModelRateLimited, ModelUnavailable
+from worldagent.core.errors import InvalidArgument, ModelNotConfigured, ModelRateLimited
 from worldagent.core.events import Usage
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed, TaskContext
 from worldagent.harness import Worker
-from worldagent.memory import TurnRegister
-from worldagent.storage import Database, Transaction
 from worldagent.testing import ScriptedLM
-
-pytestmark = pytest.mark.on_every_database
 
 AT = datetime(2030, 1, 1, tzinfo=UTC)
 
@@ -99,17 +95,12 @@ async def test_a_shapes_handler_asks_the_turns_model(tmp_path: Path) -> None:
         assert (await agent.thread("t").task("job", {}, model=["fast", "spare"])).result == Said(text="Felt.")
 
 
-@pytest.mark.parametrize(
-    ("failure", "told"), [(ServerError("down"), ModelUnavailable), (RateLimitError("slow"), ModelRateLimited)]
-)
-async def test_where_the_turns_model_is_out_the_next_one_is_asked_and_the_last_failure_is_told(
-    tmp_path: Path, failure: Exception, told: type[Exception]
-) -> None:
-    first = ScriptedLM([failure, failure, failure, failure])
-    second = ScriptedLM([to("critic"), {"result": "Fine."}, {"reply": "Done."}, failure])
+async def test_where_the_turns_model_is_out_the_next_one_is_asked_and_the_last_failure_is_told(tmp_path: Path) -> None:
+    first = ScriptedLM([ServerError("down")] * 4)
+    second = ScriptedLM([to("critic"), {"result": "Fine."}, {"reply": "Done."}, RateLimitError("slow")])
     async with scripted_agent(tmp_path, ScriptedLM([]), workers=[CRITIC], models={"a": first, "b": second}) as agent:
         assert (await agent.thread("t").converse("Go", model=["a", "b"])).text == "Done."
-        with pytest.raises(told):
+        with pytest.raises(ModelRateLimited):
             await agent.thread("t").converse("Go", model=["a", "b"])
     first.assert_all_used()
     second.assert_all_used()
@@ -133,20 +124,6 @@ SHOPPER = Worker("shopper", "You buy.", tools=("pay",))
 
 def buying() -> ScriptedLM:
     return ScriptedLM([to("shopper"), calls(("pay", {"what": "hat"}))])
-
-
-@pytest.mark.requirement("H3", "T5")
-async def test_a_turn_goes_on_with_its_model_in_another_process_of_the_host(tmp_path: Path) -> None:
-    done = list[str]()
-    given: dict[str, Any] = {"workers": [SHOPPER], "tools": [price, stock, paying(done)]}
-    async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": buying()}, **given) as agent:
-        turn = await agent.thread("t").converse("Buy", model="fast")
-        [pause] = turn.pauses
-    later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
-    async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": later}, **given) as agent:
-        assert (await agent.thread("t").resume({pause.id: Approve()})).text == "Done."
-    assert done == ["hat"]
-    later.assert_all_used()
 
 
 @pytest.mark.requirement("H3", "T5")
@@ -184,14 +161,9 @@ async def test_where_its_model_is_gone_a_turn_says_so_takes_no_answer_and_resume
             ModelNotConfigured,
             "the turn wants the model 'fsat', which is neither a model string.*names are: fast",
         ),
-        (["fast", "nobody"], ModelNotConfigured, "wants the model 'nobody'"),
         ("openai/gpt-4o", ModelNotConfigured, "no API key"),
-        ("", InvalidArgument, "must be a non-empty string or a list"),
         ([""], InvalidArgument, "must be a non-empty string or a list"),
         (7, InvalidArgument, "`model` must be a non-empty string or a list of them, got 'int'"),
-        (answering(), InvalidArgument, "got 'ScriptedLM'"),
-        (b"fast", InvalidArgument, "must be a non-empty string or a list"),
-        ("x/" + "y" * 300, InvalidArgument, "more than 8 names, or a name that is too long"),
         (["fast"] * 9, InvalidArgument, "more than 8 names"),
     ],
     ids=lambda given: str(given)[:20],
@@ -205,27 +177,3 @@ async def test_a_model_that_cannot_be_is_told_before_anything_is_written(
             await thread.converse("Hello", model=model)
         assert await thread.state() is None
         assert await thread.history() == ()
-
-
-# --- homes of before ------------------------------------------------------------------------------------------------
-
-
-async def test_turns_of_a_home_that_knew_no_models_of_turns_go_on(tmp_path: Path) -> None:
-    done = list[str]()
-    given: dict[str, Any] = {"workers": [SHOPPER], "tools": [price, stock, paying(done)]}
-    async with scripted_agent(tmp_path, buying(), **given) as agent:
-        [pause] = (await agent.thread("t").converse("Buy")).pauses
-        place = agent.storage.place
-    database = await Database.open(place, schemas=())
-
-    def as_before(transaction: Transaction) -> None:
-        for column in ("model", "origin", "unattended"):
-            transaction.execute(f"ALTER TABLE wa_turn DROP COLUMN {column}")
-        transaction.execute("UPDATE wa_schema SET version=1 WHERE name='turns'")
-
-    await database.transact(as_before)
-    assert len(await database.read(lambda reading: TurnRegister.ongoing(reading, "it"))) == 1, "the doctor reads these"
-    await database.aclose()
-    later = ScriptedLM([{"result": "Bought."}, {"reply": "Done."}])
-    async with scripted_agent(tmp_path, later, **given) as agent:
-        assert (await agent.thread("t").resume({pause.id: Approve()})).text == "Done."

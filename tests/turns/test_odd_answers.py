@@ -61,14 +61,6 @@ async def test_words_are_repaired_where_the_answer_is_whole_and_not_where_it_was
     assert (["notes/2026"] if ended == "stop" else []) == REMOVED
 
 
-async def test_half_a_character_in_arguments_does_not_end_the_turn(tmp_path: Path) -> None:
-    REMOVED.clear()
-    lm = ScriptedLM([calling("remove", {"path": "a\ud83d"}), {"reply": "Done."}], form="native")
-    async with scripted_agent(tmp_path, lm, tools=[remove]) as agent:
-        assert (await agent.thread("t").converse("Clean up.")).text == "Done."
-    assert REMOVED == ["a\ufffd"]
-
-
 async def test_parallel_execution_reaches_what_the_conversation_is_offered_and_no_more(tmp_path: Path) -> None:
     REMOVED.clear()
     both = [{"tool": "secret", "arguments": {"path": "a"}}, {"tool": "remove", "arguments": {"path": "a"}}]

@@ -6,9 +6,6 @@ import asyncio
 import base64
 import json
 import logging
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +14,13 @@ import pytest
 from support.canaries import traces_of
 from support.service_turns import CALL_IN_WORDS, END, HOW, PIXEL, ROLE, THINKS, TWO, agent_at, named, price, told
 from support.services import FORMATS, SIGNATURE, Format, Said, in_words, service
-from worldagent import Approve, Storage, WorldAgent
+from worldagent import Approve, Role, Storage, WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core import events as ev
-from worldagent.core.errors import HostError, ModelRefused, ModelUnavailable
+from worldagent.core.errors import HostError, ModelRefused
 from worldagent.testing import assert_no_role_leak
 
 ALL = pytest.mark.parametrize("wanted", FORMATS)
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +108,7 @@ async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tm
 
 
 @pytest.mark.requirement("T11")
-@pytest.mark.parametrize("lm", ["ollama/gemma:2b", "lm_studio/gemma", "vllm/gemma", "sglang/gemma"])
+@pytest.mark.parametrize("lm", ["ollama/gemma:2b", "vllm/gemma"])
 async def test_a_local_server_at_its_usual_address_that_refuses_tools_is_asked_in_words(
     lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,9 +127,8 @@ async def test_a_local_server_at_its_usual_address_that_refuses_tools_is_asked_i
 
 
 REFUSALS = [
-    *((status, "bad request", None) for status in (400, 404, 415, 422, 501)),
     (400, "no", "invalid_request_error"),
-    (404, "tools are not supported by this model", None),
+    (422, "bad request", None),
     (500, "the template cannot render tools", None),
 ]
 
@@ -169,19 +164,7 @@ async def test_a_passing_failure_in_words_does_not_lead_to_a_second_try_with_too
 
 
 @pytest.mark.requirement("T11")
-async def test_an_unreadable_answer_in_words_also_shows_that_tools_were_refused(tmp_path: Path) -> None:
-    with service(in_words("", "{{nonsense"), in_words("Hello.")) as stub:
-        stub.refuses_tools = True
-        async with agent_at(tmp_path, stub, "chat") as agent:
-            assert (await agent.thread("t").converse("Hi.")).text == "Hello."
-    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
-
-
-@pytest.mark.requirement("T11")
-@pytest.mark.parametrize(
-    "code",
-    ["content_filter", "context_length_exceeded", "rate_limit_exceeded", "invalid_api_key", "insufficient_quota"],
-)
+@pytest.mark.parametrize("code", ["context_length_exceeded", "invalid_api_key"])
 async def test_a_refusal_for_another_reason_says_nothing_of_tools(code: str, tmp_path: Path) -> None:
     with service(Said("Hello.")) as stub:
         stub.refuses_tools, stub.refusal = True, (400, "no", code)
@@ -220,29 +203,21 @@ async def test_the_last_step_sends_the_tools_and_forbids_their_use(wanted: Forma
 
 
 @pytest.mark.requirement("T11")
-async def test_results_are_told_in_words_where_no_user_message_may_follow_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("role", [ROLE, None])
+async def test_results_are_told_in_words_only_where_a_role_would_follow_them(tmp_path: Path, role: Role | None) -> None:
     with service(TWO, END) as stub:
         stub.user_after_tool = False
         async with agent_at(tmp_path, stub, "chat", lm="mistral/mistral-stub") as agent:
-            turn = await agent.thread("t").converse("What is the rope?", role=ROLE)
+            turn = await agent.thread("t").converse("What is the rope?", role=role)
     assert turn.text == END.text
     assert len(stub.requests) == 2
     assert "12.5" in json.dumps(told(stub.requests[1]))
+    if role is None:
+        assert [each["role"] for each in told(stub.requests[1])] == ["system", "user", "assistant", "tool", "tool"]
 
 
 @pytest.mark.requirement("T11")
-async def test_results_are_told_natively_where_no_user_message_follows_them(tmp_path: Path) -> None:
-    with service(TWO, END) as stub:
-        stub.user_after_tool = False
-        async with agent_at(tmp_path, stub, "chat", lm="mistral/mistral-stub") as agent:
-            turn = await agent.thread("t").converse("What is the rope?")
-    assert turn.text == END.text
-    assert len(stub.requests) == 2
-    assert [each["role"] for each in told(stub.requests[1])] == ["system", "user", "assistant", "tool", "tool"]
-
-
-@pytest.mark.requirement("T11")
-@pytest.mark.parametrize("lm", ["openai/mistral-large", "openrouter/mistralai/mistral-large"])
+@pytest.mark.parametrize("lm", ["openrouter/mistralai/mistral-large"])
 async def test_a_service_that_refuses_a_user_message_after_results_gets_them_in_words(
     lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -286,46 +261,3 @@ async def test_an_image_is_sent_in_the_formats_own_way(wanted: Format, tmp_path:
     *before, last = told(body)
     assert base64.b64encode(PIXEL).decode()[:24] in json.dumps(before)
     assert HOW in json.dumps(last)
-
-
-@ALL
-@pytest.mark.requirement("T11", "R7")
-@pytest.mark.parametrize(("status", "error"), [(400, ModelRefused), (500, ModelUnavailable)])
-async def test_a_failure_of_a_service_is_typed_and_holds_nothing_of_the_prompt(
-    wanted: Format, status: int, error: type[Exception], tmp_path: Path
-) -> None:
-    with service() as stub:
-        stub.fails = (status, f"cannot do that: {HOW}")
-        async with agent_at(tmp_path, stub, wanted, tools=()) as agent:
-            with pytest.raises(error) as caught:
-                await agent.thread("t").converse("What is the rope?", role=ROLE)
-    assert_no_role_leak([caught.value, tmp_path], traces_of(HOW))
-
-
-@pytest.mark.requirement("T11")
-@pytest.mark.parametrize("native", [True, False], ids=["native", "in words"])
-def test_the_quickstart_makes_two_model_calls_for_one_tool_call(native: bool, tmp_path: Path) -> None:
-    call, end = Said("", (("buy", {"item": "hat"}),)), Said("It is on its way.")
-    if not native:
-        call = in_words("", '[{"tool": "buy", "arguments": {"item": "hat"}}]')
-        end = in_words("It is on its way.")
-    with service(call, end) as stub:
-        env = {
-            **os.environ,
-            "WORLDAGENT_LM": FORMATS["chat"],
-            "WORLDAGENT_API_BASE": stub.url("chat"),
-            "WORLDAGENT_HOME": str(tmp_path),
-            "WORLDAGENT_MODEL_TOOLS": "native" if native else "json",
-        }
-        ran = subprocess.run(
-            [sys.executable, "-P", EXAMPLES / "quickstart.py"],
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines()[-1] == "It is on its way."
-    assert "pause_opened" in ran.stdout
-    assert len(stub.requests) == 2

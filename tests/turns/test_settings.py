@@ -34,13 +34,8 @@ def test_arguments_go_before_the_environment_and_that_before_the_file(
     monkeypatch.setenv("WORLDAGENT_MAX_ROUNDS", "5")
     assert Settings().max_rounds == 5
     assert Settings(max_rounds=7).max_rounds == 7
+    monkeypatch.setenv("WORLDAGENT_LM", "")  # counts as not set
     assert (Settings(max_rounds=7).model_attempts, Settings().lm) == (4, "from/file")
-
-
-def test_an_empty_variable_counts_as_not_set(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text("lm = 'from/file'\n")
-    monkeypatch.setenv("WORLDAGENT_LM", "")
-    assert Settings().lm == "from/file"
 
 
 def test_settings_given_to_an_agent_go_before_what_it_would_read(
@@ -77,26 +72,11 @@ def test_the_first_of_storage_settings_environment_and_file_says_where_the_home_
     assert [place for place in places if (tmp_path / place / "agent.db").exists()] == [given]
 
 
-def test_a_model_given_to_the_agent_goes_before_the_setting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("WORLDAGENT_LM", "nosuch/model")
-
-    async def ask() -> str:
-        async with WorldAgent("novel", lm=answering(), storage=Storage(home=tmp_path)) as agent:
-            return (await agent.thread("t").converse("Hi")).text
-
-    assert asyncio.run(ask()) == "Fine."
-
-
 WRONG: list[tuple[str, Any, str]] = [
     ("max_rounds", "many", "valid integer"),
-    ("max_rounds", -1, "greater than or equal to 0"),
-    ("role_limit", 0, "greater than or equal to 1"),
-    ("role_timeout", 0, "greater than 0"),
-    ("role_timeout", "soon", "valid number"),
     ("model_timeout", float("nan"), "greater than 0"),
-    ("model_attempts", 21, "less than or equal to 20"),
-    ("echo", "shout", "'withhold', 'allow' or 'fail'"),
     ("history_limit", 1001, "less than or equal to 1000"),
+    ("echo", "shout", "'withhold', 'allow' or 'fail'"),
 ]
 
 
@@ -123,64 +103,35 @@ def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
     assert caught.value.__context__ is None
 
 
-NO_ADDRESSES = [
-    *("localhost:8902", "not a url", "ftp://x/v1", "http://", "http:///v1", "https://:80/v1", "//host/v1", "host/v1"),
-    *("http://host:port/v1", "http://[::1/v1", "http://a b/v1", "http://host:8000/v1\n", "/v1"),
-]
-
-
-@pytest.mark.parametrize("address", NO_ADDRESSES)
-@pytest.mark.parametrize("source", ["argument", "environment", "file"])
-def test_an_api_base_that_is_no_address_is_named_with_the_remedy(
-    file: Path, monkeypatch: pytest.MonkeyPatch, source: str, address: str
-) -> None:
-    arguments: dict[str, Any] = {}
-    match source:
-        case "argument":
-            arguments = {"api_base": address}
-        case "environment":
-            monkeypatch.setenv("WORLDAGENT_API_BASE", address)
-        case _:
-            file.write_text(f"api_base = {json.dumps(address)}\n")
+@pytest.mark.parametrize(
+    "address", ["localhost:8902", "ftp://x/v1", "http://", "http://host:port/v1", "http://[::1/v1", "http://a b/v1"]
+)
+def test_an_api_base_that_is_no_address_is_named_with_the_remedy(address: str) -> None:
     with pytest.raises(SettingsInvalid) as caught:
-        Settings(**arguments)
+        Settings(api_base=address)
     assert f"and have a host, got {address!r}" in str(caught.value)
     assert "write it as http://localhost:8000/v1" in str(caught.value)
 
 
-@pytest.mark.parametrize("address", ["user:secret@localhost:8000/v1", "ftp://user:secret@x/v1?key=secret"])
-def test_an_api_base_that_is_refused_shows_no_credentials(address: str) -> None:
+def test_an_api_base_that_is_refused_shows_no_credentials() -> None:
     with pytest.raises(SettingsInvalid, match="and have a host, got '") as caught:
-        Settings(api_base=address)
+        Settings(api_base="ftp://user:secret@x/v1?key=secret")
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "address", ["http://localhost:8000/v1", "https://user:secret@models.example/v1", "HTTP://[::1]:8"]
-)
-def test_an_address_is_taken_as_it_is(address: str) -> None:
-    assert Settings(api_base=address).api_base == address
-
-
-@pytest.mark.parametrize("name", ["lm", "api_base"])
-def test_a_value_of_a_wrong_type_is_named_and_not_shown(name: str) -> None:
-    with pytest.raises(SettingsInvalid, match=f"{name}: .*valid string") as caught:
-        Settings(**{name: ["sk-secret-key"]})
+def test_a_value_of_a_wrong_type_is_named_and_not_shown() -> None:
+    with pytest.raises(SettingsInvalid, match=r"lm: .*valid string") as caught:
+        Settings(lm=["sk-secret-key"])
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("source", ["argument", "file"])
-def test_a_key_that_is_no_setting_is_named(file: Path, source: str) -> None:
-    arguments = {"max_round": 3} if source == "argument" else {}
-    if source == "file":
-        file.write_text("max_round = 3\n")
+def test_a_key_that_is_no_setting_is_named(file: Path) -> None:
+    file.write_text("max_round = 3\n")
     with pytest.raises(SettingsInvalid, match=r"max_round: Extra inputs are not permitted; correct"):
-        Settings(**arguments)
+        Settings()
 
 
-@pytest.mark.parametrize(
-    "content", [b"max_rounds = = 3\n", b"[unclosed\n", b"\xff\xfe\x00", b"max_rounds = 3\nmax_rounds = 4\n"]
-)
+@pytest.mark.parametrize("content", [b"max_rounds = = 3\n", b"\xff\xfe\x00"])
 def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes) -> None:
     file.write_bytes(content)
     with pytest.raises(SettingsInvalid) as caught:
@@ -198,11 +149,6 @@ def test_a_settings_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatc
         Settings()
 
 
-def test_settings_cannot_be_changed() -> None:
-    with pytest.raises(Exception, match="frozen"):
-        setattr(Settings(), "max_rounds", 1)  # noqa: B010 -- the checkers would refuse the mistake that is tested
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -210,7 +156,6 @@ def test_settings_cannot_be_changed() -> None:
         ({"settings": {"max_rounds": 3}}, r"`settings` must be a Settings, got 'dict'; pass Settings\(\.\.\.\)"),
         ({"roles": []}, r"`roles` must be a Roles, got 'list'; pass Roles\(\.\.\.\)"),
         ({"identity": " "}, "`identity` must be a non-empty string"),
-        ({"identity": 3}, "`identity` must be a non-empty string"),
     ],
 )
 def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, Any], says: str) -> None:
@@ -233,15 +178,17 @@ async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
     with over_http(stub, token="t0ken") as url, over_http(other) as other_url:
         monkeypatch.setenv("WORLDAGENT_ROLE_HOST", url)
         monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken")
-        for roles, expected in ((None, "of the settings"), (Roles(host=HttpHost(other_url)), "of the argument")):
+        host = Roles(host=HttpHost(other_url))
+        given: list[tuple[dict[str, Any], str]] = [
+            ({}, "of the settings"),
+            ({"roles": host}, "of the argument"),
+            ({"settings": Settings(role_host="embedded")}, ""),
+        ]
+        for more, expected in given:
             lm = answering()
-            async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), roles=roles) as agent:
+            async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), **more) as agent:
                 await agent.thread("t").converse("Hi")
-            assert expected in (lm.calls[0].role or "")
-        async with WorldAgent(
-            "novel", lm=answering(), storage=Storage(home=tmp_path), settings=Settings(role_host="embedded")
-        ) as agent:
-            assert (await agent.thread("t").converse("Hi")).role_tiers == ()
+            assert (lm.calls[0].role or "") == expected
 
 
 async def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it_may_take(
@@ -269,11 +216,6 @@ def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch
     settings = Settings()
     assert "t0ken" not in repr(settings) + str(settings) + repr(settings.host())
     monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", "t0ken of ana")  # no header can hold it
-    with pytest.raises(SettingsInvalid, match="role_host: the token") as failure:
+    with pytest.raises(SettingsInvalid, match="role_host: `token`") as failure:
         Settings()
     assert "t0ken of" not in str(failure.value)
-
-
-def test_a_role_host_that_is_no_address_is_named_with_the_remedy() -> None:
-    with pytest.raises(SettingsInvalid, match="role_host: `url` must be the http or https address of an MCP endpoint"):
-        Settings(role_host="nowhere")

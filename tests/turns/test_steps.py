@@ -12,11 +12,10 @@ from dspy.utils.exceptions import LMServerError
 from langchain_core.tools import tool as langchain_tool
 from langgraph.graph import END, START, StateGraph
 from langgraph.runtime import get_runtime
-from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from support.services import Said, service
-from worldagent import Approve, Role, Settings, Shape, Storage, WorldAgent, tool
+from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev
 from worldagent.profiles import Profile
 from worldagent.profiles.profile import Verification
@@ -69,14 +68,6 @@ async def test_a_bad_step_after_a_good_one_is_reported_again(tmp_path: Path, for
     assert [call.may_call for call in lm.calls] == [True] * 5
     assert stream.turn is not None
     assert stream.turn.text == "12.50."
-
-
-async def test_the_last_try_after_two_bad_steps_is_told_what_was_wrong(tmp_path: Path) -> None:
-    lm = ScriptedLM([calling("prize"), calling("prize"), {"reply": "No idea."}])
-    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
-        assert (await agent.thread("t").converse("What?")).text == "No idea."
-    assert not lm.calls[2].may_call
-    assert "there is no tool 'prize'" in lm.calls[2].text
 
 
 @pytest.mark.parametrize("form", ["native", "chat"])
@@ -153,29 +144,6 @@ async def test_a_tool_that_runs_a_graph_of_its_own_sees_no_turn_and_writes_no_ch
         assert database.execute("SELECT DISTINCT checkpoint_ns FROM checkpoints").fetchall() == [("",)]
     assert [step.splitlines()[-1] for step in lm.calls[2].steps] == ["A", "B"]
     assert seen == [None, None]
-
-
-class _Nothing(BaseModel):
-    pass
-
-
-class _Value(BaseModel):
-    value: int
-
-
-async def _five(params: _Nothing, ctx: Any) -> _Value:
-    return _Value(value=5)
-
-
-async def test_a_result_with_one_field_called_value_reads_the_same_in_the_next_turn(tmp_path: Path) -> None:
-    lm = ScriptedLM([calling("five", {}), {"reply": "Five."}, {"reply": "Still five."}])
-    shapes = [Shape("five", _Nothing, _Value, _five, description="gives five")]
-    async with scripted_agent(tmp_path, lm, shapes=shapes) as agent:
-        await agent.thread("t").converse("Five?")
-        await agent.thread("t").converse("Again?")
-    [step] = lm.calls[1].steps
-    assert step in lm.calls[2].text
-    assert '{"value": 5}' in step
 
 
 async def test_reasoning_of_a_recorded_turn_comes_before_the_text_that_follows_it(

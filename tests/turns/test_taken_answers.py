@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering
-from support.jobs import Said
 from support.pay_shop import shop
-from support.processes import killed, start_script
-from worldagent import Role, Tier, WorldAgent
+from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,
-    GraphChanged,
     InvalidArgument,
-    ModelNotConfigured,
     RoleChanged,
     RoleKeyMismatch,
     RoleRequired,
@@ -24,9 +19,7 @@ from worldagent.core.errors import (
 )
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Composed
-from worldagent.harness import tool
 
-BOUND = 90  # seconds
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
 
 
@@ -51,29 +44,7 @@ async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError]
     assert (state.status, state.pauses, state.answers) == ("paused", 1, 0)
 
 
-@pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
-@pytest.mark.parametrize("missing", ["function", "shape", "params"])
-async def test_an_answer_is_not_taken_where_what_the_turn_calls_is_gone(tmp_path: Path, missing: str) -> None:
-    async def pay(what: str, how: str) -> str:
-        return what + how
-
-    given: dict[str, dict[str, Any]] = {
-        "function": {"tools": []},
-        "shape": {"shapes": []},
-        "params": {"tools": [tool(approval=True)(pay)]},
-    }
-    done: list[str] = []
-    pause_id = await paused(tmp_path)
-    async with shop(tmp_path, done, **given[missing]) as agent:
-        await refused(agent, pause_id, GraphChanged)
-    async with shop(tmp_path, done) as agent:
-        assert (await agent.thread("t").resume({pause_id: Approve()})).result == Said(text="paid for the hat")
-    assert done == ["hat"]
-
-
 @pytest.mark.requirement("T4", "R13")
-@pytest.mark.on_every_database
 async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_turn_began_with(tmp_path: Path) -> None:
     done: list[str] = []
     pause_id = await paused(tmp_path, ROLE)
@@ -93,24 +64,6 @@ async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_tur
 
 
 @pytest.mark.requirement("T4", "R13")
-async def test_an_answer_is_not_taken_where_a_stored_role_changed(tmp_path: Path) -> None:
-    async with shop(tmp_path, []) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be brief."))
-        [pause] = (await agent.thread("t").task("job", {})).pauses
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "Be long."))
-        await refused(agent, pause.id, RoleChanged)
-        assert (await agent.thread("t").resume({pause.id: Approve()}, on_role_change="refresh")).status == "done"
-
-
-@pytest.mark.requirement("T4")
-async def test_an_answer_is_not_taken_where_the_model_of_the_turn_is_gone(tmp_path: Path) -> None:
-    async with shop(tmp_path, [], models={"fast": answering()}) as agent:
-        [pause] = (await agent.thread("t").task("job", {}, model="fast")).pauses
-    async with shop(tmp_path, []) as agent:
-        await refused(agent, pause.id, ModelNotConfigured)
-
-
-@pytest.mark.requirement("T4", "R13")
 async def test_an_approvers_answer_waits_for_the_account_that_has_the_role(tmp_path: Path) -> None:
     done: list[str] = []
     async with shop(tmp_path, done) as agent:
@@ -120,49 +73,13 @@ async def test_an_approvers_answer_waits_for_the_account_that_has_the_role(tmp_p
             await lead.resume({pause.id: Approve()})
         [left] = await ana.pauses()
         assert (left.id, left.answered, done) == (pause.id, True, [])
-        assert (await ana.resume(role=ROLE)).status == "done"
-        assert (await ana.pauses(), done) == ((), ["hat"])
-
-
-_ANSWERS = """
-import asyncio, sys
-from pathlib import Path
-from support.pay_shop import shop
-from worldagent.core.pauses import Approve
-from worldagent.harness.journal import SqlJournal
-
-written = SqlJournal.answer
-
-async def answer(self, *given):
-    assert await written(self, *given) == ()
-    print("answered", flush=True)
-    await asyncio.Event().wait()  # until it is killed
-
-async def main():
-    async with shop(Path(sys.argv[1]), []) as agent:
-        await agent.thread("t").resume({sys.argv[2]: Approve()})
-
-SqlJournal.answer = answer
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T4", "T5")
-async def test_a_process_killed_between_answer_and_resume_leaves_the_pause_shown_as_answered(tmp_path: Path) -> None:
-    done: list[str] = []
-    pause_id = await paused(tmp_path)
-    await killed(await start_script(_ANSWERS, str(tmp_path), pause_id), at="answered", limit=BOUND)
-    async with shop(tmp_path, done) as agent:
-        thread = agent.thread("t")
-        [pause] = await thread.pauses()
-        assert (pause.id, pause.answered, pause.arguments) == (pause_id, True, {"what": "hat"})
-        state = await thread.state()
+        state = await ana.state()
         assert state is not None
         assert (state.status, state.pauses, state.answers) == ("paused", 0, 1)
         with pytest.raises(AlreadyAnswered):
-            await thread.resume({pause_id: Approve()})
-        assert (await thread.resume()).result == Said(text="paid for the hat")
-        assert (await thread.pauses(), done) == ((), ["hat"])
+            await ana.resume({pause.id: Approve()}, role=ROLE)
+        assert (await ana.resume(role=ROLE)).status == "done"
+        assert (await ana.pauses(), done) == ((), ["hat"])
 
 
 @pytest.mark.requirement("T4", "T10")

@@ -15,7 +15,7 @@ import pytest
 
 from support.processes import next_line, start_script
 
-pytestmark = pytest.mark.on_every_database
+pytestmark = [pytest.mark.on_every_database, pytest.mark.usefixtures("database_engine")]
 
 SHOP = """
 import asyncio, json, sys
@@ -127,36 +127,6 @@ def effects(home: Path) -> Counter[str]:
 
 def once(*threads: str) -> Counter[str]:
     return Counter(what for thread in threads for what in (f"pay-{thread}", f"write-{thread}", f"write-{thread}-end"))
-
-
-@pytest.mark.requirement("T4")
-async def test_pauses_of_siblings_are_answered_in_either_order_at_once_or_one_by_one_in_any_process(
-    tmp_path: Path,
-) -> None:
-    async with shops(tmp_path, 2) as (one, other):
-        ways: dict[str, list[tuple[Shop, list[str]]]] = {
-            "at-once-there": [(other, ["approval", "question"])],
-            "at-once-here": [(one, ["question", "approval"])],
-            "approval-first": [(other, ["approval"]), (one, ["question"])],
-            "question-first": [(other, ["question"]), (one, ["approval"])],
-            "question-first-there": [(other, ["question"]), (other, ["approval"])],
-            "approval-first-there": [(other, ["approval"]), (other, ["question"])],
-            "question-first-here": [(one, ["question"]), (one, ["approval"])],
-            "approval-first-here": [(one, ["approval"]), (one, ["question"])],
-        }
-        for thread, runs in ways.items():
-            paused = await one.done("begin", thread)
-            ids: dict[str, str] = paused["pauses"]
-            assert (paused["status"], set(ids)) == ("paused", {"approval", "question"})
-            assert effects(tmp_path)[f"write-{thread}"] == 1
-            said = {"approval": "approve", "question": "blue"}
-            for shop, kinds in runs[:-1]:
-                told = await shop.done("resume", thread, **{ids[kind]: said[kind] for kind in kinds})
-                assert (told["status"], set(told["pauses"])) == ("paused", set(ids) - set(kinds))
-            shop, kinds = runs[-1]
-            told = await shop.done("resume", thread, **{ids[kind]: said[kind] for kind in kinds})
-            assert (told["status"], told["text"]) == ("done", "paid blue wrote wrote")
-    assert effects(tmp_path) == once(*ways)
 
 
 @pytest.mark.requirement("T4")

@@ -73,17 +73,3 @@ async def test_an_effect_whose_database_vanishes_meanwhile_is_asked_of_a_person_
         turn = await agent.thread("t").resume({pause.id: Happened("slow")})
         assert turn.result == Said(text="slow last")
     assert shop.writing.done == ["slow", "last"]
-
-
-async def test_a_server_that_is_started_again_between_two_turns_is_not_noticed(
-    tmp_path: Path, server: OwnServer
-) -> None:
-    shop = SlowShop(tmp_path, server.url)
-    shop.answer.set()
-    async with shop.agent() as agent:
-        for _ in range(2):
-            assert (await agent.thread("t").converse("Hi")).text == "Fine."
-            await asyncio.to_thread(server.stop)
-            await asyncio.to_thread(server.start)
-        assert (await agent.thread("t").converse("Hi")).text == "Fine."
-        assert len(await agent.thread("t").history()) == 6
