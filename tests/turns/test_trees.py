@@ -1,0 +1,69 @@
+"""Random trees of calls, answered, interrupted and resumed in any order: each effect happens once, each turn ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from support.databases import Engine, on_every_database
+from support.tree_forks import Forks
+from support.tree_plays import How, Move, play
+from support.trees import LEAVES, VIAS, WAYS, grown
+
+Tree = dict[str, Any]
+
+_EXAMPLES = (settings.default or settings()).max_examples
+EXAMPLES = _EXAMPLES // (2 if _EXAMPLES > 100 else 3)  # each is a turn of several runs and processes
+LEAF = st.sampled_from(LEAVES).map(lambda kind: Tree(kind=kind))
+HOWS: tuple[How, ...] = ("run", "run", "kill", "kill", "drain", "cut")
+
+
+def inner(below: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
+    return st.builds(
+        lambda kind, via, children: Tree(kind=kind, via=via, below=children),
+        st.sampled_from(WAYS),
+        st.sampled_from(VIAS),
+        st.lists(below, min_size=1, max_size=3),
+    )
+
+
+CALLS = st.recursive(LEAF, inner, max_leaves=8)
+TREES = st.builds(
+    lambda kind, below: grown(Tree(kind=kind, via="task", below=below)),
+    st.sampled_from(WAYS),
+    st.lists(CALLS, min_size=2, max_size=4),
+)
+MOVES = st.builds(
+    lambda how, unit, effect, step, seed, anew: Move(how, effect if unit == "effects" else step, unit, seed, anew),
+    st.sampled_from(HOWS),
+    st.sampled_from(["effects", "effects", "steps"]),
+    st.integers(1, 8),
+    st.integers(1, 600),
+    st.integers(0, 1000),
+    st.booleans(),
+)
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as process:
+        yield process
+
+
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.timeout(3600)
+@on_every_database
+@given(tree=TREES, moves=st.lists(MOVES, min_size=1, max_size=5))
+@settings(
+    max_examples=EXAMPLES,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+def test_whatever_becomes_of_a_turn_each_effect_happens_once_and_it_ends(
+    engine: Engine, forks: Forks, tree: Tree, moves: list[Move]
+) -> None:
+    for seen in play(tree, moves, forks=forks, engine=engine):
+        event(seen)
