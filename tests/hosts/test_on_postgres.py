@@ -91,6 +91,6 @@ async def test_a_newer_schema_of_any_part_is_refused_and_nothing_is_changed(tmp_
     with psycopg.connect(settings["database_url"], autocommit=True) as connection:
         connection.execute("UPDATE wa_schema SET version=99 WHERE name=%s", (part,))
     before = table_bytes(settings["database_url"])
-    with pytest.raises(SchemaTooNew, match=f"has version 99 of '{part}', and this package knows"):
+    with pytest.raises(SchemaTooNew, match=f"has version 99 of '{part}', but this package knows"):
         await scripted_agent(tmp_path, answering(), settings=settings).start()
     assert table_bytes(settings["database_url"]) == before

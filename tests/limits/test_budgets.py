@@ -330,7 +330,7 @@ async def test_calls_outside_any_turn_are_written_when_the_agent_closes(tmp_path
 
 @pytest.mark.parametrize("given", [{"calls": 1.5}, {"tokens": True}, {"cost": float("inf")}], ids=str)
 def test_limits_that_are_none_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(FunctionInvalid, match=f"the limit {next(iter(given))}="):
+    with pytest.raises(FunctionInvalid, match=f"the limit `{next(iter(given))}`"):
         Limits(**given)
 
 

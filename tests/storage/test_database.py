@@ -269,7 +269,7 @@ async def test_a_process_killed_in_a_transaction_leaves_whole_ones_only(place: P
 async def test_a_newer_database_is_refused_naming_both_versions(place: Place) -> None:
     await (await Database.open(place, schemas=[NOTES_2])).aclose()
     other = Schema("other", (("CREATE TABLE other(id BIGINT)",),))
-    with pytest.raises(SchemaTooNew, match=r"has version 2 of 'notes', and this package knows 1; install"):
+    with pytest.raises(SchemaTooNew, match=r"has version 2 of 'notes', but this package knows only 1; install"):
         await Database.open(place, schemas=[other, NOTES])
     async with contextlib.aclosing(await Database.open(place, schemas=[])) as database:
         assert await database.read(lambda tx: tx.execute("SELECT name FROM wa_schema")) == [("notes",)]

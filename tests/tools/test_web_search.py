@@ -21,7 +21,6 @@ from support.web_pages import Request, site
 from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import LocalIndex, SearchHit, index, web_search_function
-from worldagent.tools.web import index as index_files
 from worldagent.tools.web import page as html
 
 pytestmark = pytest.mark.timeout(60)
@@ -62,10 +61,11 @@ async def found(search: LocalIndex, query: str, limit: int = 8) -> list[str]:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that an index reads, by name."""
     made: list[str] = []
+    read_file = index.read_file
 
-    def read(one: index_files.Found) -> bytes | None:
+    def read(one: index.Found) -> bytes | None:
         made.append(Path(one.place).name)
-        return index_files.read_file(one)
+        return read_file(one)
 
     monkeypatch.setattr(index, "read_file", read)
     return made
@@ -215,11 +215,13 @@ async def test_a_link_put_in_place_of_what_was_listed_is_not_followed(
     if by_link:
         os.symlink(docs, tmp_path / "link")
 
-    def swapped(*sources: Any, **options: Any) -> list[index_files.Found]:
-        listed = index_files.find_files(*sources, **options)
+    find_files = index.find_files
+
+    def swapped(*sources: Any, **options: Any) -> list[index.Found]:
+        listed = find_files(*sources, **options)
         (docs / name).rename(tmp_path / "moved")
         os.symlink(targets[name], docs / name)
-        monkeypatch.setattr(index, "find_files", index_files.find_files)
+        monkeypatch.setattr(index, "find_files", find_files)
         return listed
 
     monkeypatch.setattr(index, "find_files", swapped)

@@ -77,7 +77,7 @@ async def test_a_message_that_is_none_is_refused_before_anything_is_written(tmp_
 @pytest.mark.parametrize("limit", [0, 1001, -1, "3", None, True])
 async def test_a_page_of_the_history_has_bounds(tmp_path: Path, limit: Any) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises(errors.InvalidArgument, match=r"limit .*; give limit 1 to 1000"):
+        with pytest.raises(errors.InvalidArgument, match=r"limit .*; page with `before`"):
             await agent.thread("t").history(limit=limit)
 
 
@@ -235,7 +235,7 @@ async def test_a_file_where_the_home_should_be_is_named_and_stays(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("home", "says"), [("a\0b", "NUL character; give"), ("~no-such-user-here/x", "user who is not")]
+    ("home", "says"), [("a\0b", "NUL character"), ("~no-such-user-here/x", "user that this")]
 )
 async def test_a_home_that_names_no_folder_is_refused(home: str, says: str) -> None:
     with pytest.raises(errors.InvalidArgument, match=says):
@@ -286,7 +286,7 @@ async def test_a_newer_schema_of_any_part_is_refused_naming_both_versions_and_ch
         connection.execute("UPDATE wa_schema SET version = ? WHERE name = ?", (known + 7, part))
     connection.close()
     before = contents(tmp_path)
-    told = rf"{name}' has version {known + 7} of '{part}', and this package knows {known}; install"
+    told = rf"{name}' has version {known + 7} of '{part}', but this package knows only {known}; install"
     with pytest.raises(errors.SchemaTooNew, match=told) as caught:
         await scripted_agent(tmp_path, answering()).start()
     check(caught)
