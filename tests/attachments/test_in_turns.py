@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.openai_stub import openai_stub
-from support.pieces import ADDRESS, OTHER_PNG, PDF, PNG, data_uri, pieces, written
+from support.pieces import ADDRESS, PDF, PNG, data_uri, pieces, written
 from worldagent import Role
 from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused, ModelUnavailable
 from worldagent.core.events import AttachmentLeftOut
@@ -222,16 +221,6 @@ async def test_a_task_opens_an_attachment_by_its_hash_and_shows_it_to_its_model(
         assert data_uri(PNG)[-20:].encode() not in path.read_bytes()
 
 
-async def test_many_turns_that_attach_the_same_store_it_once(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-
-        async def one(n: int) -> str:
-            return (await agent.thread(f"t{n}").converse("Look.", attachments=[PNG, OTHER_PNG, PNG])).text
-
-        assert set(await asyncio.gather(*map(one, range(12)))) == {"Fine."}
-    assert sorted(pieces(tmp_path).values()) == sorted([PNG, OTHER_PNG])
-
-
 async def test_a_long_text_is_shown_in_part_and_older_attachments_go_where_there_is_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,15 +275,6 @@ async def test_of_attachments_that_are_too_large_together_a_note_names_the_last(
     ]  # fmt: skip
 
 
-async def test_one_attachment_may_have_as_much_as_attachment_limit_says(tmp_path: Path) -> None:
-    lm = answering()
-    picture = PNG + bytes(21 << 20)
-    async with scripted_agent(tmp_path, lm, settings={"attachment_limit": 22 << 20}) as agent:
-        await agent.thread("t").converse("Look.", attachments=[picture])
-        await agent.thread("t").converse("And now?")
-    assert [len(call.media) for call in lm.calls] == [1, 1]
-
-
 async def test_of_very_many_images_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shown_module, "MEDIA", 3)
     lm = answering()
@@ -340,17 +320,3 @@ async def test_texts_of_earlier_messages_have_a_quarter_of_the_characters(tmp_pa
     assert [len(call.media) for call in lm.calls] == [1] * 5, "an image has no characters"
     assert "not shown again" in lm.calls[1].messages[0][1]
     assert all(sum(len(text) for _, text in call.messages[:-1]) < 4000 for call in lm.calls)
-
-
-@pytest.mark.requirement("T4")
-async def test_what_is_attached_counts_among_the_characters_that_are_summed_up(tmp_path: Path) -> None:
-    lm = ScriptedLM(lambda call: {"summary": "Many files."} if "earlier" in call.fields else {"reply": "Fine."})
-    async with scripted_agent(tmp_path, lm, settings={"history_characters": 4000}) as agent:
-        thread = agent.thread("t")
-        for number in range(6):
-            given = [await agent.attachments.add(b"x", name=f"{number}{place} " + "n" * 90) for place in range(8)]
-            await thread.converse("See.", attachments=given)
-        kinds = [message.kind for message in await thread.history()]
-    assert "summary" in kinds
-    past = [sum(len(text) for _, text in call.messages[:-1]) for call in lm.calls if "earlier" not in call.fields]
-    assert max(past) < 4000

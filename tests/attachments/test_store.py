@@ -42,13 +42,9 @@ def damaged(home: Path, data: bytes, change: Callable[[Path], object]) -> None:
     ("source", "problem"),
     [
         ("none.png", "none.png' cannot be attached: No such file"),
-        ("folder", "folder' cannot be attached: "),
         ("pipe", "pipe' cannot be attached: it is not a regular file"),
-        ("nul\0", "cannot be attached: it is not a file name"),
         ("empty.txt", "'empty.txt' is empty"),
-        (b"", "'attachment' is empty"),
         ("large.txt", "'large.txt' has more than 100 bytes"),
-        (b"x" * 101, "'attachment' has more than 100 bytes"),
         ("lie.png", "'lie.png' should be 'image/png', but its content does not begin as one"),
         ("latin.txt", "'latin.txt' is 'text/plain' but not UTF-8"),
     ],
@@ -74,12 +70,8 @@ async def test_what_cannot_be_attached_is_named_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (["photo.png"], "neither http:// nor https://"),
         (["file:///etc/passwd"], "neither http:// nor https://"),
-        (["https:///photo.png"], "neither http:// nor https://"),
         (["https://ana:secret@pictures.example/x.png"], "contains a user or password"),
-        (["https://pictures.example/a b.png"], "not printable ASCII"),
-        (["https://[::1/x.png"], "cannot be read"),
         (["https://pictures.example/" + "x" * 2000], "longer than 2000"),
         ([3], "or an Attachment, got int"),
         ([PNG] * 17, "at most 16 attachments, got 17"),
@@ -99,13 +91,10 @@ async def test_what_is_no_attachment_is_refused_at_the_call(tmp_path: Path, give
     ("fields", "problem"),
     [
         ({"name": "../x"}, "not a plain file name"),
-        ({"name": ""}, "not a plain file name"),
         ({"media_type": "Image/PNG; x=1"}, "no media type"),
         ({"sha256": "../../role.key"}, "a sha256 that is not 64 hex digits"),
         ({"url": ADDRESS}, "must have either a sha256 or a url"),
-        ({"sha256": None}, "must have either a sha256 or a url"),
         ({"sha256": None, "url": "file:///etc/passwd"}, "an address that is neither"),
-        ({"size": None}, "has no size"),
     ],
 )
 def test_a_reference_that_could_name_something_else_is_refused(fields: dict[str, Any], problem: str) -> None:
@@ -163,22 +152,6 @@ class TestDropping:
             await agent.upkeep.remove("t")
         assert pieces(tmp_path) == {}
 
-    async def test_content_that_is_dropped_as_its_message_is_written_is_there_afterwards(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        append, dropped = ConversationLog.append, list[tuple[str, ...]]()
-        async with scripted_agent(tmp_path, answering()) as agent:
-
-            async def at_the_worst_moment(log: ConversationLog, *given: Any, **more: Any) -> str:
-                dropped.append(await agent.attachments.drop_unreferenced())
-                return await append(log, *given, **more)
-
-            monkeypatch.setattr(ConversationLog, "append", at_the_worst_moment)
-            await agent.thread("t").converse("Look.", attachments=[PNG])
-            [asked, _] = await agent.thread("t").history()
-            assert (await agent.attachments.open(agent.attachments.of(asked)[0])).read() == PNG
-        assert [len(names) for names in dropped] == [1, 0]
-
     @pytest.mark.parametrize("between", ["turn", "message", "content"])
     async def test_content_that_is_needed_while_it_is_dropped_is_there_afterwards(
         self, tmp_path: Path, between: str
@@ -210,16 +183,6 @@ class TestDropping:
             assert dropped == ((free.sha256,) if between == "content" else ())
             assert (await store.open(free)).read() == PNG
         assert pieces(tmp_path) == {str(free.sha256): PNG}
-
-    async def test_what_a_killed_process_left_half_written_goes_after_a_while(self, tmp_path: Path) -> None:
-        async with scripted_agent(tmp_path, answering()) as agent:
-            await agent.thread("t").converse("Look.", attachments=[PNG])
-            [piece] = [path for path in (tmp_path / "attachments").rglob("*") if path.is_file()]
-            piece.with_name(".new-1").write_bytes(b"half")
-            await agent.attachments.drop_unreferenced()
-            assert len(pieces(tmp_path)) == 2
-            await agent.attachments.drop_unreferenced(unfinished=0)
-        assert list(pieces(tmp_path).values()) == [PNG]
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\nswapped picture")])
@@ -264,14 +227,6 @@ async def test_a_turn_whose_own_attachment_is_gone_fails_and_goes_on_once_it_is_
     assert [len(call.media) for call in lm.calls] == [1]
 
 
-async def test_content_is_not_stored_under_another_hash(tmp_path: Path) -> None:
-    named = Attachment(name="x.png", media_type="image/png", size=3, sha256=HASH)
-    async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises(AttachmentInvalid, match=HASH):
-            await agent.attachments.keep([Loaded(named, PNG)])
-    assert pieces(tmp_path) == {}
-
-
 async def test_what_is_not_stored_is_not_opened(tmp_path: Path) -> None:
     agent = scripted_agent(tmp_path, answering())
     with pytest.raises(AgentClosed):
@@ -289,11 +244,7 @@ async def test_what_is_not_stored_is_not_opened(tmp_path: Path) -> None:
     "attachments",
     [
         "x",
-        [3],
-        [{"name": "x"}],
         [{"name": "x", "media_type": "image/png", "sha256": "../../role.key", "bytes": 3}],
-        [{"name": "x", "media_type": "image/png", "url": "file:///etc/passwd"}],
-        [{"name": "x", "media_type": "image/png", "url": ADDRESS, "more": 1}],
         [{"name": "x", "media_type": "image/png", "url": ADDRESS}] * 17,
     ],
 )
@@ -313,19 +264,9 @@ async def test_references_that_are_not_as_they_are_written_are_named_and_not_fol
     assert len(lm.calls) == 1
 
 
-def own_link(path: Path) -> None:
-    path.unlink()
-    path.symlink_to(path)
-
-
 def pipe(path: Path) -> None:
     path.unlink()
     os.mkfifo(path)
-
-
-def folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
 
 
 def file_for_its_folder(path: Path) -> None:
@@ -333,7 +274,7 @@ def file_for_its_folder(path: Path) -> None:
     path.parent.write_bytes(b"")
 
 
-@pytest.mark.parametrize("change", [own_link, pipe, folder, file_for_its_folder])
+@pytest.mark.parametrize("change", [pipe, file_for_its_folder])
 async def test_what_is_no_file_where_content_should_be_counts_as_gone_and_holds_nothing_up(
     tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
@@ -352,7 +293,7 @@ async def test_what_is_no_file_where_content_should_be_counts_as_gone_and_holds_
         assert picture.sha256 not in await agent.attachments.drop_unreferenced(held=0)
 
 
-@pytest.mark.parametrize("change", [own_link, pipe])
+@pytest.mark.parametrize("change", [pipe])
 async def test_attaching_again_mends_what_is_no_file(tmp_path: Path, change: Callable[[Path], None]) -> None:
     async with scripted_agent(tmp_path, answering()) as agent, asyncio.timeout(30):
         picture = await agent.attachments.add(PNG)
@@ -361,7 +302,7 @@ async def test_attaching_again_mends_what_is_no_file(tmp_path: Path, change: Cal
         assert (await agent.attachments.open(picture)).read() == PNG
 
 
-@pytest.mark.parametrize(("change", "says"), [(folder, "is a folder where"), (file_for_its_folder, "is not a folder")])
+@pytest.mark.parametrize(("change", "says"), [(file_for_its_folder, "is not a folder")])
 async def test_what_attaching_again_cannot_mend_is_named_with_what_to_do(
     tmp_path: Path, change: Callable[[Path], None], says: str
 ) -> None:
@@ -376,18 +317,6 @@ async def test_what_attaching_again_cannot_mend_is_named_with_what_to_do(
         shard.rename(tmp_path / "moved away")
         await agent.attachments.add(PNG)
         assert (await agent.attachments.open(picture)).read() == PNG
-
-
-async def test_a_name_or_a_reference_of_another_type_is_refused(tmp_path: Path) -> None:
-    wrong: Any = 5
-    async with scripted_agent(tmp_path, answering()) as agent:
-        for source in (b"x", ADDRESS):
-            with pytest.raises(AttachmentInvalid, match="name of an attachment must be a string, got int"):
-                await agent.attachments.add(source, name=wrong)
-        with pytest.raises(AttachmentInvalid, match="media type"):
-            await agent.attachments.add(b"x", media_type=wrong)
-        with pytest.raises(InvalidArgument, match="is not an attachment"):
-            await agent.attachments.open(wrong)
 
 
 async def changed(agent: WorldAgent, message_id: str, body: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from support.mcp_tool_server import command
 from support.mcp_tools import calls_in
 from support.profile_files import EXAMPLES, example
 from worldagent import WorldAgent
-from worldagent.core.errors import GraphChanged, PathRefused, ProfileInvalid, SearchUnavailable, ToolNotAllowed
+from worldagent.core.errors import GraphChanged, PathRefused, SearchUnavailable, ToolNotAllowed
 from worldagent.core.pauses import Approve, Pause
 from worldagent.harness import Policy
 from worldagent.harness.gate import Rule
@@ -97,13 +97,6 @@ async def test_tools_that_want_what_the_agent_does_not_have_say_so(tmp_path: Pat
             await agent.call("read_file", {"path": "x"})
         with pytest.raises(SearchUnavailable):
             await agent.call("web_search", {"query": "x"})
-
-
-@pytest.mark.requirement("P1")
-def test_a_tool_that_there_is_not_is_told_with_file_and_line_when_an_agent_is_made(tmp_path: Path) -> None:
-    profile = loaded(tmp_path / "user", "description: x\ntools:\n  - read_file\n  - raed_file\n")
-    with pytest.raises(ProfileInvalid, match=r"mine.yaml:4: there is no tool 'raed_file'; did you mean 'read_file'"):
-        WorldAgent("novel", lm="openai/none", profile=profile)
 
 
 @pytest.mark.requirement("P2")

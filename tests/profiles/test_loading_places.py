@@ -138,14 +138,7 @@ def test_a_project_goes_over_the_user_and_the_user_over_what_ships(places: Place
 @pytest.mark.requirement("P2")
 @pytest.mark.parametrize(
     "text",
-    [
-        "name: mine\n",
-        'name: "m\\x69ne"\n',
-        "name:\n  mine\n",
-        "name: # its name\n  mine\n",
-        "name: >-\n  mine\n",
-        "{name: mine}\n",
-    ],
+    ["name: mine\n", 'name: "m\\x69ne"\n', "name: >-\n  mine\n"],
 )
 def test_a_profile_is_called_as_its_file_says_and_else_as_the_file(places: Places, text: str) -> None:
     places.write(user_other=text, user_plain="description: x\n")
@@ -168,7 +161,7 @@ def test_files_of_both_endings_count_and_hidden_and_other_ones_do_not(places: Pl
 
 
 @pytest.mark.requirement("P1")
-@pytest.mark.parametrize(("first", "second"), [("x.yaml", "x.yml"), ("a.yaml", "x.yaml")])
+@pytest.mark.parametrize(("first", "second"), [("a.yaml", "x.yaml")])
 def test_two_files_of_one_name_are_told_with_both(places: Places, first: str, second: str) -> None:
     places.write(user_fine="description: x\n")
     (places.user / first).write_text("name: x\n")
@@ -238,7 +231,7 @@ def test_a_user_may_override_general(places: Places) -> None:
 
 
 @pytest.mark.requirement("P3")
-@pytest.mark.parametrize("file", ["project_general", "project_other"])
+@pytest.mark.parametrize("file", ["project_other"])
 def test_no_project_may_define_general(places: Places, file: str) -> None:
     places.write(**{file: "name: general\nsystem_prompt: Obey.\n"}, project_child="extends: general\n")
     profiles = places.open()

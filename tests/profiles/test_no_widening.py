@@ -139,23 +139,3 @@ async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
     assert there == {*own, *shipped, "greedy", "subagent"}
     assert done == [name for name in own if permitted(name, lines)]
     assert (root / "made.txt").exists() == ("write_file" in shipped and permitted("write_file", lines))
-
-
-@pytest.mark.requirement("P2", "P6")
-@given(most=st.floats(1, 100), wanted=st.floats(1, 100))
-def test_settings_of_a_tool_stay_within_those_of_the_agent(most: float, wanted: float) -> None:
-    profile = Profile("any", tools=("shell",), tool_settings={"shell": {"timeout": wanted}})
-    tools = BuiltinTools(timeouts={"shell": most})
-
-    def agent() -> Any:
-        from worldagent import WorldAgent
-
-        return WorldAgent("novel", lm="openai/none", profile=profile, builtin_tools=tools)
-
-    if wanted > most:
-        with pytest.raises(ProfileInvalid, match="timeout of 'shell'"):
-            agent()
-    else:
-        agent()
-        [made] = tools.named(["shell"], profile.tool_settings)
-        assert f"after {wanted:g} seconds" in made.description

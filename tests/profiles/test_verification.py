@@ -77,7 +77,7 @@ async def test_an_answer_that_is_found_wanting_is_withdrawn_and_given_anew_with_
 
 
 @pytest.mark.requirement("P5")
-@pytest.mark.parametrize("most", [1, 2])
+@pytest.mark.parametrize("most", [2])
 async def test_the_answer_of_the_last_round_stands_and_is_judged_no_more(tmp_path: Path, most: int) -> None:
     lm = judged(*[WANTING] * most)
     async with checking(tmp_path, lm, most) as agent:
@@ -87,7 +87,7 @@ async def test_the_answer_of_the_last_round_stands_and_is_judged_no_more(tmp_pat
 
 
 @pytest.mark.requirement("P5")
-@pytest.mark.parametrize("rounds", [0, 1])
+@pytest.mark.parametrize("rounds", [0])
 async def test_an_answer_may_be_found_wanting_as_often_as_may_be_however_few_rounds_a_turn_has(
     tmp_path: Path, rounds: int
 ) -> None:
@@ -107,11 +107,6 @@ async def test_the_judge_sees_the_request_and_what_was_found_and_never_the_role(
     assert content not in str(call.messages)
     assert content not in call.system
     assert_no_role_leak([tmp_path], [content])
-
-
-async def test_a_judge_that_cannot_be_understood_finds_nothing(tmp_path: Path) -> None:
-    async with checking(tmp_path, judged("no fields at all")) as agent:
-        assert (await agent.thread("t").converse("Hello")).text == "Answer 1."
 
 
 async def test_another_answer_may_ask_workers_first_and_a_broken_plan_is_mended_as_ever(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from worldagent.core.errors import ProfileInvalid, ToolNotAllowed
 from worldagent.graphs import Shape
 from worldagent.harness import CallContext, Policy, Registry, Worker, flow, tool
 from worldagent.harness.gate import Rule
-from worldagent.profiles import Profile, Profiles, Skills, Verification
+from worldagent.profiles import Profile, Skills, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 from worldagent.tools import BuiltinTools
 
@@ -216,16 +216,6 @@ async def test_all_sections_are_there_where_a_profile_says_so_and_speak_of_tools
     plain = await system("b", "read_file", prompt=None)
     assert [section for section in sections if section not in plain] == ["<role>", "<task_management>"]
     assert "searches to explore" not in plain
-
-
-def test_the_coder_has_all_sections_and_the_others_that_ship_have_not() -> None:
-    profiles = Profiles.open()
-    assert {name: profiles.get(name).sections for name in ("coder", "debugger", "general", "searcher")} == {
-        "coder": "all",
-        "debugger": "auto",
-        "general": "auto",
-        "searcher": "auto",
-    }
 
 
 @pytest.mark.requirement("P5")

@@ -74,14 +74,14 @@ async def test_a_page_comes_as_markdown_with_its_title_and_whole_links(tmp_path:
 
 @pytest.mark.parametrize(
     ("kind", "body"),
-    [("text/plain", "a <b> c"), ("application/json", '{"a": 1}'), ("application/ld+json", "[]"), ("text/csv", "a,b")],
+    [("text/plain", "a <b> c"), ("application/ld+json", "[]")],
 )
 async def test_text_and_json_come_as_they_are(kind: str, body: str) -> None:
     async with site(saying(body, kind)) as at:
         assert await fetch(url := f"http://127.0.0.1:{at.port}/") == WebPage(url=url, kind=kind, text=body)
 
 
-@pytest.mark.parametrize("kind", ["image/png", "application/pdf", "application/octet-stream", "video/mp4", None])
+@pytest.mark.parametrize("kind", ["image/png", None])
 async def test_what_is_no_text_is_refused_by_its_kind(kind: str | None) -> None:
     async with site(saying(b"\x89PNG", kind)) as at:
         with pytest.raises(ToolFailed, match=kind or "unknown"):
@@ -91,19 +91,11 @@ async def test_what_is_no_text_is_refused_by_its_kind(kind: str | None) -> None:
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        ("text/plain; charset=utf-8", "é€".encode()),
         ("text/plain; charset=windows-1252", "é€".encode("cp1252")),
         ("text/plain; charset=ISO-8859-1", "é€".encode("cp1252")),
-        (
-            'text/plain; charset="shift_jis"',
-            "é€".encode("shift_jis", "replace").replace(b"?", b"") + "日".encode("sjis"),
-        ),
-        ("text/plain", "é€".encode()),
         ("text/plain", "é€".encode("cp1252")),
         ("text/plain", b"\xff\xfe" + "é€".encode("utf-16-le")),
-        ("text/plain; charset=no-such", "é€".encode()),
         ("text/plain; charset=idna", "é€".encode()),
-        ("text/plain; charset=zip", "é€".encode()),
         ("text/html", b"<meta charset=windows-1252><p>" + "é€".encode("cp1252")),
         ("text/html", b"<meta http-equiv=content-type content='text/html; charset=utf-16'><p>" + "é€".encode()),
         ("text/html; charset=koi8-r", b"<meta charset=utf-8><p>" + "é€ж".encode("koi8-r", "ignore")),
@@ -128,7 +120,7 @@ async def test_a_long_text_is_cut_where_the_limit_is() -> None:
         assert (len(got.text), got.cut) == (100, True)
 
 
-@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate", "x-gzip", "identity"])
+@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate"])
 async def test_a_packed_page_is_unpacked(packing: str) -> None:
     text = b"some text, " * 1000
     raw = zlib.compressobj(wbits=-15)
@@ -141,7 +133,7 @@ async def test_a_packed_page_is_unpacked(packing: str) -> None:
         assert (await fetch(f"http://127.0.0.1:{at.port}/")).text == text.decode()
 
 
-@pytest.mark.parametrize("packing", ["br", "gzip, gzip", "zstd"])
+@pytest.mark.parametrize("packing", ["br", "gzip, gzip"])
 async def test_a_page_packed_in_another_way_is_refused(packing: str) -> None:
     async with site(saying(b"x", Content_Encoding=packing)) as at:
         with pytest.raises(ToolFailed, match=packing):
@@ -196,14 +188,6 @@ async def test_a_server_that_is_slow_on_purpose_ends_with_the_time(where: str) -
             await fetch(f"http://127.0.0.1:{at.port}/", timeout=0.5)
 
 
-async def test_a_page_that_a_parser_is_slow_at_ends_with_the_time() -> None:
-    page = "<p " + " ".join(f"a{n}=1" for n in range(200_000)) + ">x"
-    async with site(saying(page, "text/html")) as at, asyncio.timeout(20):
-        with pytest.raises(ToolFailed, match=r"seconds"):
-            await fetch(f"http://127.0.0.1:{at.port}/", timeout=1.5)
-    assert await eventually(lambda: held()[2] == 0)
-
-
 async def test_a_page_after_one_that_was_given_up_is_read() -> None:
     slow = b"<p " + b" ".join(b"a%d=1" % n for n in range(200_000)) + b">x"
     async with html.Reader(seconds=1.5) as reader, asyncio.timeout(20):
@@ -213,9 +197,7 @@ async def test_a_page_after_one_that_was_given_up_is_read() -> None:
     assert held()[2] == 0
 
 
-@pytest.mark.parametrize(
-    "page", ["<div>" * 200_000, "<!--" * 300_000, "<b><p>" * 5000, "<![CDATA[" * 9999, "\0" * 9999]
-)
+@pytest.mark.parametrize("page", ["<div>" * 200_000, "<b><p>" * 5000, "\0" * 9999])
 async def test_an_odd_page_harms_nothing(page: str) -> None:
     async with site(saying(page, "text/html")) as at:
         with contextlib.suppress(ToolFailed):
@@ -223,7 +205,7 @@ async def test_an_odd_page_harms_nothing(page: str) -> None:
     assert await eventually(lambda: held()[2] == 0)
 
 
-@pytest.mark.parametrize("status", ["404 Not Found", "500 Oh", "304 Not Modified", "302 No Location"])
+@pytest.mark.parametrize("status", ["404 Not Found", "302 No Location"])
 async def test_a_status_is_told_without_what_came_with_it(status: str) -> None:
     async with site(saying("canary", status=status)) as at:
         with pytest.raises(ToolFailed, match=f"status {status[:3]}") as caught:
@@ -289,12 +271,17 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "url",
     [
-        "ftp://example.org/", "file:///etc/passwd", "gopher://x/", "example.org", "//example.org/", "http://", "http:///x",
-        "http://user@example.org/", "http://user:canary@example.org/", "http://a\\@b/",
-        "http://exa mple.org/", "http://ex%61mple.org/", "http://example.org:0/", "http://example.org:99999/",
-        "http://[::1/", "javascript:alert(1)", "http://example.org\r\nX: y/", "http://a..b/",
+        "file:///etc/passwd",
+        "example.org",
+        "http://",
+        "http://user:canary@example.org/",
+        "http://a\\@b/",
+        "http://ex%61mple.org/",
+        "http://example.org:99999/",
+        "http://[::1/",
+        "http://example.org\r\nX: y/",
     ],
-)  # fmt: skip
+)
 async def test_what_is_no_address_of_a_page_is_refused(url: str) -> None:
     names = Names()
     with pytest.raises(ToolFailed) as caught:
@@ -333,16 +320,7 @@ async def test_an_address_that_leads_inward_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "127.0.0.1",
-        "10.1.1.1",
-        "169.254.169.254",
-        "::1",
-        "::ffff:10.0.0.1",
-        "64:ff9b::a9fe:a9fe",
-        "fd00::1",
-        "fe80::1%eth0",
-    ],
+    ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "64:ff9b::a9fe:a9fe", "fe80::1%eth0"],
 )
 async def test_a_name_that_leads_inward_is_refused(address: str) -> None:
     for answer in ([address], [PUBLIC, address], [address, PUBLIC]):
@@ -357,9 +335,7 @@ def test_an_address_that_everybody_can_reach_is_none_of_them(address: str) -> No
     assert reach(ipaddress.ip_address(address)) == "public"
 
 
-@pytest.mark.parametrize(
-    "host", ["169.254.169.254", "0.0.0.0", "224.0.0.1", "[fe80::1]", "[::]", "0x7f.1", "[fd00:ec2::254]"]
-)
+@pytest.mark.parametrize("host", ["169.254.169.254", "224.0.0.1", "[fe80::1]", "0x7f.1"])
 async def test_some_addresses_nobody_can_allow(host: str) -> None:
     with pytest.raises(AddressRefused):
         await fetch(f"http://{host}/")
@@ -389,12 +365,9 @@ async def test_a_name_that_leads_inward_the_second_time_is_refused_then() -> Non
     ("to", "error"),
     [
         ("http://127.0.0.1/", AddressRefused),
-        ("//[::1]/", AddressRefused),
-        ("http://localhost:8080/", AddressRefused),
         ("http://inner.org/", AddressRefused),
         ("file:///etc/passwd", ToolFailed),
         ("http://me:canary@good.org/", ToolFailed),
-        ("http://[", ToolFailed),
     ],
 )
 async def test_a_redirect_inward_is_refused(to: str, error: type[Exception]) -> None:

@@ -152,18 +152,6 @@ def _gone(lines: list[Line]) -> None:
     del lines[2]
 
 
-def _swapped(lines: list[Line]) -> None:
-    lines[1:3] = [lines[2], lines[1]]
-
-
-def _other_author(lines: list[Line]) -> None:
-    lines[2]["author"] = "mallory"
-
-
-def _other_root(lines: list[Line]) -> None:
-    lines[0]["root"] = "novel/other"
-
-
 def _foreign_kept(lines: list[Line]) -> None:
     lines[-1]["kept"] = ["0" * 32]
 
@@ -176,18 +164,6 @@ def _newer(lines: list[Line]) -> None:
     lines[0]["version"] = 2
 
 
-def _unknown_kind(lines: list[Line]) -> None:
-    lines[1]["kind"] = "order"
-
-
-def _no_header(lines: list[Line]) -> None:
-    del lines[0]
-
-
-def _nan(lines: list[Line]) -> None:
-    lines[1]["body"]["text"] = float("nan")
-
-
 def _piece_of_no_message(lines: list[Line]) -> None:
     lines.insert(-1, {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()})
 
@@ -195,15 +171,9 @@ def _piece_of_no_message(lines: list[Line]) -> None:
 CHANGES: list[tuple[Callable[[list[Line]], None], str]] = [
     (_other_text, "is not that of its message"),
     (_gone, "line 3 of .* does not follow the one before it"),
-    (_swapped, "does not follow the one before it"),
-    (_other_author, "is not that of its message"),
-    (_other_root, "is not that of its message"),
     (_foreign_kept, "line 6 of .* keeps messages that are missing"),
     (_field_more, "line 2 of .* is not a valid line of an export: role"),
     (_newer, "has version 2 of the format, and this package reads up to 1; install a newer version"),
-    (_unknown_kind, "line 2 of .* is not a valid line of an export: kind"),
-    (_no_header, "line 1 of .* is not a valid line of an export"),
-    (_nan, "line 2 of .* cannot be read: body: not JSON"),
     (_piece_of_no_message, "line 6 of .* holds the content of an attachment that no earlier message has"),
 ]
 
@@ -267,18 +237,6 @@ async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_pat
         with pytest.raises(StorageInvalid, match=r"is not what was written|has changed since"):
             await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
-@pytest.mark.on_every_database
-async def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with opened(tmp_path / "home") as agent:
-        await branched(agent, "t1", None, [f"half a pair: \ud83d, and {ODD}"])
-        said = await agent.thread("t1").history()
-        await agent.upkeep.export("t1", file)
-        await agent.upkeep.remove("t1")
-        await agent.upkeep.import_thread(file)
-        assert await agent.thread("t1").history() == said
 
 
 @pytest.mark.requirement("T4")

@@ -18,16 +18,7 @@ from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.memory.attachments import Attachments
 
 DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
-OWN = (
-    "agent.db",
-    "agent.db-wal",
-    "roles.db",
-    "roles.db-journal",
-    "role.key",
-    "chat-history.jsonl",
-    "locks/t1",
-    "attachments/t1.jsonl",
-)
+OWN = ("agent.db", "roles.db-journal", "role.key", "attachments/t1.jsonl")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -72,20 +63,6 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> 
         with pytest.raises(InvalidArgument, match="is not an export of a thread"):
             await agent.upkeep.export("t1", link)
         assert link.is_symlink()
-
-
-async def test_where_no_file_can_be_is_said_and_nothing_is_left(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
-        for path in (tmp_path / "folder", Path(), tmp_path / "a\0b", tmp_path / "a\ud800b"):
-            with pytest.raises(InvalidArgument, match=r"is not an export of a thread|must not contain a NUL character"):
-                await agent.upkeep.export("t1", path)
-        with pytest.raises(StorageUnavailable, match=r"cannot be written .*; name another place"):
-            await agent.upkeep.export("t1", tmp_path / ("x" * 256))
-        longest = tmp_path / ("é" * 127)
-        assert (await agent.upkeep.export("t1", longest)).messages == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "home", longest.name]
 
 
 async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(

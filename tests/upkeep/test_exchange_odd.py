@@ -170,25 +170,14 @@ async def test_one_odd_value_is_refused_or_does_no_harm(agent: WorldAgent, tmp_p
     ("place", "value", "said"),
     [
         ((1, "at"), "1960-01-01T00:00:00+00:00", "line 2 of .* cannot be read: at: "),
-        ((1, "at"), "9999-12-31T23:59:59+00:00", "line 2 of .* cannot be read: at: "),
-        ((1, "at"), "9999-12-31T23:59:59-14:00", "line 2 of .* at: value error"),
-        ((1, "at"), 12345, "line 2 of .* at: "),
         ((1, "body", "text"), 5, r"line 2 of .* cannot be read: body\.text"),
-        ((1, "body", "text"), DELETED, r"line 2 of .* cannot be read: body\.text"),
         ((1, "body", "attachments"), "x", "line 2 of .* cannot be read: attachments"),
         ((1, "body", "attachments", 0, "sha256"), "../../../etc/passwd", r"line 2 of .* cannot be read: body\.attach"),
         ((3, "body", "status"), "lost", r"line 4 of .* cannot be read: body\.status"),
         ((9, "body", "last"), "0" * 32, r"line 10 of .* cannot be read: body\.last"),
-        ((9, "body", "results"), ["0" * 32], r"line 10 of .* cannot be read: body\.last and body\.results"),
         ((1, "turn"), "a\0b", "line 2 of .* cannot be read: turn: must be a valid id"),
-        ((1, "author"), "", "line 2 of .* cannot be read: author: must be a valid id"),
-        ((0, "version"), True, "line 1 of .* version"),
-        ((0, "version"), 1.0, "line 1 of .* version"),
-        ((0, "thread"), "a\nb", "line 1 of .* thread"),
         ((0, "root"), "a/b/c", "line 1 of .* root"),
         ((11, "data"), "bmFtZQ==", "line 12 of .* begins a content with another hash"),
-        ((11, "data"), "%%%", "line 12 of .* data"),
-        ((12, "kept"), ["x"], "line 13 of .* keeps messages that are missing"),
     ],
 )
 async def test_what_cannot_be_read_again_is_named_by_its_line_and_field(
@@ -201,18 +190,3 @@ async def test_what_cannot_be_read_again_is_named_by_its_line_and_field(
     with pytest.raises(ExportInvalid, match=said):
         await agent.upkeep.import_thread(tmp_path / "odd", to="t2")
     assert await agent.threads() == ()
-
-
-async def test_a_body_that_is_nested_too_deep_is_refused(agent: WorldAgent, tmp_path: Path) -> None:
-    lines = await exported(agent, tmp_path / "t1.jsonl")
-    for levels in (400, 600):
-        deep: Any = "x"
-        for _ in range(levels):
-            deep = [deep]
-        write(tmp_path / "odd", renamed(changed(lines, (1, "body", "more"), deep)))
-        if levels < 500:
-            await agent.upkeep.import_thread(tmp_path / "odd", to="t2")
-            await goes_on(agent, "t2", tmp_path)
-        else:
-            with pytest.raises(ExportInvalid, match=r"line 2 of .* cannot be read: body: not JSON, or nested too deep"):
-                await agent.upkeep.import_thread(tmp_path / "odd", to="t3")

@@ -104,19 +104,6 @@ async def test_a_content_that_is_longer_than_any_line_comes_back(
         assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == data
 
 
-async def test_a_content_on_one_line_is_read_too(tmp_path: Path) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one", attachments=[b"name,size\n" * 200_000])
-        await agent.upkeep.export("t1", file)
-        lines = read(file)
-        pieces = [line for line in lines if "attachment" in line]
-        assert len(pieces) == 3
-        whole = {**pieces[0], "data": "".join(line["data"] for line in pieces)}
-        write(file, [*(line for line in lines[:-1] if line not in pieces), whole, lines[-1]])
-        assert (await agent.upkeep.import_thread(file, to="t2")).made
-
-
 def _fed(handle: int, data: bytes) -> None:
     with os.fdopen(handle, "wb") as pipe:
         pipe.write(data)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,13 +12,11 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
-from support.processes import clean_environment
 from support.removed import WORDS, found, look, pay, word
 from support.tables import checkpoints_of, database_of, rows, selected
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import (
-    AgentClosed,
     InvalidArgument,
     ThreadBusy,
     ThreadPaused,
@@ -143,22 +138,6 @@ async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who
 
 
 @pytest.mark.requirement("T4")
-async def test_what_two_forks_of_a_removed_thread_share_stays_until_both_are_removed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        first = agent.thread("first")
-        await first.converse("one")
-        said = await first.history()
-        forks = [await first.fork(to="fork"), await first.fork(to="other fork")]
-        for number, name in enumerate(("first", "fork", "other fork")):
-            removed = await agent.upkeep.remove(name)
-            assert removed is not None
-            assert removed.messages == (2 if number == 2 else 0)
-            for fork in forks[number:]:
-                assert await fork.history() == said
-        assert await rows(agent, "wa_message") == 0
-
-
-@pytest.mark.requirement("T4")
 async def test_a_fork_that_is_removed_leaves_its_origin_as_it_was(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         first = agent.thread("first")
@@ -184,22 +163,6 @@ async def test_a_fork_that_is_removed_leaves_its_origin_as_it_was(tmp_path: Path
         assert await first.history() == said
         assert await rows(agent, "wa_message") == 4
         assert (await first.converse("three")).status == "done"
-
-
-@pytest.mark.requirement("T4")
-async def test_the_branch_that_an_edit_kept_is_removed_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        await thread.converse(WORDS["message"])
-        await thread.edit("said otherwise", keep_as="before")
-        said = await thread.history()
-        removed = await agent.upkeep.remove("before")
-        assert removed is not None
-        assert (removed.messages, removed.turns) == (2, 1)
-        assert await thread.history() == said
-        assert found(tmp_path / "home", [WORDS["message"]]) == []
-        assert await rows(agent, "wa_message") == 4
 
 
 @pytest.mark.requirement("T4")
@@ -277,17 +240,6 @@ async def test_a_removed_thread_leaves_no_lock_file(tmp_path: Path, database_eng
         assert list(locks.glob("*")) == []
 
 
-async def test_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        with pytest.raises(InvalidArgument, match="thread '' is not an id"):
-            await agent.upkeep.remove("")
-        upkeep = agent.upkeep
-    with pytest.raises(AgentClosed):
-        await upkeep.remove("t1")
-    with pytest.raises(AgentClosed):
-        _ = agent.upkeep
-
-
 @pytest.mark.requirement("T4")
 async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -341,40 +293,3 @@ async def test_a_fork_that_is_made_while_its_origin_is_removed_is_whole_or_refus
             assert [message.body["text"] for message in await forked.history()] == [f"number {number}", WORDS["answer"]]
         assert await rows(agent, "wa_message") == 2 * made
         assert await rows(agent, "wa_branch") == made
-
-
-_KILLED = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from worldagent import Storage
-from worldagent.agent.threads import SCHEMAS
-from worldagent.agent.upkeep import Upkeep, UpkeepParts
-from worldagent.storage import Database
-
-async def scrub(self):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main():
-    storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
-    database = await Database.open(storage.place, schemas=SCHEMAS)
-    type(database).scrub = scrub
-    await Upkeep(UpkeepParts.of(storage, database), "novel").remove(sys.argv[2])
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T5")
-async def test_what_a_kill_in_the_middle_of_a_removal_left_is_cleared_by_pruning(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        await _as_most_are_built(agent)
-        await agent.thread(NAME).converse(WORDS["message"], attachments=[b"a file of the thread"])
-        url = os.environ.get("WORLDAGENT_DATABASE_URL")
-        environment = clean_environment(**({} if url is None else {"WORLDAGENT_DATABASE_URL": url}))
-        argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), NAME)
-        child = await asyncio.create_subprocess_exec(*argv, env=environment)
-        assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
-        assert (await agent.threads(), await agent.thread(NAME).history()) == ((), ())
-        await agent.upkeep.prune()
-        assert found(tmp_path / "home", [WORDS["message"], NAME]) == []
-        assert (await agent.thread(NAME).converse("anew")).status == "done"

@@ -5,10 +5,6 @@ Those turns ran under the name of the thread that was edited, which goes on as i
 
 from __future__ import annotations
 
-import asyncio
-import os
-import signal
-import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,7 +14,6 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent
 from support.jobs import Nothing, Said
-from support.processes import clean_environment
 from support.removed import WORDS, found, look, pay
 from support.tables import rows
 from worldagent import WorldAgent
@@ -115,24 +110,6 @@ async def test_what_a_fork_stands_on_stays_and_the_turns_behind_it_go(tmp_path: 
         assert await rows(agent, "wa_turn", "thread='novel/t1'") == 2
 
 
-async def test_a_branch_that_was_edited_twice_loses_what_one_name_alone_kept(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        second = await lived(agent)
-        await thread.edit("two", at=second, keep_as="before")
-        await thread.converse("judge")
-        kept = await thread.history()
-        await thread.edit("three", at=kept[2].id, keep_as="between")
-        assert await agent.upkeep.remove("before") is not None
-        assert found(tmp_path / "home", [WORDS["answer"], WORDS["question"], WORDS["argument"]]) == []
-        assert await agent.thread("between").history() == kept
-        assert found(tmp_path / "home", [WORDS["verdict"]])
-        assert await rows(agent, "wa_turn") == 4
-        assert await agent.upkeep.remove("between") is not None
-        assert found(tmp_path / "home", [WORDS["verdict"]]) == []
-        assert await rows(agent, "wa_turn") == 2
-
-
 @pytest.mark.requirement("T5")
 async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", settings={"checkpoint_keep": 0}) as agent:
@@ -148,41 +125,3 @@ async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) ->
         thread = agent.thread("t1")
         assert (await thread.resume({turn.pauses[0].id: "Red."})).text == "Fine."
         assert [message.body.get("text") for message in await thread.history()][:3] == ["one", "Fine.", "ask"]
-
-
-_KILLED = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from support.agents import answering, scripted_agent
-from worldagent.graphs.engine import TurnEngine
-
-async def run(*given, **more):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main():
-    TurnEngine.run = run
-    async with scripted_agent(Path(sys.argv[1]), answering()) as agent:
-        await agent.thread("t1").edit("two", at=sys.argv[2], keep_as="before")
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T5")
-async def test_an_edit_that_was_killed_before_its_first_step_goes_on_where_it_began(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        second = await lived(agent)
-        await agent.thread("t1").converse("last")
-    url = os.environ.get("WORLDAGENT_DATABASE_URL")
-    environment = clean_environment(**({} if url is None else {"WORLDAGENT_DATABASE_URL": url}))
-    argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), second)
-    child = await asyncio.create_subprocess_exec(*argv, env=environment)
-    assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
-    async with opened(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        assert (await agent.thread("before").history())[-1].body["text"] == "Fine."
-        assert await agent.upkeep.remove("before") is not None
-        assert found(tmp_path / "home", [*WORDS.values()]) == []
-        assert [message.body["text"] for message in await thread.history()] == ["one", "Fine.", "two"]
-        assert (await thread.resume()).text == "Fine."
-        assert [message.body["text"] for message in await thread.history()] == ["one", "Fine.", "two", "Fine."]

@@ -110,7 +110,6 @@ async def filled(agent: WorldAgent, thread: str) -> None:
 
 FORMS = [
     f"name={QUOTED} ok=true",
-    f"ok=yes name={GUEST}",
     json.dumps({"ok": True, "name": GUEST}),
     f'happened {{"name": {QUOTED}, "ok": true}}',
 ]
