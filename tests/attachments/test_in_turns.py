@@ -15,7 +15,7 @@ from support.agents import CRITIC, answering, scripted_agent
 from support.openai_stub import openai_stub
 from support.pieces import ADDRESS, PDF, PNG, data_uri, pieces, written
 from worldagent import Role
-from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused, ModelUnavailable
+from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused
 from worldagent.core.events import AttachmentLeftOut
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs import attached as shown_module
@@ -159,18 +159,6 @@ async def test_an_image_that_the_service_refuses_does_not_keep_its_thread_from_g
     assert "not shown again" in lm.calls[2].messages[0][1]
 
 
-@pytest.mark.requirement("T4", "T5")
-async def test_a_turn_that_is_resumed_in_another_process_shows_its_attachments_again(tmp_path: Path) -> None:
-    lm = ScriptedLM([dspy.lm15.ServerError("503"), {"reply": "A lake."}])
-    async with scripted_agent(tmp_path, lm) as agent:
-        with pytest.raises(ModelUnavailable):
-            await agent.thread("t").converse("What is this?", attachments=[PNG])
-    async with scripted_agent(tmp_path, lm) as agent:
-        assert (await agent.thread("t").resume()).text == "A lake."
-        assert await agent.attachments.drop_unreferenced() == ()
-    assert lm.calls[0].media == lm.calls[1].media == (("image", data_uri(PNG)),)
-
-
 async def test_replayed_edited_and_forked_threads_have_the_attachments_of_their_messages(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
@@ -273,21 +261,6 @@ async def test_of_attachments_that_are_too_large_together_a_note_names_the_last(
     assert [line.rpartition("), ")[2] for line in listed(lm.calls[0])[1:]] == [
         "image 1", "not shown: it is too large beside the others", "not shown: it is too large beside the others"
     ]  # fmt: skip
-
-
-async def test_of_very_many_images_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shown_module, "MEDIA", 3)
-    lm = answering()
-    async with scripted_agent(tmp_path, lm) as agent:
-        for n in range(3):
-            await agent.thread("t").converse(
-                "Look.", attachments=[f"https://pictures.example/{n}{m}.png" for m in "ab"]
-            )
-    assert [[url[-6:-4] for _, url in call.media] for call in lm.calls] == [
-        ["0a", "0b"],
-        ["0a", "1a", "1b"],
-        ["1a", "2a", "2b"],
-    ]
 
 
 async def test_the_address_and_the_content_of_an_image_go_over_the_wire(tmp_path: Path) -> None:

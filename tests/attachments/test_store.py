@@ -331,15 +331,3 @@ async def test_a_folder_that_cannot_be_written_fails_the_turn_before_anything_is
         with pytest.raises(StorageUnavailable, match="attachments"):
             await agent.thread("t").converse("Look.", attachments=[PNG])
         assert await agent.thread("t").history() == ()
-
-
-async def test_cancelling_while_a_file_is_read_leaves_nothing(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        task = asyncio.create_task(agent.thread("t").converse("Look.", attachments=[PNG]))
-        await asyncio.sleep(0)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await agent.attachments.drop_unreferenced()
-        assert await agent.thread("t").history() == ()
-    assert pieces(tmp_path) == {}

@@ -123,17 +123,6 @@ async def test_the_same_words_are_another_message_elsewhere(log: ConversationLog
     assert len(set(heads)) == len(heads)
 
 
-async def test_a_fork_shares_what_stands_before_it_and_nothing_after(log: ConversationLog) -> None:
-    shared = await chain(log, 3)
-    left = await log.append(shared, [said("left")], thread="t", turn_id="turn_l")
-    right = await log.append(shared, [said("right")], thread="t2", turn_id="turn_r")
-    assert texts(await log.history(left)) == ["0", "1", "2", "left"]
-    assert texts(await log.history(right)) == ["0", "1", "2", "right"]
-    assert texts(await log.history(right, before=shared)) == ["0", "1"]
-    with pytest.raises(UnknownMessage, match="it is not in this conversation"):
-        await log.history(left, before=right)
-
-
 async def test_an_empty_conversation_has_an_empty_history(log: ConversationLog) -> None:
     assert await log.history(None) == ()
     with pytest.raises(UnknownMessage, match="'gone' is unknown: the conversation is empty"):

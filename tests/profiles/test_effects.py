@@ -12,7 +12,6 @@ import pytest
 from support.agents import scripted_agent
 from support.mcp_tool_server import command
 from support.mcp_tools import calls_in
-from support.profile_files import EXAMPLES, example
 from worldagent import WorldAgent
 from worldagent.core.errors import GraphChanged, PathRefused, SearchUnavailable, ToolNotAllowed
 from worldagent.core.pauses import Approve, Pause
@@ -27,28 +26,6 @@ def loaded(folder: Path, text: str, name: str = "mine") -> Profile:
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.yaml").write_text(dedent(text))
     return Profiles.open(folder).load(folder / f"{name}.yaml")
-
-
-@pytest.mark.requirement("P1", "P2")
-@pytest.mark.parametrize("which", EXAMPLES)
-async def test_the_example_of_004_loads_word_for_word_and_an_agent_is_as_it_says(tmp_path: Path, which: str) -> None:
-    profile = loaded(tmp_path / "user", example(which))
-    lm = ScriptedLM(lambda call: {"reply": "Fine."})
-    async with scripted_agent(
-        tmp_path / "home", lm, profile=profile, builtin_tools=BuiltinTools(roots=(tmp_path,))
-    ) as agent:
-        thread = agent.thread("t")
-        for number in range(30):
-            await thread.converse(f"n{number}")
-        names = {function.name for function in agent.functions}
-    assert names == {"web_search", "web_fetch", "read_file", "glob_files", "grep_content", "subagent"}
-    system = lm.calls[0].system
-    assert "<role>" in system
-    assert "<workflow>" in system
-    assert "<agents_md>" not in system
-    assert "<task_management>" not in system
-    assert len(lm.calls) == 30  # no summaries, no checks
-    assert len(lm.calls[-1].messages) == 50
 
 
 @pytest.mark.requirement("P6")

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.house import ROOT
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted, WorldAgentError
 from worldagent.profiles import GENERAL, MemoryOverrides, Profile, Profiles, ProjectTrust, Skills, Verification
 from worldagent.profiles import find_project as project_of
@@ -96,22 +91,6 @@ def test_general_in_code_is_that_of_its_file() -> None:
         Profile(GENERAL, description=GENERAL_PROFILE.description, verification=Verification(enabled=False))
         == GENERAL_PROFILE
     )
-
-
-def test_general_reads_no_yaml_and_imports_no_reader(tmp_path: Path) -> None:
-    script = (
-        "import json, sys; from pathlib import Path; from worldagent.profiles import Profiles\n"
-        f"Profiles.open(Path({str(tmp_path)!r}), Path({str(tmp_path)!r})).get('general')\n"
-        "print(json.dumps(sorted(sys.modules)))"
-    )
-    (tmp_path / "other.yaml").write_text("extends: general\ndescription: of the general kind\n")
-    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script], env=environment, capture_output=True, text=True, timeout=90, check=True
-    )
-    loaded = set(json.loads(done.stdout))
-    assert "worldagent.profiles.catalogue" in loaded
-    assert loaded.isdisjoint({"ruamel.yaml", "worldagent.profiles.files", "worldagent.mcp_client", "filelock"})
 
 
 # --- which goes over which -------------------------------------------------------------------------------------------

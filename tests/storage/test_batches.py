@@ -162,32 +162,6 @@ async def test_a_transaction_that_fails_takes_all_its_parts_and_what_follows_fai
     assert await said(database) == ["before", "how it ended"]
 
 
-async def test_a_late_owner_writes_nothing_of_what_it_kept(database: Database, leases: Leases) -> None:
-    async with leases.hold("t", wait=0) as late:
-        late.enqueue(say("late"))
-        await database.transact(lambda tx: tx.execute("UPDATE wa_epoch SET epoch=epoch+1 WHERE key='t'"))
-        with pytest.raises(LeaseLost, match="took over 't'"):
-            await late.commit(say("later"))
-        late.recover()
-    assert await said(database) == []
-
-
-@pytest.mark.parametrize("engine", ["sqlite"])
-async def test_who_is_cancelled_waits_until_what_it_commits_is_on_the_disk(database: Database, leases: Leases) -> None:
-    async with leases.hold("t", wait=0) as lease:
-        seen = watched(lease)
-        seen.may.clear()
-        committing = asyncio.create_task(lease.commit(say("one")))
-        await seen.begun.wait()
-        committing.cancel()
-        await asyncio.sleep(0)
-        assert not committing.done()
-        seen.may.set()
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        assert await said(database) == ["one"]
-
-
 @pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_waits_for_a_file_is_committed_together_and_one_that_fails_fails_alone(database: Database) -> None:
     assert isinstance(database, SqliteDatabase)
@@ -233,23 +207,6 @@ async def test_what_need_not_outlive_the_machine_is_not_synced_and_what_follows_
         "COMMIT",
     ]
     assert await said(database) == ["one", "two"]
-
-
-async def test_a_writer_that_is_cancelled_before_its_first_step_leaves_nobody_waiting(
-    database: Database, leases: Leases
-) -> None:
-    async with leases.hold("t", wait=0) as lease, asyncio.timeout(LIMIT):
-        before = asyncio.all_tasks()
-        committing = asyncio.create_task(lease.commit(say("one")))
-        await asyncio.sleep(0)
-        [writer] = asyncio.all_tasks() - before - {committing}
-        writer.cancel()  # as the end of a loop cancels all that there is
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        with pytest.raises(asyncio.CancelledError):
-            await lease.commit(say("two"))
-        lease.recover()
-    assert await said(database) == []
 
 
 async def test_a_commit_that_is_dropped_with_its_block_is_told(database: Database, leases: Leases) -> None:

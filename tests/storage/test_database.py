@@ -66,12 +66,6 @@ async def test_work_that_raises_writes_nothing_and_its_error_comes_out(database:
     assert await database.read(texts) == ["two"]
 
 
-async def test_work_that_raises_stop_iteration_fails_instead_of_hanging(database: Database) -> None:
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        async with asyncio.timeout(10):
-            await database.transact(lambda tx: next(iter(texts(tx))))
-
-
 async def test_a_text_that_utf8_cannot_hold_is_refused_and_not_repeated(database: Database) -> None:
     with pytest.raises(InvalidArgument) as caught:
         await database.transact(lambda tx: add("secret \ud800", tx))
@@ -144,13 +138,6 @@ async def test_after_close_every_use_is_refused_and_closing_again_is_nothing(pla
             await use(texts)
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as again:
         assert await again.read(texts) == ["last"]
-
-
-def test_one_database_serves_several_event_loops_in_turn(place: Place) -> None:
-    database = asyncio.run(Database.open(place, schemas=[NOTES]))
-    asyncio.run(database.transact(lambda tx: add("one", tx)))
-    assert asyncio.run(database.read(texts)) == ["one"]
-    asyncio.run(database.aclose())
 
 
 async def test_an_older_database_is_brought_up_to_date_once(place: Place, database: Database) -> None:

@@ -206,18 +206,6 @@ async def test_a_checkpoint_with_a_value_of_a_foreign_type_is_refused(
 
 @pytest.mark.usefixtures("pause")
 @pytest.mark.requirement("T5")
-@pytest.mark.parametrize("what", ["a function of one argument"])
-async def test_a_pending_write_with_a_value_of_a_foreign_type_is_refused(
-    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    marker = tmp_path / "marker"
-    blob = ormsgpack.packb([EXTENSIONS[what](marker)])
-    assert run(tmp_path, "UPDATE writes SET value=? WHERE channel='__interrupt__'", blob) == 1
-    await refused(tmp_path, marker, caplog)
-
-
-@pytest.mark.usefixtures("pause")
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize("what", TYPED)
 @pytest.mark.parametrize("table", ["checkpoints", "writes"])
 async def test_a_checkpoint_in_another_encoding_is_refused(
@@ -394,15 +382,6 @@ async def test_a_message_that_nobody_here_wrote_is_named(tmp_path: Path, pause: 
         assert (await agent.thread("before").converse("Hello")).status == "done"
         assert await agent.thread("t").cancel()
     assert done == []
-
-
-@pytest.mark.requirement("T5")
-async def test_a_turn_whose_message_is_gone_is_named(tmp_path: Path, pause: str) -> None:
-    run(tmp_path, "UPDATE wa_turn SET asked='nothing' WHERE thread=?", THREAD)
-    async with agent_of(tmp_path, []) as agent:
-        with pytest.raises(StorageInvalid, match="the message 'nothing'"):
-            await agent.thread("t").resume({pause: Approve()})
-        assert await agent.thread("t").cancel()
 
 
 USED = [("calls", "many"), ("calls", 1.5), ("tokens", b"5"), ("tokens", -1), ("cost", float("inf"))]

@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
 from support.postgres import cut, new_database
 from support.processes import eventually
 from worldagent.core.errors import InvalidArgument, LeaseLost, StorageInvalid, StorageUnavailable
@@ -190,15 +188,6 @@ async def test_a_text_with_a_nul_is_refused_and_not_repeated(database: Database)
         await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', ?)", ("secret \0",)))
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
-
-
-async def test_a_request_with_a_nul_is_taken_as_a_message_with_one_is(url: str, tmp_path: Path) -> None:
-    settings = {"database_url": url}
-    async with scripted_agent(tmp_path, answering(), workers=[CRITIC], settings=settings) as agent:
-        turn = await agent.thread("t").task("subagent", {"worker": "critic", "request": "secret \0"})
-        assert turn.result is not None
-        assert turn.result.model_dump()["text"] == "Fine."
-        assert (await agent.thread("t").converse("secret \0")).text == "Fine."
 
 
 async def test_tables_of_somebody_else_are_named_and_left_alone(url: str) -> None:

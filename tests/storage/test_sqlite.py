@@ -129,18 +129,6 @@ async def test_an_open_gives_up_soon_where_another_process_lets_nobody_read(
                 await Database.at(path, schemas=[NOTES])
 
 
-async def test_what_one_database_reads_before_it_writes_another_cannot_change_between(tmp_path: Path) -> None:
-    def count_up(transaction: Transaction) -> None:
-        [(count,)] = transaction.execute("SELECT count(*) FROM note")
-        add(str(count), transaction)
-
-    opened = [await Database.at(tmp_path / "agent.db", schemas=[NOTES]) for _ in range(3)]
-    await asyncio.gather(*(database.transact(count_up) for _ in range(20) for database in opened))
-    assert await opened[0].read(texts) == [str(number) for number in range(60)]
-    for database in opened:
-        await database.aclose()
-
-
 async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(database: Database) -> None:
     """SQLite itself says at once that it is busy, and its timeout does not count there."""
     async with contextlib.aclosing(await Database.at(database.path, schemas=[NOTES])) as other:
@@ -181,42 +169,12 @@ async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_an
     assert path.read_bytes() == before
 
 
-async def test_a_table_that_is_changed_later_is_named_and_a_mistake_beside_it_still_comes_out(
-    tmp_path: Path, database: Database
-) -> None:
-    mistake = database.transact(lambda tx: tx.execute("SELECT missing FROM note"))
-    with pytest.raises(sqlite3.OperationalError, match="no such column: missing"):
-        await mistake
-    with contextlib.closing(sqlite3.connect(database.path)) as other:
-        other.executescript(
-            "DROP TABLE note; CREATE TABLE note(id INTEGER PRIMARY KEY, text TEXT NOT NULL, x NOT NULL)"
-        )
-    with pytest.raises(StorageInvalid, match=r"agent\.db' differ from those of this package"):
-        await database.transact(lambda tx: add("one", tx))
-    assert await database.read(texts) == []
-
-
 async def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "agent.db", tmp_path / "file" / "below" / "agent.db"):
         with pytest.raises(StorageUnavailable, match=r"file.*cannot be used") as caught:
             await Database.at(path, schemas=[NOTES])
         assert "use another home" in caught.value.remedy
-
-
-async def test_a_folder_where_the_file_should_be_is_named(tmp_path: Path) -> None:
-    (tmp_path / "agent.db").mkdir()
-    with pytest.raises(
-        StorageUnavailable, match=r"agent\.db' failed \(unable to open database file\); make its folder"
-    ):
-        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
-
-
-async def test_a_home_in_which_the_log_cannot_be_made_is_named(tmp_path: Path) -> None:
-    # The one way to forbid files beside the database that holds for root too.
-    (tmp_path / "agent.db-wal").mkdir()
-    with pytest.raises(StorageUnavailable, match=r"agent\.db' failed"):
-        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
 
 
 async def test_a_full_disk_is_named_and_what_stood_before_stays(database: Database) -> None:
@@ -231,19 +189,6 @@ async def test_a_full_disk_is_named_and_what_stood_before_stays(database: Databa
     with pytest.raises(StorageUnavailable, match=r"agent\.db' failed \(database or disk is full\); free space"):
         await database.transact(fill)
     assert await database.read(texts) == ["before"]
-
-
-async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "agent.db"
-    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
-        for _ in range(50):
-            await database.transact(lambda tx: add("x" * 1000, tx))
-    content = bytearray(path.read_bytes())
-    content[8192:] = b"\xff" * (len(content) - 8192)
-    path.write_bytes(content)
-    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
-        with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid"):
-            await database.read(texts)
 
 
 @pytest.mark.parametrize("broken", ["CREATE INDIX", "CREATE INDEX note_id ON note(id)"])

@@ -431,15 +431,6 @@ async def test_a_server_without_tls_is_told_as_that() -> None:
             await fetch("https://good.org/", outside(Names(good_org=[PUBLIC]), dial))
 
 
-async def test_a_server_of_ip_version_6_is_read() -> None:
-    try:
-        async with site(saying("there"), host="::1") as at:
-            assert (await fetch(f"http://[::1]:{at.port}/")).text == "there"
-            assert at.asked[0].headers["host"] == f"[::1]:{at.port}"
-    except OSError:
-        pytest.skip("there is no IPv6 here")
-
-
 async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     reached = asyncio.Event()
 
@@ -455,13 +446,6 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         await asyncio.wait((call,))
     assert call.cancelled()
     assert await eventually(lambda: held()[0] <= before[0] and held()[2] == 0)
-
-
-async def test_pages_are_fetched_side_by_side() -> None:
-    function = web_fetch_function(allow_private=True)
-    async with site(saying("<p>x", "text/html")) as at, asyncio.timeout(40):
-        pages = await asyncio.gather(*(fetch(f"http://127.0.0.1:{at.port}/{n}", function) for n in range(8)))
-    assert {each.text for each in pages} == {"x"}
 
 
 def test_it_is_declared_as_what_it_is() -> None:

@@ -150,23 +150,6 @@ async def test_outage_bounds_what_waits_and_holds_up_no_flush(caplog: pytest.Log
     assert "missed 48 events" in caplog.text  # of 50, the 2 that waited were taken in the end
 
 
-async def test_turn_recorded_whole_in_a_file_after_an_outage(tmp_path: Path) -> None:
-    place = tmp_path / "traces"
-    place.write_text("a file where the folder belongs")
-    lines = JsonLinesTrace(place / "t.jsonl")
-    tracer = Tracer([lines])
-    for turn in ("turn_1", "turn_2"):
-        emit = emitter(tracer, turn)
-        emit(ev.TurnStarted, thread="t1", kind="message")
-        emit(ev.TurnEnded, status="done")
-        if turn == "turn_1":
-            await tracer.flush()
-            place.unlink()
-    await tracer.aclose()
-    found = [(record.turn, record.kind, record.status) for record in read_trace(lines.file).records]
-    assert found == [("turn_2", "turn", "done")]
-
-
 async def test_a_turn_does_not_wait_for_a_sink(tmp_path: Path) -> None:
     kept = Kept(held=True)
     async with scripted_agent(tmp_path, answering(), trace=kept, settings={"trace": False}) as agent:

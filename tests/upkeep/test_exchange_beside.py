@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from support.agents import answering, scripted_agent
 from support.postgres import new_database
 from support.tables import database_of
 from worldagent import WorldAgent
-from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments
 from worldagent.memory.branches import Branches
 from worldagent.memory.upkeep import ReadMessage
@@ -138,23 +138,3 @@ async def test_an_import_beside_a_removal_of_the_same_messages_is_whole(
             for attachment in agent.attachments.of(message):
                 assert await agent.attachments.read(attachment) == DATA
         assert (await agent.thread("copy").converse("three")).status == "done"
-
-
-@pytest.mark.requirement("T4")
-async def test_what_is_removed_again_and_again_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
-        await agent.upkeep.export("t1", file)
-
-        def gone(transaction: Any, branches: Sequence[Any], leases: Sequence[Any]) -> None:
-            transaction.execute("DELETE FROM wa_message")
-            write(transaction, branches, leases)
-
-        write = Branches.write
-        with monkeypatch.context() as patch:
-            patch.setattr(Branches, "write", staticmethod(gone))
-            with pytest.raises(StorageUnavailable, match=r"are removed from .* while it is imported; import it again"):
-                await agent.upkeep.import_thread(file, to="copy")
-        assert [state.thread for state in await agent.threads()] == ["t1"]
-        assert len(await agent.thread("t1").history()) == 2

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +9,9 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.processes import full_device
 from worldagent import WorldAgent
 from worldagent.agent.upkeep import Imported
-from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments
 
 DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
@@ -63,28 +60,6 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> 
         with pytest.raises(InvalidArgument, match="is not an export of a thread"):
             await agent.upkeep.export("t1", link)
         assert link.is_symlink()
-
-
-async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
-
-        def full(**given: Any) -> Any:
-            file = made(**given)
-            os.dup2(device, file.fileno())
-            return file
-
-        made, (device, problem) = tempfile.NamedTemporaryFile, full_device()
-        monkeypatch.setattr("worldagent.agent.upkeep.thread_files.tempfile.NamedTemporaryFile", full)
-        try:
-            with pytest.raises(StorageUnavailable, match=os.strerror(problem)):
-                await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
-        finally:
-            monkeypatch.undo()
-            os.close(device)
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 @pytest.mark.requirement("T4")

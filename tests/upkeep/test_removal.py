@@ -15,12 +15,9 @@ from support.jobs import Nothing, Said
 from support.removed import WORDS, found, look, pay, word
 from support.tables import checkpoints_of, database_of, rows, selected
 from worldagent import Role, WorldAgent
-from worldagent.agent import Thread
 from worldagent.core.errors import (
-    InvalidArgument,
     ThreadBusy,
     ThreadPaused,
-    UnknownMessage,
 )
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
@@ -269,27 +266,3 @@ async def _tables(agent: WorldAgent) -> list[str]:
         else "SELECT name FROM sqlite_master WHERE type='table'"
     )
     return [name for (name,) in await selected(agent, query)]
-
-
-@pytest.mark.requirement("T4")
-async def test_a_fork_that_is_made_while_its_origin_is_removed_is_whole_or_refused(tmp_path: Path) -> None:
-    made = 0
-    async with opened(tmp_path / "home") as agent, opened(tmp_path / "home") as other:
-        for number in range(6):
-            thread = agent.thread(f"t{number}")
-            await thread.converse(f"number {number}")
-            at = (await thread.history())[-1].id
-
-            async def fork(thread: Thread = thread, at: str = at, number: int = number) -> Thread:
-                await asyncio.sleep(number * 0.004)
-                return await thread.fork(at=at, to=f"fork {number}")
-
-            forked, removed = await asyncio.gather(fork(), other.upkeep.remove(f"t{number}"), return_exceptions=True)
-            assert not isinstance(removed, BaseException)
-            if isinstance(forked, BaseException):
-                assert isinstance(forked, UnknownMessage | InvalidArgument), forked
-                continue
-            made += 1
-            assert [message.body["text"] for message in await forked.history()] == [f"number {number}", WORDS["answer"]]
-        assert await rows(agent, "wa_message") == 2 * made
-        assert await rows(agent, "wa_branch") == made

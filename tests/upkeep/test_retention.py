@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -141,23 +140,6 @@ async def test_what_prune_is_given_is_checked(tmp_path: Path) -> None:
         for number in (-1, 10**12, 10**24):
             with pytest.raises(SettingsInvalid, match=name):
                 Settings(**{name: number})
-
-
-async def test_pruning_beside_turns_of_other_agents_takes_nothing_from_them(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home", checkpoint_keep=3) as agent, opened(tmp_path / "home") as other:
-
-        async def talk(name: str) -> None:
-            for number in range(6):
-                await agent.thread(name).converse(f"number {number}")
-
-        async def prune() -> None:
-            for _ in range(4):
-                await other.upkeep.prune(keep=1)
-
-        await asyncio.gather(talk("t1"), talk("t2"), prune())
-        for name in ("t1", "t2"):
-            said = [message.body["text"] for message in await other.thread(name).history() if message.kind == "message"]
-            assert said == [f"number {number}" for number in range(6)]
 
 
 # --- what was used ----------------------------------------------------------------------------------------------------

@@ -125,19 +125,6 @@ async def test_the_answer_to_a_form_is_told_however_it_was_typed(tmp_path: Path,
     assert read(file) == others
 
 
-async def test_what_was_typed_before_an_edit_goes_with_the_branch_that_was_kept(tmp_path: Path) -> None:
-    async with agent_at(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        await thread.converse("Hello there")
-        first = (await thread.history())[0].id
-        await filled(agent, "t1")
-        await thread.edit("Something else", at=first, keep_as="before")
-        others = [*on("novel/t1", "Something else"), *on("novel/t2", "Hello there", FORMS[0])]
-        file = write(tmp_path / "home", [*on("novel/t1", "Hello there", *FORMS), *others])
-        assert await agent.upkeep.remove("before") is not None
-    assert read(file) == others
-
-
 async def test_a_history_that_cannot_be_changed_is_named_and_the_thread_is_removed_once_it_can(tmp_path: Path) -> None:
     typed = Storage(home=tmp_path / "home").typed
     typed.mkdir(parents=True)
