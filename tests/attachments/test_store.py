@@ -302,23 +302,6 @@ async def test_attaching_again_mends_what_is_no_file(tmp_path: Path, change: Cal
         assert (await agent.attachments.open(picture)).read() == PNG
 
 
-@pytest.mark.parametrize(("change", "says"), [(file_for_its_folder, "is not a folder")])
-async def test_what_attaching_again_cannot_mend_is_named_with_what_to_do(
-    tmp_path: Path, change: Callable[[Path], None], says: str
-) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        picture = await agent.attachments.add(PNG)
-        damaged(tmp_path, PNG, change)
-        with pytest.raises(StorageUnavailable, match=says) as told:
-            await agent.attachments.add(PNG)
-        shard = tmp_path / "attachments" / str(picture.sha256)[:2]
-        assert repr(str(shard))[:-1] in told.value.problem
-        assert "move it away" in told.value.remedy
-        shard.rename(tmp_path / "moved away")
-        await agent.attachments.add(PNG)
-        assert (await agent.attachments.open(picture)).read() == PNG
-
-
 async def changed(agent: WorldAgent, message_id: str, body: dict[str, Any]) -> None:
     text = json.dumps(body)
     database = agent.attachments._database

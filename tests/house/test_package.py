@@ -123,9 +123,9 @@ def test_front_door_has_what_a_normal_program_needs() -> None:
     assert {"Trace", "Policy", "Worker", "Registry", "Risk", "tool"} <= set(harness.__all__)
 
 
-@pytest.mark.parametrize("name", sorted(worldagent.__all__))
-def test_a_name_of_the_front_door_loads_no_model_library(name: str, tmp_path: Path) -> None:
-    loaded = modules_loaded_by(f"from worldagent import {name}", tmp_path)
+def test_the_names_of_the_front_door_load_no_model_library(tmp_path: Path) -> None:
+    loaded = modules_loaded_by("from worldagent import *", tmp_path)
+    assert "worldagent.agent.agent" in loaded
     assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "opentelemetry"})
 
 

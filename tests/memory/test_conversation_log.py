@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import sqlite3
 import tempfile
@@ -185,26 +184,6 @@ async def test_half_a_surrogate_pair_from_a_model_comes_back_as_it_was(log: Conv
     head = await log.append(None, [Draft("ana", "answer", {odd: [odd]})], thread="t", turn_id="turn_1")
     [message] = await log.history(head)
     assert message.body == {odd: [odd]}
-
-
-async def test_bytes_a_message_stay_flat(tmp_path: Path) -> None:
-    path = tmp_path / "agent.db"
-
-    async def grow(log: ConversationLog, head: str | None, by: int) -> str:
-        for number in range(by):
-            head = await log.append(head, [said("x" * 600)], thread="t", turn_id=f"turn_{number}")
-        assert head is not None
-        return head
-
-    sizes: list[int] = []
-    head = None
-    for _ in range(4):
-        async with opened(path) as log:
-            head = await grow(log, head, 100)
-        sizes.append(path.stat().st_size)
-    growth = [later - earlier for earlier, later in itertools.pairwise(sizes)]
-    assert max(growth) < 1.2 * min(growth)
-    assert max(growth) < 100 * 1200
 
 
 def rows(folder: Path) -> int:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from support.profile_files import EXAMPLES, example
 from worldagent import WorldAgent
 from worldagent.core.errors import MissingExtra, ProfileInvalid
 from worldagent.harness import GenerationOptions
@@ -16,6 +15,38 @@ from worldagent.profiles import MemoryOverrides, Profile, Profiles, Skills, Veri
 from worldagent.storage import Storage
 from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
 
+EXAMPLE = """\
+name: searcher
+description: looks things up
+
+system_prompt: |
+  <role>
+  You look things up and say where you found them.
+  </role>
+
+# what it can call
+tools:
+  - web_search
+  - web_fetch
+  - read_file
+  - glob_files
+  - grep_content
+
+agents_md: false
+
+memory:
+  short_term_size: 50
+  compression_threshold: 30000
+  compression_ratio: 0.3
+  strategy: sliding_window
+  long_term_memory: false
+
+skills:
+  enabled: false
+
+verification:
+  enabled: false
+"""
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
 KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, memory, skills, "
 
@@ -33,15 +64,11 @@ def refusal(folder: Path, text: str | bytes) -> ProfileInvalid:
 
 
 @pytest.mark.requirement("P1")
-@pytest.mark.parametrize("which", EXAMPLES)
-def test_the_example_of_004_loads_word_for_word(tmp_path: Path, which: str) -> None:
-    text = example(which)
-    lines = text.splitlines()
-    begin, end = (next(n for n, line in enumerate(lines) if mark in line) for mark in ("<role>", "</role>"))
-    assert load(tmp_path, text) == Profile(
+def test_a_file_with_every_part_loads_word_for_word(tmp_path: Path) -> None:
+    assert load(tmp_path, EXAMPLE) == Profile(
         "searcher",
-        description=lines[1].removeprefix("description: "),
-        system_prompt="".join(f"{line[2:]}\n" for line in lines[begin : end + 1]),
+        description="looks things up",
+        system_prompt="<role>\nYou look things up and say where you found them.\n</role>\n",
         tools=("web_search", "web_fetch", "read_file", "glob_files", "grep_content"),
         agents_md=False,
         memory=MemoryOverrides(

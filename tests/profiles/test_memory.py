@@ -52,6 +52,7 @@ async def test_short_term_size_is_how_many_messages_the_planner_sees(tmp_path: P
         async with remembering(tmp_path / str(size), lm, short_term_size=size, strategy="sliding_window") as agent:
             await say(agent.thread("t"), 8)
         assert len(seen(lm)) == size
+        assert not summed(lm)
 
 
 async def test_compression_begins_at_the_threshold_of_tokens(tmp_path: Path) -> None:

@@ -148,8 +148,10 @@ async def test_a_verdict_outlives_its_process_and_nobody_is_asked_for_it_again(t
     assert "The capital is missing." in told(next(call for call in again.calls if not judging(call)))[-1]
 
 
-@pytest.mark.parametrize("failure", [ContextLengthError("too long"), InvalidRequestError("refused")])
-async def test_a_judge_that_cannot_judge_finds_nothing(tmp_path: Path, failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure", ["no fields at all", ContextLengthError("too long"), InvalidRequestError("refused")]
+)
+async def test_a_judge_that_cannot_judge_finds_nothing(tmp_path: Path, failure: Any) -> None:
     async with checking(tmp_path, judged(failure)) as agent:
         assert (await agent.thread("t").converse("Hello")).text == "Answer 1."
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -265,24 +264,3 @@ async def test_who_is_cancelled_while_the_lock_is_taken_or_let_go_of_leaves_it_f
     other = await Database.open(place, schemas=[EPOCHS, WORDS])
     async with contextlib.aclosing(other), Leases(other, tmp_path / "locks").hold("t", wait=0):
         pass
-
-
-async def test_nobody_hears_of_the_failure_of_a_transaction_whose_caller_was_cancelled(database: Database) -> None:
-    unheard: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-    under_way, may = threading.Event(), threading.Event()
-
-    def work(transaction: Transaction) -> None:
-        under_way.set()
-        may.wait(LIMIT)
-        raise ValueError
-
-    transacting = asyncio.create_task(database.transact(work))
-    await asyncio.to_thread(under_way.wait, LIMIT)
-    transacting.cancel()
-    may.set()
-    await asyncio.wait({transacting})
-    del transacting
-    gc.collect()
-    await asyncio.sleep(0)
-    assert unheard == []

@@ -111,50 +111,12 @@ def contents(home: Path, *, but: tuple[str, ...] = ()) -> dict[str, Any]:
 class Evil:
     """What a pickle can do."""
 
-    def __init__(self, marker: Path) -> None:
-        self.marker = marker
-
     def __reduce__(self) -> Any:
-        return (subprocess.check_call, (["touch", str(self.marker)],))
+        return (subprocess.check_call, (["touch", "marker"],))
 
 
 def extension(code: int, *parts: object) -> ormsgpack.Ext:
     return ormsgpack.Ext(code, ormsgpack.packb(list(parts)))
-
-
-def lc(version: int, *path: str, **arguments: Any) -> dict[str, Any]:
-    return {"lc": version, "type": "constructor", "id": list(path), "kwargs": arguments}
-
-
-Hostile = Callable[[Path], object]
-
-EXTENSIONS: dict[str, Hostile] = {
-    "a function of one argument": lambda marker: extension(0, "os", "system", f"touch {marker}"),
-    "a method": lambda marker: extension(3, "pathlib", "Path", str(marker), "touch"),
-    "a model": lambda marker: extension(5, "subprocess", "Popen", {"args": ["touch", str(marker)]}, "model_validate"),
-    "an extension of nobody": lambda marker: extension(99, "x"),
-    "an interrupt that holds more": lambda marker: extension(
-        2, "langgraph.types", "Interrupt", {"value": {"a": 1}, "id": "x"}
-    ),
-    "an interrupt around a function": lambda marker: ormsgpack.Ext(
-        2,
-        ormsgpack.packb(
-            ["langgraph.types", "Interrupt", {"value": extension(0, "os", "system", f"touch {marker}"), "id": "x"}]
-        ),
-    ),
-}
-
-TYPED: dict[str, Callable[[Path], tuple[str | None, Any]]] = {
-    "a pickle": lambda marker: ("pickle", pickle.dumps(Evil(marker))),
-    "a constructor of anybody's": lambda marker: (
-        "json",
-        json.dumps(lc(2, "subprocess", "Popen", args=["touch", str(marker)])).encode(),
-    ),
-    "no type": lambda marker: (None, b"\xc0"),
-    "a text": lambda marker: ("msgpack", "text"),
-    "a list in a list in a list": lambda marker: ("msgpack", b"\x91" * 100_000 + b"\xc0"),
-    "a piece": lambda marker: ("msgpack", b"\x82\xa1"),
-}
 
 
 def _nothing(code: int, data: bytes) -> ormsgpack.Ext:
@@ -171,11 +133,79 @@ def changed(home: Path, change: Callable[[dict[str, Any]], object]) -> None:
     run(home, "UPDATE checkpoints SET checkpoint=? WHERE checkpoint_id=?", ormsgpack.packb(value), key)
 
 
-async def refused(home: Path, marker: Path, caplog: pytest.LogCaptureFixture) -> None:
+def typed(home: Path, kind: str | None, blob: Any, table: str = "checkpoints") -> None:
+    column = "checkpoint" if table == "checkpoints" else "value"
+    assert run(home, f"UPDATE {table} SET type=?, {column}=? WHERE thread_id=?", kind, blob, THREAD)
+
+
+def valued(home: Path, **values: Any) -> None:
+    changed(home, lambda value: value["channel_values"].update(values))
+
+
+def pending(home: Path, channel: str, value: object) -> None:
+    sql = "UPDATE writes SET channel=?, type='msgpack', value=? WHERE channel='__interrupt__'"
+    assert run(home, sql, channel, ormsgpack.packb(value)) == 1
+
+
+def described(home: Path, metadata: bytes | None) -> None:
+    run(home, "UPDATE checkpoints SET metadata=? WHERE thread_id=?", metadata, THREAD)
+
+
+SYSTEM = ("os", "system", "touch marker")
+POPEN = ("subprocess", "Popen", {"args": ["touch", "marker"]})
+INTERRUPT = ("langgraph.types", "Interrupt")
+DAMAGE: dict[str, Callable[[Path], None]] = {
+    "a function": lambda home: valued(home, fault=extension(0, *SYSTEM)),
+    "a method": lambda home: valued(home, fault=extension(3, "pathlib", "Path", "marker", "touch")),
+    "a model": lambda home: valued(home, fault=extension(5, *POPEN, "model_validate")),
+    "an extension of nobody": lambda home: valued(home, fault=extension(99, "x")),
+    "an interrupt that holds more": lambda home: valued(
+        home, fault=extension(2, *INTERRUPT, {"value": {"a": 1}, "id": "x"})
+    ),
+    "an interrupt around a function": lambda home: valued(
+        home, fault=extension(2, *INTERRUPT, {"value": extension(0, *SYSTEM), "id": "x"})
+    ),
+    "a pending function": lambda home: pending(home, "__interrupt__", [extension(0, *SYSTEM)]),
+    "a pending write that no graph makes": lambda home: pending(home, "work", 7),
+    "an answer that nobody gave": lambda home: pending(home, "__resume__", ["yes"]),
+    "a pickle": lambda home: typed(home, "pickle", pickle.dumps(Evil())),
+    "a constructor of langchain's": lambda home: typed(
+        home, "json", json.dumps({"lc": 2, "type": "constructor", "id": POPEN[:2], "kwargs": POPEN[2]}).encode()
+    ),
+    "a pending pickle": lambda home: typed(home, "pickle", pickle.dumps(Evil()), "writes"),
+    "a pending piece": lambda home: typed(home, "msgpack", b"\x82\xa1", "writes"),
+    "a pending write of no type": lambda home: typed(home, None, b"\xc0", "writes"),
+    "no type": lambda home: typed(home, None, b"\xc0"),
+    "a text": lambda home: typed(home, "msgpack", "text"),
+    "a list in a list in a list": lambda home: typed(home, "msgpack", b"\x91" * 100_000 + b"\xc0"),
+    "a piece": lambda home: typed(home, "msgpack", b"\x82\xa1"),
+    "work is no list": lambda home: valued(home, work=7),
+    "a round is a text": lambda home: valued(home, round="first"),
+    "no head": lambda home: changed(home, lambda value: value["channel_values"].pop("head")),
+    "values are a list": lambda home: changed(home, lambda value: value.update(channel_values=[])),
+    "an input that is no state": lambda home: changed(
+        home, lambda value: value.update(channel_values={"__start__": 7})
+    ),
+    "a version of nobody": lambda home: changed(home, lambda value: value["channel_versions"].update(head="newest")),
+    "no id": lambda home: changed(home, lambda value: value.pop("id")),
+    "metadata is no JSON": lambda home: described(home, b"{"),
+    "metadata says nothing": lambda home: described(home, b"{}"),
+    "no metadata": lambda home: described(home, None),
+}
+
+
+@pytest.mark.usefixtures("pause")
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("what", DAMAGE)
+async def test_a_checkpoint_that_no_graph_wrote_is_refused_and_nothing_of_it_is_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Whatever reads the thread fails with a name and a remedy, makes and changes nothing; other threads go on."""
-    before, done = contents(home, but=("wa_turn",)), list[str]()
+    monkeypatch.chdir(tmp_path)
+    DAMAGE[what](tmp_path)
+    before, done = contents(tmp_path, but=("wa_turn",)), list[str]()
     with caplog.at_level(logging.DEBUG, "langgraph"):
-        async with agent_of(home, done) as agent:
+        async with agent_of(tmp_path, done) as agent:
             thread = agent.thread("t")
             for use in (thread.resume, thread.history):
                 with pytest.raises(
@@ -185,80 +215,12 @@ async def refused(home: Path, marker: Path, caplog: pytest.LogCaptureFixture) ->
                 assert "touch" not in str(caught.value)
                 assert caught.value.__cause__ is None
                 assert caught.value.__context__ is None
-            assert contents(home, but=("wa_turn",)) == before
+            assert contents(tmp_path, but=("wa_turn",)) == before
             assert (await agent.thread("before").converse("Hello")).status == "done"
             assert await thread.cancel()
     assert done == []
-    assert not marker.exists()
+    assert not (tmp_path / "marker").exists()
     assert "langgraph" not in {record.name.split(".")[0] for record in caplog.records}
-
-
-@pytest.mark.usefixtures("pause")
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize("what", EXTENSIONS)
-async def test_a_checkpoint_with_a_value_of_a_foreign_type_is_refused(
-    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    marker = tmp_path / "marker"
-    changed(tmp_path, lambda value: value["channel_values"].update(fault=EXTENSIONS[what](marker)))
-    await refused(tmp_path, marker, caplog)
-
-
-@pytest.mark.usefixtures("pause")
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize("what", TYPED)
-@pytest.mark.parametrize("table", ["checkpoints", "writes"])
-async def test_a_checkpoint_in_another_encoding_is_refused(
-    tmp_path: Path, what: str, table: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    marker = tmp_path / "marker"
-    kind, blob = TYPED[what](marker)
-    column = "checkpoint" if table == "checkpoints" else "value"
-    assert run(tmp_path, f"UPDATE {table} SET type=?, {column}=? WHERE thread_id=?", kind, blob, THREAD)
-    await refused(tmp_path, marker, caplog)
-
-
-CHANGES: dict[str, Callable[[dict[str, Any]], object]] = {
-    "work is no list": lambda value: value["channel_values"].update(work=7),
-    "a round is a text": lambda value: value["channel_values"].update(round="first"),
-    "no head": lambda value: value["channel_values"].pop("head"),
-    "values are a list": lambda value: value.update(channel_values=[]),
-    "an input that is no state": lambda value: value.update(channel_values={"__start__": 7}),
-    "a version of nobody": lambda value: value["channel_versions"].update(head="newest"),
-    "no id": lambda value: value.pop("id"),
-}
-
-
-@pytest.mark.usefixtures("pause")
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize("what", CHANGES)
-async def test_a_checkpoint_of_another_shape_is_refused(
-    tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    changed(tmp_path, CHANGES[what])
-    await refused(tmp_path, tmp_path / "marker", caplog)
-
-
-@pytest.mark.usefixtures("pause")
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize(
-    ("channel", "value"),
-    [("work", 7), ("__resume__", ["yes"])],
-)
-async def test_a_pending_write_that_no_graph_makes_is_refused(
-    tmp_path: Path, channel: str, value: object, caplog: pytest.LogCaptureFixture
-) -> None:
-    sql = "UPDATE writes SET channel=?, type='msgpack', value=? WHERE channel='__interrupt__'"
-    assert run(tmp_path, sql, channel, ormsgpack.packb(value)) == 1
-    await refused(tmp_path, tmp_path / "marker", caplog)
-
-
-@pytest.mark.usefixtures("pause")
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize("metadata", [b"{", b"{}", None])
-async def test_metadata_of_nobody_is_refused(tmp_path: Path, metadata: Any, caplog: pytest.LogCaptureFixture) -> None:
-    run(tmp_path, "UPDATE checkpoints SET metadata=? WHERE thread_id=?", metadata, THREAD)
-    await refused(tmp_path, tmp_path / "marker", caplog)
 
 
 def test_each_channel_of_the_graphs_is_checked() -> None:

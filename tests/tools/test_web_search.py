@@ -6,17 +6,13 @@ import asyncio
 import os
 import socket
 import sqlite3
-import string
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from support.agents import scripted_agent
-from support.processes import held
 from support.web_pages import Request, site
 from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
@@ -139,14 +135,6 @@ async def test_html_is_found_by_what_it_says_and_called_what_it_is_called(tmp_pa
 async def test_no_query_is_an_error(tmp_path: Path, query: str) -> None:
     search = LocalIndex([written(tmp_path, hats="A hat, and no other.")])
     assert await found(search, query) == (["hats.md"] if "hat" in query else ["hats.md"] * ("AND" in query))
-
-
-@given(st.text(st.one_of(st.characters(), st.sampled_from(string.punctuation + "ab")), max_size=60))
-@settings(max_examples=150, deadline=None)
-def test_no_text_at_all_is_an_error(query: str) -> None:
-    from worldagent.tools.web.index import Rows
-
-    assert list(Rows(None).search(query, "[]", 5)) == []
 
 
 async def test_only_what_has_changed_is_read_again(tmp_path: Path, reads: list[str]) -> None:
@@ -363,18 +351,6 @@ async def test_a_file_that_is_no_index_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(SearchUnavailable, match="cannot be used"):
             await LocalIndex([docs], path=path).search("apple")
     assert other.read_bytes() == before
-
-
-async def test_it_leaves_no_handle_open(tmp_path: Path) -> None:
-    docs = written(tmp_path / "docs", a="apple")
-    (docs / "b.html").write_text("<p>pear", encoding="utf-8")
-    search = LocalIndex([docs], path=tmp_path / "index.db")
-    await search.search("apple")
-    before = held()
-    (docs / "b.html").write_text("<p>pear and plum", encoding="utf-8")
-    for _ in range(3):
-        assert await found(search, "plum") == ["b.html"]
-    assert held()[::2] == before[::2]
 
 
 def test_without_what_reads_pages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

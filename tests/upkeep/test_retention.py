@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +144,6 @@ async def test_what_prune_is_given_is_checked(tmp_path: Path) -> None:
 
 # --- what was used ----------------------------------------------------------------------------------------------------
 
-_OLD = "INSERT INTO wa_usage(day, workspace, account, calls, tokens, cost) VALUES(?, ?, ?, 1, 1, 0)"
-
 
 async def used(agent: WorldAgent) -> list[str]:
     """The day of each row of what was used."""
@@ -168,19 +166,3 @@ async def test_what_was_used_on_days_that_are_over_goes_so_that_its_table_stays_
         assert (await agent.usage()).tokens == 0
     a_day = len(accounts) + 1  # and the workspace
     assert sizes == [a_day, *[2 * a_day] * 7], "the day before stays, for a process whose clock is slow"
-
-
-@pytest.mark.requirement("H4")
-async def test_many_rows_of_days_that_are_over_go_a_few_at_a_time(tmp_path: Path) -> None:
-    clock = VirtualClock()
-    old = [(clock.now() - timedelta(days=days)).date().isoformat() for days in range(2, 12)]
-    async with opened(tmp_path / "home", clock) as agent:
-        await change(agent, _OLD, *((old[number % len(old)], f"of {number % 3}", str(number)) for number in range(350)))
-        left: list[int] = []
-        for account in ("ada", "bob", "eve", "kim", "kim"):
-            await agent.thread(account, account=account).converse("Hello")
-            rows = await used(agent)
-            left.append(len([day for day in rows if day in old]))
-            assert min(rows) >= min(old)
-        assert left == [250, 150, 50, 0, 0]
-        assert (await agent.usage(account="kim")).tokens > 0
