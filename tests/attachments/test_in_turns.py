@@ -22,8 +22,6 @@ from worldagent.graphs import attached as shown_module
 from worldagent.signatures.media import Media
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = pytest.mark.on_every_database
-
 
 def listed(call: ScriptedCall) -> list[str]:
     """The lines of a prompt's list of attachments, those of texts left out."""

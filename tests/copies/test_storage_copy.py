@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -16,15 +16,16 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.copies import ROLE, THREADS, agent_of, all_of, storage, used
 from support.jobs import Said
-from support.postgres import cut, table_bytes
+from support.postgres import OwnServer, cut, table_bytes
 from worldagent import Storage, WorldAgent
-from worldagent.agent.copying import Copied, copy_storage, drop_copy
+from worldagent.agent.copying import Copied, Progress, copy_storage, drop_copy
 from worldagent.agent.threads import SCHEMAS
 from worldagent.core.errors import (
     InvalidArgument,
     SchemaTooNew,
     StorageHalfCopied,
     StorageInvalid,
+    StorageUnavailable,
     ThreadBusy,
 )
 from worldagent.storage.copies import tables_of
@@ -198,9 +199,8 @@ def messages(where: Storage) -> int:
     return int(count)
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_nothing_is_copied_while_turns_run(tmp_path: Path, engine: str) -> None:
-    source, target = storage(engine, tmp_path / "one"), storage("sqlite", tmp_path / "other")
+async def test_nothing_is_copied_while_turns_run(tmp_path: Path) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage("sqlite", tmp_path / "other")
     asked, answer = asyncio.Event(), asyncio.Event()
 
     async def reply(call: ScriptedCall) -> dict[str, Any]:
@@ -208,8 +208,7 @@ async def test_nothing_is_copied_while_turns_run(tmp_path: Path, engine: str) ->
         await answer.wait()
         return {"reply": "Fine."}
 
-    settings = {"database_url": source.url} if source.url else {}
-    async with scripted_agent(source.resolve(), ScriptedLM(reply), settings=settings) as agent:
+    async with scripted_agent(source.resolve(), ScriptedLM(reply)) as agent:
         running = asyncio.create_task(agent.thread("t").converse("Hi"))
         await asyncio.wait_for(asked.wait(), 30)
         with pytest.raises(ThreadBusy, match=r"1 turns run in .*, one of them on 'novel/t'; wait for them to end"):
@@ -261,30 +260,19 @@ async def test_places_that_do_not_fit_are_refused_and_left_alone(tmp_path: Path)
     assert isinstance(await copy_storage(source, empty), Copied), "one that was opened and never used is empty"
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-@pytest.mark.parametrize(
-    ("part", "problem"),
-    [
-        ("journal", "has version 99 of 'journal', and this package knows"),
-        ("unheard-of", "has the part 'unheard-of', which this package does not know; install the newer version"),
-    ],
-)
-async def test_a_source_of_a_newer_version_is_refused_naming_it(
-    tmp_path: Path, engine: str, part: str, problem: str
-) -> None:
-    source, target = storage(engine, tmp_path / "one"), storage("sqlite", tmp_path / "other")
+async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage("sqlite", tmp_path / "other")
     await used(source)
-    change = f"INSERT INTO wa_schema(name, version) VALUES('{part}', 99) ON CONFLICT(name) DO UPDATE SET version=99"
-    connect: Callable[[], Any] = (
-        (lambda: sqlite3.connect(source.database))
-        if source.url is None
-        else (lambda: psycopg.connect(source.url or ""))
-    )
-    with closing(connect()) as database:
-        database.execute(change)
-        database.commit()
-    await refused(source, target, problem, SchemaTooNew)
-    assert not target.database.exists()
+    for change, problem in (
+        ("INSERT INTO wa_schema(name, version) VALUES('unheard-of', 1)", "has the part 'unheard-of', which this pack"),
+        ("UPDATE wa_schema SET version=99 WHERE name='journal'", "has version 99 of 'journal', and this package knows"),
+    ):
+        with closing(sqlite3.connect(source.database)) as database:
+            database.execute("DELETE FROM wa_schema WHERE name='unheard-of'")
+            database.execute(change)
+            database.commit()
+        await refused(source, target, problem, SchemaTooNew)
+        assert not target.database.exists()
 
 
 async def test_a_source_of_an_older_version_is_copied_as_it_is_and_brought_up_to_date_there(tmp_path: Path) -> None:
@@ -303,9 +291,8 @@ async def test_a_source_of_an_older_version_is_copied_as_it_is_and_brought_up_to
 
 
 @pytest.mark.requirement("T10")
-@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_recorded_events_and_keys_go_along(tmp_path: Path, engine: str) -> None:
-    source, target = storage(engine, tmp_path / "one"), storage("postgres", tmp_path / "other")
+async def test_recorded_events_and_keys_go_along(tmp_path: Path) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), storage("postgres", tmp_path / "other")
     async with WorldAgent("novel", lm=answering(), storage=source) as agent:
         turn = await agent.thread("t").converse("Hello", key="k")
         told = [event async for event in agent.events(turn.id)]
@@ -313,3 +300,50 @@ async def test_recorded_events_and_keys_go_along(tmp_path: Path, engine: str) ->
     async with WorldAgent("novel", lm=answering("Another."), storage=target) as agent:
         assert [event async for event in agent.events(turn.id)] == told
         assert await agent.thread("t").converse("Hello", key="k") == turn
+
+
+PARTS = ("wa_epoch", "wa_turn", "checkpoints")
+
+
+@pytest.fixture
+def server() -> Iterator[OwnServer]:
+    started = OwnServer()
+    yield started
+    started.remove()
+
+
+def at(part: str, server: OwnServer, *, again: bool = False) -> Progress:
+    """Have the server vanish once a batch of a part is there."""
+
+    def told(copied: str, done: int, total: int) -> None:
+        if copied == part:
+            server.stop()
+            if again:
+                server.start()
+
+    return told
+
+
+async def copied_at_last(source: Storage, target: Storage, server: OwnServer) -> None:
+    """Copy, while the server vanishes again and again."""
+    for part in PARTS:
+        with pytest.raises(StorageUnavailable, match="cannot be reached, or the connection broke; start the server"):
+            await copy_storage(source, target, progress=at(part, server))
+        server.start()
+    assert (await copy_storage(source, target)).restarted
+
+
+async def test_a_copy_is_made_afresh_once_its_server_is_back(tmp_path: Path, server: OwnServer) -> None:
+    source, there = storage("sqlite", tmp_path / "one"), Storage(home=tmp_path / "two", url=server.url)
+    back = storage("sqlite", tmp_path / "three")
+    await used(source)
+    await copied_at_last(source, there, server)
+    await copied_at_last(there, back, server)
+    assert await all_of(back) == await all_of(there) == await all_of(source)
+
+
+async def test_a_copy_outlasts_a_server_that_is_started_again(tmp_path: Path, server: OwnServer) -> None:
+    source, target = storage("sqlite", tmp_path / "one"), Storage(home=tmp_path / "two", url=server.url)
+    await used(source)
+    assert not (await copy_storage(source, target, progress=at("wa_turn", server, again=True))).restarted
+    assert await all_of(target) == await all_of(source)

@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -56,23 +57,22 @@ def test_a_project_counts_once_it_is_trusted_and_until_it_is_not(project: Path, 
 
 
 @pytest.mark.requirement("P6")
-@pytest.mark.parametrize("change", ["content", "added", "renamed", "removed", "unreadable"])
-def test_what_has_changed_is_trusted_no_more_and_told_so(project: Path, trust: ProjectTrust, change: str) -> None:
-    folder = profiles_of(project)
-    (folder / "other.yaml").write_text("description: y\n")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda folder: (folder / "mine.yaml").write_text("description: x \n"),
+        lambda folder: (folder / "new.yml").write_text("description: z\n"),
+        lambda folder: (folder / "other.yaml").rename(folder / "another.yaml"),
+        lambda folder: (folder / "other.yaml").unlink(),
+    ],
+    ids=["content", "added", "renamed", "removed"],
+)
+def test_what_has_changed_is_trusted_no_more_and_told_so(
+    project: Path, trust: ProjectTrust, change: Callable[[Path], object]
+) -> None:
+    (profiles_of(project) / "other.yaml").write_text("description: y\n")
     trust.trust(project)
-    match change:
-        case "content":
-            (folder / "mine.yaml").write_text("description: x \n")
-        case "added":
-            (folder / "new.yml").write_text("description: z\n")
-        case "renamed":
-            (folder / "other.yaml").rename(folder / "another.yaml")
-        case "removed":
-            (folder / "other.yaml").unlink()
-        case _:
-            (folder / "other.yaml").unlink()
-            os.mkfifo(folder / "other.yaml")
+    change(profiles_of(project))
     assert trust.standing(project) == "changed"
     with pytest.raises(ProfileUntrusted, match="have changed since they were trusted"):
         opened(project, trust).get("mine")

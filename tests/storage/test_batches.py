@@ -16,7 +16,7 @@ from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress,
 from worldagent.storage import lease as lease_module
 from worldagent.storage.sqlite import SqliteDatabase
 
-pytestmark = pytest.mark.requirement("T4")
+pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("engine", ["sqlite"])]
 
 WORDS = Schema("words", (("CREATE TABLE wa_word(place BIGINT PRIMARY KEY, word TEXT NOT NULL)",),))
 LIMIT = 10.0
@@ -161,7 +161,6 @@ async def test_a_transaction_that_fails_takes_all_its_parts_and_what_follows_fai
     assert await said(database) == ["before", "how it ended"]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_waits_for_a_file_is_committed_together_and_one_that_fails_fails_alone(database: Database) -> None:
     assert isinstance(database, SqliteDatabase)
     busy, may = threading.Event(), threading.Event()
@@ -192,7 +191,6 @@ async def test_what_waits_for_a_file_is_committed_together_and_one_that_fails_fa
     assert await said(database) == ["one", "two", "three", "four", "five"]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_need_not_outlive_the_machine_is_not_synced_and_what_follows_is(database: Database) -> None:
     assert isinstance(database, SqliteDatabase)
     statements: list[str] = []

@@ -65,6 +65,7 @@ async def test_a_second_owner_is_refused_naming_the_key_after_its_wait(leases: L
     await take(leases, "room/t1", wait=0)
 
 
+@in_files
 async def test_owners_in_one_process_come_first_served_one_at_a_time(leases: Leases) -> None:
     served: list[int] = []
     inside = 0
@@ -113,6 +114,7 @@ async def test_where_many_wait_in_one_process_another_one_is_let_in(
             begun.clear()
 
 
+@in_files
 async def test_a_lease_ends_with_an_error_or_a_cancellation_inside_it(leases: Leases) -> None:
     with pytest.raises(KeyError):
         async with leases.hold("t", wait=0):
@@ -248,6 +250,7 @@ def reading(*found: str) -> Callable[[Transaction], Known]:
     return lambda transaction: {str: next(left)}
 
 
+@in_files
 async def test_the_next_owner_knows_what_the_last_one_knew_and_reads_nothing(leases: Leases) -> None:
     async with leases.hold("t", wait=0, read=reading("old")) as lease:
         assert lease.known == {str: "old"}
@@ -256,6 +259,7 @@ async def test_the_next_owner_knows_what_the_last_one_knew_and_reads_nothing(lea
         assert lease.known == {str: "new"}
 
 
+@in_files
 @pytest.mark.parametrize("between", ["another process", "another use", "a failure"])
 async def test_an_owner_after_one_that_may_have_written_something_else_reads_again(
     leases: Leases, database: Database, tmp_path: Path, between: str
@@ -273,6 +277,7 @@ async def test_an_owner_after_one_that_may_have_written_something_else_reads_aga
         assert lease.known == {str: "new"}
 
 
+@in_files
 async def test_an_owner_whose_write_failed_knows_nothing_any_more(leases: Leases) -> None:
     async with leases.hold("t", wait=0, read=reading("old")) as lease:
         with pytest.raises(ZeroDivisionError):

@@ -84,7 +84,6 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(tmp_path: Path) -> None:
     file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -199,7 +198,6 @@ async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
         assert row_counts(tmp_path / "home")["wa_branch"] == 0
 
 
-@pytest.mark.on_every_database
 async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):

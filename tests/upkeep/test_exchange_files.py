@@ -63,7 +63,6 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> 
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 @pytest.mark.parametrize("step", ["keep", "hold"])
 async def test_what_is_imported_outlasts_a_prune_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

@@ -167,7 +167,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.on_every_database
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("at", ["before", "after", "scrub"])
 async def test_removing_again_finishes_what_a_kill_left_of_it(tmp_path: Path, at: str) -> None:
