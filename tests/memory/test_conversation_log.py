@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import sqlite3
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -57,10 +56,6 @@ def said(text: str, author: str = "ana") -> Draft:
     return Draft(author, "message", {"text": text})
 
 
-def texts(messages: tuple[Message, ...]) -> list[str]:
-    return [message.body["text"] for message in messages]
-
-
 async def chain(log: ConversationStore, length: int, *, thread: str = "t") -> str:
     head = None
     for first in range(0, length, 10):
@@ -108,20 +103,6 @@ async def test_the_same_append_again_is_the_same_message_with_its_first_time(tmp
         assert [message.at for message in await log.history(heads[0])] == [NOON, NOON]
 
 
-async def test_the_same_words_are_another_message_elsewhere(log: ConversationLog) -> None:
-    drafts = [said("same")]
-    heads = [
-        await log.append(None, drafts, thread="t", turn_id="turn_1"),
-        await log.append(None, drafts, thread="other", turn_id="turn_1"),
-        await log.append(None, drafts, thread="t", turn_id="turn_2"),
-        await log.append(None, [said("same", "bob")], thread="t", turn_id="turn_1"),
-        await log.append(None, [Draft("ana", "task", {"text": "same"})], thread="t", turn_id="turn_1"),
-        await log.append(None, drafts * 2, thread="t", turn_id="turn_1"),
-    ]
-    heads.append(await log.append(heads[0], drafts, thread="t", turn_id="turn_2"))
-    assert len(set(heads)) == len(heads)
-
-
 async def test_an_empty_conversation_has_an_empty_history(log: ConversationLog) -> None:
     assert await log.history(None) == ()
     with pytest.raises(UnknownMessage, match="'gone' is unknown: the conversation is empty"):
@@ -141,42 +122,10 @@ async def test_a_message_that_is_not_there_is_named(log: ConversationLog) -> Non
         await log.history("gone", before=head)
 
 
-async def test_nothing_follows_a_message_that_is_not_there(log: ConversationLog, tmp_path: Path) -> None:
-    with pytest.raises(UnknownMessage, match="'gone' is unknown: nothing can follow it"):
-        await log.append("gone", [said("one"), said("two")], thread="t", turn_id="turn_1")
-    assert rows(tmp_path) == 0
-
-
 @pytest.mark.parametrize("limit", [0, 1001, True])
 async def test_a_limit_out_of_bounds_is_refused(log: ConversationLog, limit: Any) -> None:
     with pytest.raises(InvalidArgument, match=r"`limit` must be an integer from 1 to 1000, got "):
         await log.history(None, limit=limit)
-
-
-@pytest.mark.parametrize(
-    ("draft", "field"),
-    [
-        (Draft("ana\n", "message", {}), "author"),
-        (Draft("ana", "whisper", {}), "kind"),
-        (Draft("ana", "message", {"secret": math.nan}), "body"),
-        (Draft("ana", "message", ["secret"]), "body"),
-        (Draft("ana", "message", {"a": 1, 2: "secret"}), "body"),
-    ],
-)
-async def test_a_draft_that_cannot_be_stored_is_named_by_field_and_stores_nothing(
-    log: ConversationLog, tmp_path: Path, draft: Draft, field: str
-) -> None:
-    with pytest.raises(InvalidArgument, match=rf"messages\[1\]\.{field} ") as caught:
-        await log.append(None, [said("fine"), draft], thread="t", turn_id="turn_1")
-    assert "secret" not in str(caught.value)
-    assert caught.value.__cause__ is None
-    assert caught.value.__context__ is None
-    assert rows(tmp_path) == 0
-
-
-async def test_an_append_of_nothing_is_refused(log: ConversationLog) -> None:
-    with pytest.raises(InvalidArgument, match="`messages` must not be empty"):
-        await log.append(None, [], thread="t", turn_id="turn_1")
 
 
 async def test_half_a_surrogate_pair_from_a_model_comes_back_as_it_was(log: ConversationLog) -> None:
@@ -184,12 +133,6 @@ async def test_half_a_surrogate_pair_from_a_model_comes_back_as_it_was(log: Conv
     head = await log.append(None, [Draft("ana", "answer", {odd: [odd]})], thread="t", turn_id="turn_1")
     [message] = await log.history(head)
     assert message.body == {odd: [odd]}
-
-
-def rows(folder: Path) -> int:
-    with contextlib.closing(sqlite3.connect(folder / "agent.db")) as connection:
-        [(count,)] = connection.execute("SELECT count(*) FROM wa_message")
-        return int(count)
 
 
 # --- against a model -------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ import pytest
 
 from worldagent.core.errors import LeaseLost, StorageUnavailable
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Transaction
-from worldagent.storage import lease as lease_module
 from worldagent.storage.sqlite import SqliteDatabase
 
 pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("engine", ["sqlite"])]
@@ -93,19 +92,6 @@ async def test_what_is_kept_is_written_with_the_next_commit_in_order_in_one_tran
         assert seen.transactions == 1
 
 
-async def test_what_nothing_takes_along_is_written_after_a_moment(
-    database: Database, leases: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease_module, "MAX_DELAY_SECONDS", 0.0)
-    async with leases.hold("t", wait=0) as lease:
-        seen = watched(lease)
-        lease.enqueue(say("one"))
-        async with asyncio.timeout(LIMIT):
-            await seen.begun.wait()
-            await lease.flush()
-        assert await said(database) == ["one"]
-
-
 async def test_what_is_left_is_written_when_the_lease_is_released_and_nothing_afterwards(
     database: Database, leases: Leases
 ) -> None:
@@ -117,14 +103,6 @@ async def test_what_is_left_is_written_when_the_lease_is_released_and_nothing_af
     with pytest.raises(LeaseLost, match="has ended"):
         await lease.commit(say("late"))
     assert await said(database) == ["one"]
-
-
-async def test_what_a_block_that_raises_has_kept_is_dropped(database: Database, leases: Leases) -> None:
-    with contextlib.suppress(ZeroDivisionError):
-        async with leases.hold("t", wait=0) as lease:
-            lease.enqueue(say("one"))
-            raise ZeroDivisionError
-    assert await said(database) == []
 
 
 async def test_commits_that_come_while_one_is_under_way_go_together(database: Database, leases: Leases) -> None:
@@ -223,42 +201,3 @@ async def test_a_commit_that_is_dropped_with_its_block_is_told(database: Databas
         with pytest.raises(LeaseLost, match="has ended"):
             await waiting[1]
     assert await said(database) == ["first"]
-
-
-async def test_what_is_to_follow_once_all_is_on_the_disk_comes_then_and_not_where_it_is_lost(
-    database: Database, leases: Leases
-) -> None:
-    called: list[str] = []
-    async with leases.hold("t", wait=0) as lease:
-        lease.enqueue(say("one"))
-        lease.after(lambda: called.append("one"))
-        assert called == []
-        await lease.commit(say("two"))
-        await asyncio.sleep(0)
-        assert called == ["one"]
-        watched(lease).failures = 1
-        lease.after(lambda: called.append("lost"))
-        with pytest.raises(StorageUnavailable):
-            await lease.commit(say("three"))
-        lease.recover()
-    assert called == ["one"]
-
-
-async def test_who_is_cancelled_while_the_lock_is_taken_or_let_go_of_leaves_it_free(
-    place: Path | PostgresAddress, database: Database, leases: Leases, tmp_path: Path
-) -> None:
-    async def held(ended: list[str]) -> None:
-        async with leases.hold("t", wait=LIMIT):
-            pass
-        ended.append("ended")
-
-    for steps in range(40):
-        ended: list[str] = []
-        holding = asyncio.create_task(held(ended))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        holding.cancel()
-        await asyncio.wait({holding}, timeout=LIMIT)
-    other = await Database.open(place, schemas=[EPOCHS, WORDS])
-    async with contextlib.aclosing(other), Leases(other, tmp_path / "locks").hold("t", wait=0):
-        pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -170,29 +169,6 @@ async def test_several_processes_make_and_use_one_database_at_once(place: Place)
         assert (child.returncode, errors) == (0, "")
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as database:
         assert len(await database.read(texts)) == 60
-
-
-DIE_IN_MID_TRANSACTION = """
-import asyncio, os, signal, sys
-from support.databases import named
-from worldagent.storage import Database
-def work(tx):
-    tx.execute("INSERT INTO note(id, text) VALUES(2, 'half')")
-    os.kill(os.getpid(), signal.SIGKILL)
-async def main():
-    database = await Database.open(named(sys.argv[1]), schemas=[])
-    await database.transact(lambda tx: tx.execute("INSERT INTO note(id, text) VALUES(1, 'whole')"))
-    await database.transact(work)
-asyncio.run(main())
-"""
-
-
-async def test_a_process_killed_in_a_transaction_leaves_whole_ones_only(place: Place, database: Database) -> None:
-    child = run_python(DIE_IN_MID_TRANSACTION, word(place))
-    await asyncio.to_thread(child.communicate, timeout=60)
-    assert child.returncode == -signal.SIGKILL
-    assert await database.read(texts) == ["whole"]
-    await database.transact(lambda tx: add("after", tx))
 
 
 async def test_a_newer_database_is_refused_naming_both_versions(place: Place) -> None:

@@ -233,7 +233,6 @@ def test_each_channel_of_the_graphs_is_checked() -> None:
 
 LEAVE, WRITTEN = "name='pay'", "name='write'"
 REFUSAL = '{"kind":"reject"}'
-ANSWER = '{"kind":"answer","value":1}'
 CALLS = [
     (LEAVE, "kind", "banana"),
     (LEAVE, "state", "ready"),

@@ -16,8 +16,6 @@ import pytest
 from support.databases import word
 from worldagent.core.errors import (
     LeaseLost,
-    StorageUnavailable,
-    ThreadBusy,
 )
 from worldagent.storage import EPOCHS, Database, Known, Lease, Leases, PostgresAddress, Transaction
 from worldagent.storage import leases as module
@@ -45,24 +43,6 @@ def leases(database: Database, tmp_path: Path) -> Leases:
 async def take(leases: Leases, key: str, *, wait: float = BOUND) -> Lease:
     async with leases.hold(key, wait=wait) as lease:
         return lease
-
-
-async def test_each_lease_has_a_higher_epoch_and_keys_count_apart(leases: Leases) -> None:
-    assert [await take(leases, key) for key in ("a", "a", "b", "a")] == [
-        Lease("a", 1, leases._database),
-        Lease("a", 2, leases._database),
-        Lease("b", 1, leases._database),
-        Lease("a", 3, leases._database),
-    ]
-
-
-async def test_a_second_owner_is_refused_naming_the_key_after_its_wait(leases: Leases) -> None:
-    async with leases.hold("room/t1", wait=0):
-        for wait in (0, 0.02):
-            with pytest.raises(ThreadBusy, match=rf"'room/t1' still has another owner after {wait} s; try again"):
-                await take(leases, "room/t1", wait=wait)
-        await take(leases, "room/t2", wait=0)
-    await take(leases, "room/t1", wait=0)
 
 
 @in_files
@@ -112,26 +92,6 @@ async def test_where_many_wait_in_one_process_another_one_is_let_in(
             await asyncio.wait(owners)
             served.clear()
             begun.clear()
-
-
-@in_files
-async def test_a_lease_ends_with_an_error_or_a_cancellation_inside_it(leases: Leases) -> None:
-    with pytest.raises(KeyError):
-        async with leases.hold("t", wait=0):
-            raise KeyError
-    entered = asyncio.Event()
-
-    async def owner() -> None:
-        async with leases.hold("t", wait=0):
-            entered.set()
-            await asyncio.Future()
-
-    task = asyncio.create_task(owner())
-    await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await take(leases, "t", wait=0) == Lease("t", 3, leases._database)
 
 
 async def test_what_is_owned_here_or_elsewhere_is_told(leases: Leases, place: Place, tmp_path: Path) -> None:
@@ -203,27 +163,6 @@ async def read_line(process: subprocess.Popen[str]) -> str:
     return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), BOUND)
 
 
-async def test_an_owner_in_another_process_is_waited_for(leases: Leases, place: Place, tmp_path: Path) -> None:
-    with other_process(place, tmp_path / "locks") as process:
-        assert await read_line(process) == "1\n"
-        with pytest.raises(ThreadBusy):
-            await take(leases, "t", wait=0.02)
-        waiting = asyncio.create_task(take(leases, "t"))
-        await asyncio.sleep(0)
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert await waiting == Lease("t", 2, leases._database)
-
-
-async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, place: Place, tmp_path: Path) -> None:
-    with other_process(place, tmp_path / "locks") as process:
-        assert await read_line(process) == "1\n"
-        process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(process.wait, BOUND)
-        assert await take(leases, "t", wait=0) == Lease("t", 2, leases._database)
-
-
 @in_files
 async def test_any_key_makes_a_plain_file_name(leases: Leases, tmp_path: Path) -> None:
     for key in ("../../escape", "a/b\x00c", "x" * 5000, "Thread", "thread", "é"):
@@ -233,14 +172,6 @@ async def test_any_key_makes_a_plain_file_name(leases: Leases, tmp_path: Path) -
     assert all(name.endswith(".lock") and name[:-5].isalnum() and len(name) == 37 for name in names)
 
 
-@in_files
-async def test_a_lock_folder_that_cannot_be_made_is_named(database: Database, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "locks"):
-        with pytest.raises(StorageUnavailable, match=r"file.*cannot be used"):
-            await take(Leases(database, folder), "t")
-
-
 # --- what the last owner knew ---------------------------------------------------------------------------------------
 
 
@@ -248,15 +179,6 @@ def reading(*found: str) -> Callable[[Transaction], Known]:
     """Gives one of `found` each time that it is read."""
     left = iter(found)
     return lambda transaction: {str: next(left)}
-
-
-@in_files
-async def test_the_next_owner_knows_what_the_last_one_knew_and_reads_nothing(leases: Leases) -> None:
-    async with leases.hold("t", wait=0, read=reading("old")) as lease:
-        assert lease.known == {str: "old"}
-        lease.known[str] = "new"
-    async with leases.hold("t", wait=0, read=reading()) as lease:
-        assert lease.known == {str: "new"}
 
 
 @in_files
@@ -275,12 +197,3 @@ async def test_an_owner_after_one_that_may_have_written_something_else_reads_aga
                 raise ZeroDivisionError
     async with leases.hold("t", wait=0, read=reading("new")) as lease:
         assert lease.known == {str: "new"}
-
-
-@in_files
-async def test_an_owner_whose_write_failed_knows_nothing_any_more(leases: Leases) -> None:
-    async with leases.hold("t", wait=0, read=reading("old")) as lease:
-        with pytest.raises(ZeroDivisionError):
-            await lease.commit(lambda tx: 1 / 0)
-        assert lease.known == {}
-        lease.recover()

@@ -14,7 +14,7 @@ import pytest
 
 from support.postgres import cut, new_database
 from support.processes import eventually
-from worldagent.core.errors import InvalidArgument, LeaseLost, StorageInvalid, StorageUnavailable
+from worldagent.core.errors import InvalidArgument, StorageInvalid, StorageUnavailable
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Storage, Transaction
 
 pytestmark = pytest.mark.requirement("T4")
@@ -66,27 +66,6 @@ async def test_the_server_is_told_to_notice_a_client_whose_machine_is_gone(datab
     ]
 
 
-async def test_what_is_held_nobody_changes_before_the_end(database: Database) -> None:
-    await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', 'old')"))
-    held, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def hold(transaction: Transaction) -> list[tuple[str]]:
-        transaction.hold("SELECT text FROM note WHERE id=?", ("a",))
-        loop.call_soon_threadsafe(held.set)
-        assert go_on.wait(10)
-        return transaction.execute("SELECT text FROM note")
-
-    holding = asyncio.create_task(database.transact(hold))
-    await held.wait()
-    changing = asyncio.create_task(database.transact(lambda tx: tx.execute("UPDATE note SET text='new'")))
-    _, pending = await asyncio.wait({changing}, timeout=0.05)
-    assert pending, "somebody changed what was held"
-    go_on.set()
-    assert await holding == [("old",)]
-    await changing
-
-
 async def test_transactions_that_stand_in_each_others_way_all_come_through(database: Database) -> None:
     await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', '0'), ('b', '0')"))
     both = threading.Barrier(2)
@@ -104,21 +83,6 @@ async def test_transactions_that_stand_in_each_others_way_all_come_through(datab
     assert {name: sorted(text) for name, text in rows.items()} == {"a": ["0", "a", "b"], "b": ["0", "a", "b"]}
 
 
-async def test_a_connection_that_was_cut_between_two_transactions_is_made_again(url: str, database: Database) -> None:
-    leases = Leases(database, None)
-    async with leases.hold("t", wait=0):
-        pass
-    for _ in range(3):
-        assert cut(url) >= 2
-        await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES(gen_random_uuid()::text, 'x')"))
-        assert cut(url) >= 1
-        await database.read(lambda tx: tx.execute("SELECT 1"))
-        cut(url)
-        async with leases.hold("t", wait=0):
-            pass
-    assert await database.read(lambda tx: tx.execute("SELECT count(*) FROM note")) == [(3,)]
-
-
 async def test_a_connection_that_is_cut_in_a_transaction_is_named_and_nothing_is_written(
     url: str, database: Database
 ) -> None:
@@ -132,22 +96,6 @@ async def test_a_connection_that_is_cut_in_a_transaction_is_named_and_nothing_is
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
     assert await database.read(lambda tx: tx.execute("SELECT * FROM note")) == []
-
-
-async def test_an_owner_whose_connection_is_cut_is_taken_over_and_fenced(url: str, database: Database) -> None:
-    def note(lease: Lease, transaction: Transaction) -> None:
-        lease.verify(transaction)
-        transaction.execute("INSERT INTO note VALUES(?, 'x')", (str(lease.epoch),))
-
-    other = await Database.open(PostgresAddress(url), schemas=[EPOCHS, NOTES])
-    async with contextlib.aclosing(other), Leases(database, None).hold("t", wait=0) as old:
-        await database.transact(lambda tx: note(old, tx))
-        assert cut(url, like="%advisory_lock%") == 1
-        async with Leases(other, None).hold("t", wait=5) as new:
-            with pytest.raises(LeaseLost, match="another owner took over 't' after epoch 1"):
-                await database.transact(lambda tx: note(old, tx))
-            await other.transact(lambda tx: note(new, tx))
-    assert await database.read(lambda tx: tx.execute("SELECT id FROM note ORDER BY id")) == [("1",), ("2",)]
 
 
 async def test_a_late_writer_under_way_is_waited_for_by_who_takes_over(url: str, database: Database) -> None:

@@ -48,11 +48,10 @@ def odd_name(folder: Path, name: bytes) -> str:
     return os.fsdecode(name)
 
 
-async def start_script(script: str, *args: str | Path, fresh: bool = False) -> asyncio.subprocess.Process:
-    """Start a script whose standard streams are pipes; a fresh process where the start itself is looked at."""
+async def start_script(script: str, *args: str | Path) -> asyncio.subprocess.Process:
+    """Start a script whose standard streams are pipes."""
     return await start(
         (sys.executable, "-W", "error", "-c", script, *args),
-        fresh=fresh,
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -60,13 +59,13 @@ async def start_script(script: str, *args: str | Path, fresh: bool = False) -> a
     )
 
 
-async def run_script(script: str, *args: str | Path, limit: float = 60, fresh: bool = False) -> str:
+async def run_script(script: str, *args: str | Path, limit: float = 60) -> str:
     """Run a script to its end and give what it printed.
 
     Raises:
         AssertionError: It failed, or printed something to standard error.
     """
-    process = await start_script(script, *args, fresh=fresh)
+    process = await start_script(script, *args)
     out, err = await asyncio.wait_for(process.communicate(), limit)
     assert (process.returncode, err) == (0, b""), err.decode()
     return out.decode()

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -93,26 +91,6 @@ def test_what_cannot_be_finished_leaves_the_old_file_and_nothing_beside_it(
             doing()
     assert os.listdir(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "text\n"
-
-
-def test_readers_see_the_old_content_or_the_new_one_and_no_part(tmp_path: Path) -> None:
-    files, contents = FileTools(tmp_path, limit=100_000), ["a" * 50_000, "b" * 50_000]
-    files.write("file", contents[0])
-    stop = threading.Event()
-
-    def write() -> None:
-        while not stop.is_set():
-            for content in contents:
-                files.write("file", content)
-
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        try:
-            for _ in range(300):
-                assert files.read("file") in {f"1\t{each}" for each in contents}
-        finally:
-            stop.set()
-        writing.result()
 
 
 # --- edits ----------------------------------------------------------------------------------------------------------

@@ -170,18 +170,6 @@ async def test_of_a_bomb_no_more_is_unpacked_than_a_page_may_have() -> None:
     assert peak < 25 << 20
 
 
-async def test_of_a_body_without_end_the_beginning_is_read() -> None:
-    async def says(request: Request) -> None:
-        await request.say("x" * 1000)
-        for _ in itertools.repeat(None):
-            request.writer.write(b"x" * 65536)
-            await request.writer.drain()
-
-    async with site(says) as at:
-        got = await fetch(f"http://127.0.0.1:{at.port}/", limit=10)
-    assert (got.text, got.cut) == ("x" * 10, True)
-
-
 @pytest.mark.parametrize("where", ["before", "head", "body"])
 async def test_a_server_that_is_slow_on_purpose_ends_with_the_time(where: str) -> None:
     async def says(request: Request) -> None:

@@ -262,32 +262,6 @@ async def test_searches_at_once_read_each_file_once(tmp_path: Path, reads: list[
     assert len(reads) == 40
 
 
-async def test_two_indexes_over_one_file_at_once_agree(tmp_path: Path) -> None:
-    docs = written(tmp_path / "docs", **{f"f{n}": f"apple w{n}" for n in range(40)})
-    indexes = [LocalIndex([docs], path=tmp_path / "index.db") for _ in range(4)]
-    got = await asyncio.gather(*(found(each, "w7") for each in indexes))
-    assert got == [["f7.md"]] * 4
-    with sqlite3.connect(tmp_path / "index.db") as rows:
-        assert rows.execute("SELECT count(*), count(DISTINCT place) FROM documents").fetchone() == (40, 40)
-    rows.close()
-
-
-async def test_a_search_that_was_cut_off_keeps_what_it_has_read(
-    tmp_path: Path, reads: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(index, "_BATCH", 5)
-    docs = written(tmp_path / "docs", **{f"f{n:02}": "apple" for n in range(20)})
-    search = LocalIndex([docs], path=tmp_path / "index.db")
-    call = asyncio.create_task(found(search, "apple"))
-    async with asyncio.timeout(20):
-        while len(reads) < 12:  # noqa: ASYNC110 -- files are read on a thread
-            await asyncio.sleep(0)
-    call.cancel()
-    await asyncio.wait((call,))
-    assert len(await found(search, "apple", limit=40)) == 20
-    assert len(reads) < 40
-
-
 async def test_pages_are_found_and_not_fetched_again(tmp_path: Path) -> None:
     async def says(request: Request) -> None:
         await request.say("<title>Felt</title><p>All about felt hats.", "text/html")

@@ -183,15 +183,6 @@ async def test_a_file_that_is_nested_without_end_is_drawn(home: Path, run: Run) 
     assert text.count("call-") == 3001
 
 
-async def test_a_file_that_says_that_calls_are_part_of_each_other_loses_none(home: Path, run: Run) -> None:
-    file = home / "circle.jsonl"
-    circle = [called("a", "b"), called("b", "c"), called("c", "a"), called("below", "c"), called("itself", "itself")]
-    written(file, TURN, *circle, {**called("about", "t"), "call": "about"})
-    shown = (await run("trace", "show", "--file", str(file))).stdout
-    for name in ("a", "b", "c", "below", "itself", "about"):
-        assert shown.count(f"call-{name},") == 1
-
-
 async def test_a_line_that_is_nested_too_deeply_or_counts_too_far_is_skipped(home: Path, run: Run) -> None:
     file = home / "odd.jsonl"
     written(file, TURN)
