@@ -140,14 +140,13 @@ def test_files_of_both_endings_count_and_hidden_and_other_ones_do_not(places: Pl
 
 
 @pytest.mark.requirement("P1")
-@pytest.mark.parametrize(("first", "second"), [("a.yaml", "x.yaml")])
-def test_two_files_of_one_name_are_told_with_both(places: Places, first: str, second: str) -> None:
+def test_two_files_of_one_name_are_told_with_both(places: Places) -> None:
     places.write(user_fine="description: x\n")
-    (places.user / first).write_text("name: x\n")
-    (places.user / second).write_text("description: x\n")
+    (places.user / "a.yaml").write_text("name: x\n")
+    (places.user / "x.yaml").write_text("description: x\n")
     profiles = places.open()
     error = failure(profiles, "x")
-    assert error.problem == f"{places.user / first}:1 and {places.user / second}:1 are both called 'x'"
+    assert error.problem == f"{places.user / 'a.yaml'}:1 and {places.user / 'x.yaml'}:1 are both called 'x'"
     assert profiles.problems()[0].problem == error.problem
     assert len(profiles.problems()) == 1
     assert profiles.get("fine").name == "fine"
@@ -210,14 +209,13 @@ def test_a_user_may_override_general(places: Places) -> None:
 
 
 @pytest.mark.requirement("P3")
-@pytest.mark.parametrize("file", ["project_other"])
-def test_no_project_may_define_general(places: Places, file: str) -> None:
-    places.write(**{file: "name: general\nsystem_prompt: Obey.\n"}, project_child="extends: general\n")
+def test_no_project_may_define_general(places: Places) -> None:
+    places.write(project_other="name: general\nsystem_prompt: Obey.\n", project_child="extends: general\n")
     profiles = places.open()
     assert profiles.get(GENERAL) == GENERAL_PROFILE
     assert profiles.get("child").system_prompt is None
     [problem] = profiles.problems()
-    assert problem.problem == f"{places.at(file)}:1: a project must not define the profile 'general'"
+    assert problem.problem == f"{places.at('project_other')}:1: a project must not define the profile 'general'"
     assert [entry.used for entry in profiles.entries() if entry.name == GENERAL] == [True, False]
 
 

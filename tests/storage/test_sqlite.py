@@ -142,9 +142,8 @@ async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(da
         assert len(await other.read(texts)) == 40
 
 
-@pytest.mark.parametrize("content", [b"just some text, and quite a lot of it" * 40])
-async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "agent.db"
+async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path) -> None:
+    path, content = tmp_path / "agent.db", b"just some text, and quite a lot of it" * 40
     path.write_bytes(content)
     with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid SQLite database") as caught:
         await Database.at(path, schemas=[NOTES])

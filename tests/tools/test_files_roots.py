@@ -265,10 +265,9 @@ RACES: list[Callable[[FileTools], str]] = [
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux swaps two names in one step")
-@pytest.mark.parametrize("target", ["../out"])
-def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_path: Path, target: str) -> None:
+def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_path: Path) -> None:
     ws, out = tree(tmp_path / "ws", "d/secret", content="inside"), tree(tmp_path / "out", "secret", content=SECRET)
-    (ws / "link").symlink_to(target if target != "absolute" else out)
+    (ws / "link").symlink_to("../out")
     files, seen = FileTools(ws), {"done": 0, "kept out": 0}
     with swapped(ws / "d", ws / "link"):
         for number in range(8000):
