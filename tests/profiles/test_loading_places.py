@@ -280,14 +280,6 @@ def test_a_profile_that_extends_its_own_name_extends_what_it_overrides(places: P
     assert profile.memory.short_term_size == 50
 
 
-def test_a_users_profile_means_the_same_in_each_project(places: Places) -> None:
-    places.write(user_mine="extends: base\n", user_base="description: mine\n", project_base="description: theirs\n")
-    places.write(project_their="extends: base\n")
-    profiles = places.open()
-    assert profiles.get("mine").description == "mine"
-    assert profiles.get("their").description == "theirs"
-
-
 @pytest.mark.requirement("P1")
 def test_a_circle_is_told_with_all_that_are_in_it(places: Places) -> None:
     places.write(

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from support.house import ROOT
+from support.processes import run_script
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
 from worldagent.profiles import Profiles, ProjectTrust
-
-BOUND = 90  # seconds
 
 
 @pytest.fixture
@@ -198,28 +193,18 @@ def test_where_it_cannot_be_written_is_told(project: Path, tmp_path: Path) -> No
 
 @pytest.mark.requirement("P6")
 async def test_processes_that_trust_at_once_lose_nothing(tmp_path: Path, trust: ProjectTrust) -> None:
-    script = (
-        "import sys; from pathlib import Path; from worldagent.profiles import ProjectTrust\n"
-        "sys.stdin.readline()\n"
-        "for name in sys.argv[2:]:\n"
-        "    ProjectTrust(Path(sys.argv[1])).trust(Path(name))\n"
-    )
+    script = """
+import sys
+from pathlib import Path
+from worldagent.profiles import ProjectTrust
+for name in sys.argv[2:]:
+    ProjectTrust(Path(sys.argv[1])).trust(Path(name))
+"""
     projects = [tmp_path / f"p{number}" for number in range(40)]
     for each in projects:
         profiles_of(each).mkdir(parents=True)
         (profiles_of(each) / "mine.yaml").write_text("description: x\n")
-    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
-    running = [
-        await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-c", script, str(trust.file), *map(str, projects[number::4])),
-            env=environment,
-            stdin=subprocess.PIPE,
-        )
-        for number in range(4)
-    ]
-    ends = await asyncio.wait_for(asyncio.gather(*(each.communicate(b"go\n") for each in running)), BOUND)
-    assert len(ends) == 4
-    assert [each.returncode for each in running] == [0] * 4
+    await asyncio.gather(*(run_script(script, trust.file, *projects[number::4]) for number in range(4)))
     assert all(map(trust.is_trusted, projects))
     assert {path.name for path in trust.file.parent.iterdir()} <= {"trusted.json", "trusted.json.lock"}
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,6 +13,7 @@ import psycopg
 import pytest
 
 from support.databases import word
+from support.processes import run_script
 from worldagent.core.errors import AgentClosed, InvalidArgument, SchemaTooNew
 from worldagent.storage import Database, PostgresAddress, Schema, Transaction
 
@@ -37,12 +35,6 @@ def add(text: str, transaction: Transaction) -> None:
 
 def texts(transaction: Transaction) -> list[str]:
     return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]
-
-
-def run_python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 async def test_what_a_transaction_wrote_is_read_afterwards_and_after_a_reopen(place: Place) -> None:
@@ -163,10 +155,7 @@ asyncio.run(main())
 
 
 async def test_several_processes_make_and_use_one_database_at_once(place: Place) -> None:
-    children = [run_python(OPEN_AND_ADD, word(place)) for _ in range(3)]
-    for child in children:
-        _, errors = await asyncio.to_thread(child.communicate, timeout=60)
-        assert (child.returncode, errors) == (0, "")
+    await asyncio.gather(*(run_script(OPEN_AND_ADD, word(place)) for _ in range(3)))
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as database:
         assert len(await database.read(texts)) == 60
 

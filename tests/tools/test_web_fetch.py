@@ -72,15 +72,6 @@ async def test_a_page_comes_as_markdown_with_its_title_and_whole_links(tmp_path:
     assert "base64" not in got.text
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [("text/plain", "a <b> c"), ("application/ld+json", "[]")],
-)
-async def test_text_and_json_come_as_they_are(kind: str, body: str) -> None:
-    async with site(saying(body, kind)) as at:
-        assert await fetch(url := f"http://127.0.0.1:{at.port}/") == WebPage(url=url, kind=kind, text=body)
-
-
 def raw(answer: bytes) -> Any:
     async def says(request: Request) -> None:
         request.writer.write(answer)

@@ -163,15 +163,6 @@ async def test_an_index_in_a_file_is_there_for_the_next_process(tmp_path: Path, 
     assert reads == []
 
 
-async def test_indexes_of_other_folders_may_share_a_file(tmp_path: Path) -> None:
-    one, two = written(tmp_path / "one", a="apple one"), written(tmp_path / "two", b="apple two")
-    path = tmp_path / "index.db"
-    first, second = LocalIndex([one], path=path), LocalIndex([two], path=path)
-    for _ in range(2):
-        assert await found(first, "apple") == ["a.md"]
-        assert await found(second, "apple") == ["b.md"]
-
-
 async def test_nothing_outside_of_a_folder_is_read(tmp_path: Path, reads: list[str]) -> None:
     written(tmp_path / "outside", secret="canary")
     docs = written(tmp_path / "docs", a="apple")
@@ -212,19 +203,6 @@ async def test_a_link_put_in_place_of_what_was_listed_is_not_followed(
     search = LocalIndex([tmp_path / "link" if by_link else docs])
     assert await found(search, "canary apple") == ["b.md"]
     assert await found(search, "canary") == []
-
-
-async def test_sources_by_other_names_are_read(tmp_path: Path) -> None:
-    docs = written(tmp_path / "docs", a="apple")
-    written(docs / "sub", b="apple")
-    os.symlink(docs, tmp_path / "link")
-    os.symlink(docs / "a.md", tmp_path / "a-link.md")
-    os.symlink(docs / "a.md", docs / "a")  # its name is the beginning of the other
-    for source in (tmp_path / "link", docs / "sub" / "..", tmp_path / "link" / "sub" / ".." / "."):
-        assert sorted(await found(LocalIndex([source]), "apple")) == ["a.md", "b.md"]
-    assert await found(LocalIndex([tmp_path / "a-link.md"]), "apple") == ["a.md"]
-    assert await found(LocalIndex([docs / "sub" / ".." / "a.md", docs / "a"]), "apple") == ["a.md"]
-    assert await found(LocalIndex([docs / "a"]), "apple") == ["a.md"]
 
 
 async def test_what_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import stat
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said
-from support.processes import clean_environment
+from support.processes import start_script
 from support.removed import found
 from worldagent import Storage, WorldAgent
 from worldagent.core.errors import StorageUnavailable
@@ -155,7 +153,7 @@ def forget(*given, forget_typed=removal.forget_typed):
     kill()
 
 async def main():
-    storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
+    storage = Storage(home=Path(sys.argv[1]))
     database = await Database.open(storage.place, schemas=SCHEMAS)
     match sys.argv[2]:
         case "before": removal.forget_typed = kill
@@ -174,16 +172,10 @@ async def test_removing_again_finishes_what_a_kill_left_of_it(tmp_path: Path, at
     async with agent_at(tmp_path / "home") as agent:
         await agent.thread("t1").converse(text)
         file = write(tmp_path / "home", [text, *on("novel/t1", text), "Hello there"])
-        argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), at)
-        child = await asyncio.create_subprocess_exec(*argv, env=clean_environment(**_url()))
+        child = await start_script(_KILLED, tmp_path / "home", at)
         assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
         await agent.upkeep.remove("t1")
         await agent.upkeep.prune()
         assert await agent.threads() == ()
     assert read(file) == ["Hello there"]
     assert found(tmp_path / "home", [text]) == []
-
-
-def _url() -> dict[str, str]:
-    url = os.environ.get("WORLDAGENT_DATABASE_URL")
-    return {} if url is None else {"WORLDAGENT_DATABASE_URL": url}
