@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
 from support.databases import word
-from worldagent.core.errors import (
-    LeaseLost,
-)
+from support.processes import next_line, start_script
+from worldagent.core.errors import LeaseLost, ThreadBusy
 from worldagent.storage import EPOCHS, Database, Known, Lease, Leases, PostgresAddress, Transaction
 from worldagent.storage import leases as module
 
@@ -94,22 +89,34 @@ async def test_where_many_wait_in_one_process_another_one_is_let_in(
             begun.clear()
 
 
+OWN_UNTIL_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from support.databases import named
+from worldagent.storage import EPOCHS, Database, Leases
+async def main():
+    database = await Database.open(named(sys.argv[1]), schemas=[EPOCHS])
+    async with Leases(database, Path(sys.argv[2])).hold("t", wait=20):
+        print("there", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+    await database.aclose()
+asyncio.run(main())
+"""
+
+
 async def test_what_is_owned_here_or_elsewhere_is_told(leases: Leases, place: Place, tmp_path: Path) -> None:
     assert await leases.owned(["a", "b"]) == frozenset()
-    with other_process(place, tmp_path / "locks") as process:
-        assert await read_line(process) == "1\n"
-        async with leases.hold("a", wait=0):
-            assert await leases.owned(["a", "b", "t"]) == {"a", "t"}
-        assert await leases.owned(["a", "b", "t"]) == {"t"}
-        process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(process.wait, BOUND)
-        assert await eventually_free(leases)
-
-
-async def eventually_free(leases: Leases) -> bool:
-    async with leases.hold("t", wait=5):  # a server notices a moment later
-        pass
-    return await leases.owned(["t"]) == frozenset()
+    process = await start_script(OWN_UNTIL_KILLED, word(place), tmp_path / "locks")
+    assert await next_line(process) == "there"
+    async with leases.hold("a", wait=0):
+        assert await leases.owned(["a", "b", "t"]) == {"a", "t"}
+    assert await leases.owned(["a", "b", "t"]) == {"t"}
+    with pytest.raises(ThreadBusy, match=r"'t' still has another owner after 0 s; try again"):
+        await take(leases, "t", wait=0)
+    process.kill()
+    await process.wait()
+    assert await take(leases, "t", wait=5) == Lease("t", 2, leases._database)  # a server notices a moment later
+    assert await leases.owned(["t"]) == frozenset()
 
 
 @in_files
@@ -128,39 +135,6 @@ async def test_a_late_writer_is_fenced_and_writes_nothing(database: Database, le
                 await database.transact(lambda tx: note(old, tx))
             await database.transact(lambda tx: note(new, tx))
     assert await database.read(lambda tx: tx.execute("SELECT text FROM note")) == [("1",), ("2",)]
-
-
-OWN_UNTIL_KILLED = """
-import asyncio, sys
-from pathlib import Path
-from support.databases import named
-from worldagent.storage import EPOCHS, Database, Leases
-async def main():
-    database = await Database.open(named(sys.argv[1]), schemas=[EPOCHS])
-    async with Leases(database, Path(sys.argv[2])).hold("t", wait=20) as lease:
-        sys.stdout.write(f"{lease.epoch}\\n"); sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.readline)
-    await database.aclose()
-asyncio.run(main())
-"""
-
-
-@contextlib.contextmanager
-def other_process(place: Place, locks: Path) -> Generator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", OWN_UNTIL_KILLED, word(place), str(locks)]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-async def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), BOUND)
 
 
 @in_files

@@ -14,28 +14,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from storage.test_database import NOTES, NOTES_2, add, texts
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
 from worldagent.storage import Schema, Transaction, sqlite
 from worldagent.storage.sqlite import _OPEN_TIMEOUT
 from worldagent.storage.sqlite import SqliteDatabase as Database
-
-NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
-NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
-ADD = "INSERT INTO note(id, text) SELECT COALESCE(MAX(id), 0) + 1, ? FROM note"
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     async with contextlib.aclosing(await Database.at(tmp_path / "home" / "agent.db", schemas=[NOTES])) as opened:
         yield opened
-
-
-def add(text: str, transaction: Transaction) -> None:
-    transaction.execute(ADD, (text,))
-
-
-def texts(transaction: Transaction) -> list[str]:
-    return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]
 
 
 async def test_the_folder_and_the_files_are_for_this_user_only(database: Database) -> None:
