@@ -60,7 +60,7 @@ def _model(answer: str) -> ScriptedLM:
             return {"result": WORDS["verdict"]}
         if "judge" in call.user and WORDS["verdict"] not in call.text:
             return {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": WORDS["request"]}}]}
-        if call.user.endswith("ask") and "Red." not in call.text:
+        if "ask" in call.user and "Red." not in call.text:
             return {"reply": "", "calls": [{"tool": "ask", "arguments": {}}]}
         return {"reply": word("other") if "other one" in call.user else answer, "calls": []}
 
