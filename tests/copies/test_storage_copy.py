@@ -265,7 +265,7 @@ async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path) 
     await used(source)
     for change, problem in (
         ("INSERT INTO wa_schema(name, version) VALUES('unheard-of', 1)", "has the part 'unheard-of', which this pack"),
-        ("UPDATE wa_schema SET version=99 WHERE name='journal'", "has version 99 of 'journal', and this package knows"),
+        ("UPDATE wa_schema SET version=99 WHERE name='journal'", "has version 99 of 'journal', but this package knows"),
     ):
         with closing(sqlite3.connect(source.database)) as database:
             database.execute("DELETE FROM wa_schema WHERE name='unheard-of'")
