@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+
+import pytest
 
 
 class CapturedLogs(logging.Handler):
@@ -58,3 +60,10 @@ def capture_logs() -> Generator[CapturedLogs, None, None]:
             one.setLevel(level)
             one.disabled = was_disabled
         logging.disable(disabled)
+
+
+@pytest.fixture
+def all_logs() -> Iterator[CapturedLogs]:
+    """Import this name into a test module to use the fixture."""
+    with capture_logs() as captured:
+        yield captured

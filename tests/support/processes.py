@@ -48,10 +48,11 @@ def odd_name(folder: Path, name: bytes) -> str:
     return os.fsdecode(name)
 
 
-async def start_script(script: str, *args: str | Path) -> asyncio.subprocess.Process:
-    """Start a script whose standard streams are pipes."""
+async def start_script(script: str, *args: str | Path, fresh: bool = False) -> asyncio.subprocess.Process:
+    """Start a script whose standard streams are pipes; a fresh process where the start itself is looked at."""
     return await start(
         (sys.executable, "-W", "error", "-c", script, *args),
+        fresh=fresh,
         env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -59,13 +60,13 @@ async def start_script(script: str, *args: str | Path) -> asyncio.subprocess.Pro
     )
 
 
-async def run_script(script: str, *args: str | Path, limit: float = 60) -> str:
+async def run_script(script: str, *args: str | Path, limit: float = 60, fresh: bool = False) -> str:
     """Run a script to its end and give what it printed.
 
     Raises:
         AssertionError: It failed, or printed something to standard error.
     """
-    process = await start_script(script, *args)
+    process = await start_script(script, *args, fresh=fresh)
     out, err = await asyncio.wait_for(process.communicate(), limit)
     assert (process.returncode, err) == (0, b""), err.decode()
     return out.decode()
