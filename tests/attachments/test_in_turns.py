@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,16 +13,14 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.openai_stub import openai_stub
-from support.pieces import ADDRESS, OTHER_PNG, PDF, PNG, data_uri, pieces, written
+from support.pieces import ADDRESS, PDF, PNG, data_uri, pieces, written
 from worldagent import Role
-from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused, ModelUnavailable
+from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused
 from worldagent.core.events import AttachmentLeftOut
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs import attached as shown_module
 from worldagent.signatures.media import Media
 from worldagent.testing import ScriptedCall, ScriptedLM
-
-pytestmark = pytest.mark.on_every_database
 
 
 def listed(call: ScriptedCall) -> list[str]:
@@ -160,18 +157,6 @@ async def test_an_image_that_the_service_refuses_does_not_keep_its_thread_from_g
     assert "not shown again" in lm.calls[2].messages[0][1]
 
 
-@pytest.mark.requirement("T4", "T5")
-async def test_a_turn_that_is_resumed_in_another_process_shows_its_attachments_again(tmp_path: Path) -> None:
-    lm = ScriptedLM([dspy.lm15.ServerError("503"), {"reply": "A lake."}])
-    async with scripted_agent(tmp_path, lm) as agent:
-        with pytest.raises(ModelUnavailable):
-            await agent.thread("t").converse("What is this?", attachments=[PNG])
-    async with scripted_agent(tmp_path, lm) as agent:
-        assert (await agent.thread("t").resume()).text == "A lake."
-        assert await agent.attachments.drop_unreferenced() == ()
-    assert lm.calls[0].media == lm.calls[1].media == (("image", data_uri(PNG)),)
-
-
 async def test_replayed_edited_and_forked_threads_have_the_attachments_of_their_messages(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
@@ -220,16 +205,6 @@ async def test_a_task_opens_an_attachment_by_its_hash_and_shows_it_to_its_model(
     assert lm.calls[0].media == (("image", data_uri(PNG)),)
     for path in tmp_path.rglob("*.db*"):  # the journal keeps a digest of what the model was asked
         assert data_uri(PNG)[-20:].encode() not in path.read_bytes()
-
-
-async def test_many_turns_that_attach_the_same_store_it_once(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-
-        async def one(n: int) -> str:
-            return (await agent.thread(f"t{n}").converse("Look.", attachments=[PNG, OTHER_PNG, PNG])).text
-
-        assert set(await asyncio.gather(*map(one, range(12)))) == {"Fine."}
-    assert sorted(pieces(tmp_path).values()) == sorted([PNG, OTHER_PNG])
 
 
 async def test_a_long_text_is_shown_in_part_and_older_attachments_go_where_there_is_no_room(
@@ -286,30 +261,6 @@ async def test_of_attachments_that_are_too_large_together_a_note_names_the_last(
     ]  # fmt: skip
 
 
-async def test_one_attachment_may_have_as_much_as_attachment_limit_says(tmp_path: Path) -> None:
-    lm = answering()
-    picture = PNG + bytes(21 << 20)
-    async with scripted_agent(tmp_path, lm, settings={"attachment_limit": 22 << 20}) as agent:
-        await agent.thread("t").converse("Look.", attachments=[picture])
-        await agent.thread("t").converse("And now?")
-    assert [len(call.media) for call in lm.calls] == [1, 1]
-
-
-async def test_of_very_many_images_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shown_module, "MEDIA", 3)
-    lm = answering()
-    async with scripted_agent(tmp_path, lm) as agent:
-        for n in range(3):
-            await agent.thread("t").converse(
-                "Look.", attachments=[f"https://pictures.example/{n}{m}.png" for m in "ab"]
-            )
-    assert [[url[-6:-4] for _, url in call.media] for call in lm.calls] == [
-        ["0a", "0b"],
-        ["0a", "1a", "1b"],
-        ["1a", "2a", "2b"],
-    ]
-
-
 async def test_the_address_and_the_content_of_an_image_go_over_the_wire(tmp_path: Path) -> None:
     async with openai_stub() as stub:
         settings = {"api_base": stub.url}
@@ -340,17 +291,3 @@ async def test_texts_of_earlier_messages_have_a_quarter_of_the_characters(tmp_pa
     assert [len(call.media) for call in lm.calls] == [1] * 5, "an image has no characters"
     assert "not shown again" in lm.calls[1].messages[0][1]
     assert all(sum(len(text) for _, text in call.messages[:-1]) < 4000 for call in lm.calls)
-
-
-@pytest.mark.requirement("T4")
-async def test_what_is_attached_counts_among_the_characters_that_are_summed_up(tmp_path: Path) -> None:
-    lm = ScriptedLM(lambda call: {"summary": "Many files."} if "earlier" in call.fields else {"reply": "Fine."})
-    async with scripted_agent(tmp_path, lm, settings={"history_characters": 4000}) as agent:
-        thread = agent.thread("t")
-        for number in range(6):
-            given = [await agent.attachments.add(b"x", name=f"{number}{place} " + "n" * 90) for place in range(8)]
-            await thread.converse("See.", attachments=given)
-        kinds = [message.kind for message in await thread.history()]
-    assert "summary" in kinds
-    past = [sum(len(text) for _, text in call.messages[:-1]) for call in lm.calls if "earlier" not in call.fields]
-    assert max(past) < 4000

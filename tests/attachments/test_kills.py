@@ -11,8 +11,6 @@ from support.agents import answering, scripted_agent
 from support.pieces import PNG, data_uri, pieces
 from support.processes import killed, run_script, start_script
 
-pytestmark = pytest.mark.on_every_database
-
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
@@ -82,6 +80,7 @@ async def test_what_a_killed_process_leaves_is_whole_or_goes(tmp_path: Path, poi
             assert (await thread.converse("Look.", attachments=[PNG])).text == "Fine."
 
 
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_processes_that_attach_and_remove_the_same_content_at_once_lose_none_of_it(tmp_path: Path) -> None:
     await asyncio.gather(*(run_script(MANY, tmp_path, name, limit=100) for name in ("a", "b", "c")))

@@ -125,14 +125,3 @@ async def test_a_turn_continues_when_the_browser_goes_away_and_a_repeated_messag
             again = await posted(ana, "messages", message)
             assert again[-1]["turn_id"] == events[-1]["turn_id"]
         assert len(stub.requests) == 1
-
-
-@pytest.mark.timeout(300)
-async def test_a_decision_of_no_rejects_the_call(program: Path) -> None:
-    with service(BUYING, Said("No hat then.")) as stub:
-        async with served(program, stub) as url, browser(url, "ana") as ana:
-            events = await posted(ana, "messages", {"text": "Buy a hat.", "key": "k1"})
-            [pause] = [event["pause_id"] for event in events if event["type"] == "pause_opened"]
-            events = await posted(ana, "decisions", {"approved": {pause: False}})
-            assert [events[-1]["status"], events[-1]["text"]] == ["done", "No hat then."]
-        assert "the person said no" in json.dumps(stub.requests[-1])

@@ -15,8 +15,6 @@ import pytest
 
 from support.house import ROOT
 from support.services import FORMATS
-from worldagent.benchmarks._measure import Row, with_measured
-from worldagent.benchmarks.peers import with_tables
 
 BENCHMARKS = ROOT / "benchmarks"
 OPTIONS = {"peers.py": ["--only", "ours,openai,dspy"]}
@@ -79,21 +77,6 @@ def check_requests(line: Mapping[str, Any], table: Sequence[str]) -> None:
     assert line["missed"] == [], "\n".join(table)
 
 
-@pytest.mark.parametrize(
-    ("row", "missed"),
-    [
-        (Row(key="x", value=99.9, least=100), True),
-        (Row(key="x", value=100, least=100), False),
-        (Row(key="x", value=1, aim=0), True),
-        (Row(key="x", value=0, aim=0), False),
-        (Row(key="x", value=None, aim=0, least=100), False),
-        (Row(key="x", value=5), False),
-    ],
-)
-def test_a_figure_above_its_aim_or_below_its_least_is_missed(row: Row, missed: bool) -> None:
-    assert (row.missed, "MISSED" in row.line()) == (missed, missed)
-
-
 def explained(script: str) -> set[str]:
     """Give the keys that README.md explains for one script; `name_1..4` stands for four windows."""
     text = (BENCHMARKS / "README.md").read_text(encoding="utf-8")
@@ -103,23 +86,3 @@ def explained(script: str) -> set[str]:
         first = int(key[-1]) if last else 0
         found |= {f"{key[:-1]}{number}" for number in range(first, int(last) + 1)} if last else {key}
     return found
-
-
-def test_figures_are_written_into_the_last_column_of_the_readme() -> None:
-    text = "| `x` | what | 1.1x | - |\n| `x_ms` | what | | 3 ms |\n| `y` | what | | 7 |\n"
-    rows = [Row(key="x", value=1.234), Row(key="x_ms", value=1234.5, unit="ms")]
-    assert with_measured(text, rows) == (
-        "| `x` | what | 1.1x | 1.23x |\n| `x_ms` | what | | 1,234 ms |\n| `y` | what | | 7 |\n"
-    )
-
-
-def test_the_page_on_performance_has_marks_for_the_tables_of_peers() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
-    rows = [
-        Row(key="stored_turn_ours_cpu_ms", value=5.25, unit="ms"),
-        Row(key="at_once_ours_wall_s", value=9, unit="s"),
-    ]
-    found = with_tables(page, rows)
-    assert "| worldagent |  | 5.25 ms |  |  |" in found
-    assert "| worldagent without storage | 9 s |  |" in found
-    assert with_tables(found, rows) == found

@@ -7,8 +7,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pytest
-
 TESTS = Path(__file__).parents[1]
 MANIFEST = Path(__file__).with_name("requirements.toml")
 COUNTS = {"R": 17, "T": 14, "H": 10, "P": 6, "M": 5, "A": 15, "C": 11}
@@ -70,35 +68,3 @@ def test_every_row_says_what_it_is_about_and_how_far_it_is_shown() -> None:
 def test_rows_and_marks_agree() -> None:
     found = disagreements(manifest(), marks_of_all_tests())
     assert not found, "\n".join(found)
-
-
-def test_marks_are_found_on_functions_classes_modules_and_parameters() -> None:
-    source = """
-pytestmark = [pytest.mark.asyncio, pytest.mark.requirement("R1")]
-
-@pytest.mark.requirement("R2", "R3")
-class TestIt:
-    @pytest.mark.requirement("R4")
-    async def test_it(self): ...
-
-@pytest.mark.parametrize("x", [1, pytest.param(2, marks=pytest.mark.requirement("R5"))])
-def test_other(x): ...
-
-@pytest.mark.requirement(NUMBER)
-def test_hidden(): ...
-"""
-    assert sorted(number for number, _ in marks_in(source)) == ["NUMBER", "R1", "R2", "R3", "R4", "R5"]
-
-
-@pytest.mark.parametrize(
-    ("state", "marks", "complaint"),
-    [
-        ("tested", {}, "no test carries it"),
-        ("partial", {}, "no test carries it"),
-        ("not yet", {"R1": "test_x.py:1"}, "change its state"),
-        ("tested", {"R1": "test_x.py:1", "R99": "test_x.py:2"}, "'R99', which is no row"),
-    ],
-)
-def test_a_disagreement_is_named(state: str, marks: dict[str, str], complaint: str) -> None:
-    [found] = disagreements({"R1": {"about": "x", "state": state}}, marks)
-    assert complaint in found

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import pytest
-
 from support.house import ROOT, shipped_modules
 
 FUNCTION_LINES = 80
@@ -84,22 +82,3 @@ def test_the_package_imports_itself_relatively() -> None:
 
 def test_no_module_is_called_utils() -> None:
     assert not [path for path in shipped_modules() if path.stem.strip("_") in ("util", "utils", "helpers", "misc")]
-
-
-def test_a_function_that_is_too_long_is_named() -> None:
-    [found] = complaints("class A:\n    def f(self):\n" + "        x = 1\n" * 80, "core/x.py")
-    assert "core/x.py:2 A.f has 81 lines" in found
-
-
-@pytest.mark.parametrize(
-    ("source", "foreign"),
-    [
-        ('"""Doc."""\nfrom ._x import y\n__all__ = ["y"]\n', []),
-        ("if TYPE_CHECKING:\n    from ._x import y\n_HOMES = {}\ndef __getattr__(name): ...\n", []),
-        ("_STATE = {}\nfrom ._x import y\n", ["_STATE = {}"]),
-        ("state = []\ndef __getattr__(name): ...\n", ["state = []"]),
-        ("def start(): ...\n", ["def start():"]),
-    ],
-)
-def test_code_in_a_folders_front_is_noticed(source: str, foreign: list[str]) -> None:
-    assert foreign_statements(source) == foreign

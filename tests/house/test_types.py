@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import assert_type
 
-from pydantic import BaseModel
-
 from worldagent import Role, Storage, WorldAgent, tool
 from worldagent.agent import Thread, ThreadState, Turn, TurnStream
 from worldagent.core.events import Event
@@ -14,10 +12,6 @@ from worldagent.core.pauses import Pause
 from worldagent.harness import Function
 from worldagent.memory import Message
 from worldagent.testing import ScriptedLM
-
-
-class Ship(BaseModel):
-    name: str
 
 
 @tool(risk="read_only")

@@ -99,7 +99,7 @@ OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
     ("the library's code for a lost connection", DOWN, r"failed \(MCP error -32000\)"),
     ("a status of http for a code", DOWN, r"failed \(MCP error 404\)"),
     ("a result that is none", INVALID, "not an MCP message of its kind"),
-    ("a number for a name", INVALID, "answered role_(list|get) with something that is not a"),
+    ("a number for a name", INVALID, "answered role_(list|get) with something that is not"),
     ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
 ]
 

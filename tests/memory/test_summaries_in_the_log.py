@@ -8,13 +8,10 @@ import tempfile
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldagent.core.errors import InvalidArgument
 from worldagent.memory import CONVERSATION, ConversationLog, Draft
-from worldagent.memory.kept import MOST, KeptMessages
 from worldagent.memory.log import _ANCESTOR
 from worldagent.storage import Database
 
@@ -82,26 +79,3 @@ def _steps(path: Path, head: str, depth: int) -> int:
     with contextlib.closing(sqlite3.connect(path)) as file:
         [[steps]] = file.execute(statement, (head, depth, depth))
     return int(steps)
-
-
-async def test_marks_are_of_their_thread_and_bounded(tmp_path: Path) -> None:
-    async with opened(tmp_path / "agent.db") as database:
-        kept = KeptMessages(database)
-        for number in range(MOST):
-            await kept.keep("t", f"m{number}", "message")
-        await kept.keep("t", "m0", "message")
-        with pytest.raises(InvalidArgument, match="keeps 100 messages"):
-            await kept.keep("t", "m100", "message")
-        await kept.keep("u", "m0", "answer")
-        assert set(await kept.of("t")) == {f"m{number}" for number in range(MOST)}
-        assert await kept.of("u") == ("m0",)
-        await database.transact(lambda tx: KeptMessages.copy(tx, "t", "v"))
-        assert await kept.unkeep("v", "m0")
-        assert not await kept.unkeep("v", "m0")
-        assert len(await kept.of("v")) == MOST - 1
-        await database.transact(lambda tx: KeptMessages.drop(tx, "t"))
-        assert await kept.of("t") == ()
-        assert await kept.of("u") == ("m0",)
-        for kind in ("plan", "task", "skill", "role", "summary"):
-            with pytest.raises(InvalidArgument, match=f"of kind '{kind}'"):
-                await kept.keep("u", "m1", kind)

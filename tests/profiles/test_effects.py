@@ -12,9 +12,8 @@ import pytest
 from support.agents import scripted_agent
 from support.mcp_tool_server import command
 from support.mcp_tools import calls_in
-from support.profile_files import EXAMPLES, example
 from worldagent import WorldAgent
-from worldagent.core.errors import GraphChanged, PathRefused, ProfileInvalid, SearchUnavailable, ToolNotAllowed
+from worldagent.core.errors import GraphChanged, PathRefused, SearchUnavailable, ToolNotAllowed
 from worldagent.core.pauses import Approve, Pause
 from worldagent.harness import Policy
 from worldagent.harness.gate import Rule
@@ -27,28 +26,6 @@ def loaded(folder: Path, text: str, name: str = "mine") -> Profile:
     folder.mkdir(exist_ok=True)
     (folder / f"{name}.yaml").write_text(dedent(text))
     return Profiles.open(folder).load(folder / f"{name}.yaml")
-
-
-@pytest.mark.requirement("P1", "P2")
-@pytest.mark.parametrize("which", EXAMPLES)
-async def test_the_example_of_004_loads_word_for_word_and_an_agent_is_as_it_says(tmp_path: Path, which: str) -> None:
-    profile = loaded(tmp_path / "user", example(which))
-    lm = ScriptedLM(lambda call: {"reply": "Fine."})
-    async with scripted_agent(
-        tmp_path / "home", lm, profile=profile, builtin_tools=BuiltinTools(roots=(tmp_path,))
-    ) as agent:
-        thread = agent.thread("t")
-        for number in range(30):
-            await thread.converse(f"n{number}")
-        names = {function.name for function in agent.functions}
-    assert names == {"web_search", "web_fetch", "read_file", "glob_files", "grep_content", "subagent"}
-    system = lm.calls[0].system
-    assert "<role>" in system
-    assert "<workflow>" in system
-    assert "<agents_md>" not in system
-    assert "<task_management>" not in system
-    assert len(lm.calls) == 30  # no summaries, no checks
-    assert len(lm.calls[-1].messages) == 50
 
 
 @pytest.mark.requirement("P6")
@@ -97,13 +74,6 @@ async def test_tools_that_want_what_the_agent_does_not_have_say_so(tmp_path: Pat
             await agent.call("read_file", {"path": "x"})
         with pytest.raises(SearchUnavailable):
             await agent.call("web_search", {"query": "x"})
-
-
-@pytest.mark.requirement("P1")
-def test_a_tool_that_there_is_not_is_told_with_file_and_line_when_an_agent_is_made(tmp_path: Path) -> None:
-    profile = loaded(tmp_path / "user", "description: x\ntools:\n  - read_file\n  - raed_file\n")
-    with pytest.raises(ProfileInvalid, match=r"mine.yaml:4: there is no tool 'raed_file'; did you mean 'read_file'"):
-        WorldAgent("novel", lm="openai/none", profile=profile)
 
 
 @pytest.mark.requirement("P2")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from support.profile_files import EXAMPLES, example
 from worldagent import WorldAgent
 from worldagent.core.errors import MissingExtra, ProfileInvalid
 from worldagent.harness import GenerationOptions
@@ -16,7 +15,38 @@ from worldagent.profiles import MemoryOverrides, Profile, Profiles, Skills, Veri
 from worldagent.storage import Storage
 from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
 
-BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 20))
+EXAMPLE = """\
+name: searcher
+description: looks things up
+
+system_prompt: |
+  <role>
+  You look things up and say where you found them.
+  </role>
+
+# what it can call
+tools:
+  - web_search
+  - web_fetch
+  - read_file
+  - glob_files
+  - grep_content
+
+agents_md: false
+
+memory:
+  short_term_size: 50
+  compression_threshold: 30000
+  compression_ratio: 0.3
+  strategy: sliding_window
+  long_term_memory: false
+
+skills:
+  enabled: false
+
+verification:
+  enabled: false
+"""
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
 KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, memory, skills, "
 
@@ -34,15 +64,11 @@ def refusal(folder: Path, text: str | bytes) -> ProfileInvalid:
 
 
 @pytest.mark.requirement("P1")
-@pytest.mark.parametrize("which", EXAMPLES)
-def test_the_example_of_004_loads_word_for_word(tmp_path: Path, which: str) -> None:
-    text = example(which)
-    lines = text.splitlines()
-    begin, end = (next(n for n, line in enumerate(lines) if mark in line) for mark in ("<role>", "</role>"))
-    assert load(tmp_path, text) == Profile(
+def test_a_file_with_every_part_loads_word_for_word(tmp_path: Path) -> None:
+    assert load(tmp_path, EXAMPLE) == Profile(
         "searcher",
-        description=lines[1].removeprefix("description: "),
-        system_prompt="".join(f"{line[2:]}\n" for line in lines[begin : end + 1]),
+        description="looks things up",
+        system_prompt="<role>\nYou look things up and say where you found them.\n</role>\n",
         tools=("web_search", "web_fetch", "read_file", "glob_files", "grep_content"),
         agents_md=False,
         memory=MemoryOverrides(
@@ -100,17 +126,11 @@ memory:
     }
 
 
-@pytest.mark.parametrize("tools", ["", "tools: null\n"])
-def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) -> None:
-    assert load(tmp_path, f"description: all\n{tools}").tools is None
-
-
 @pytest.mark.requirement("P1")
 @pytest.mark.parametrize(
     ("text", "line", "problem", "remedy"),
     [
         ("description: x\ntool: [a]\n", 2, "a profile has no key 'tool'", f"did you mean 'tools'? {KEYS}"),
-        ("zzz: 1\n", 1, "a profile has no key 'zzz'", KEYS),
         (
             "memory:\n  short_term_siz: 5\n",
             2,
@@ -120,35 +140,16 @@ def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) 
         ("tools: read_file\n", 1, "'tools' is not a list, each item a text", "give a list"),
         ("tools:\n- a\n- 5\n", 3, "'tools.1' is not a text", "give a text"),
         ("name: a b\n", 1, "'name' is not 1 to 64 letters, digits, '_' and '-'", "give 1 to 64"),
-        ("extends: 5\n", 1, "'extends' is not 1 to 64 letters", "give 1 to 64 letters"),
         ("description: 5\n", 1, "'description' is not a text", "in quotes where it looks like a number"),
         ("system_prompt: ''\n", 1, "'system_prompt' is not a text with more than blanks", "give a text"),
         ("agents_md: yes\n", 1, "'agents_md' is not true or false", "give true or false"),
-        ("agents_md: null\n", 1, "'agents_md' is not true or false", "give true or false"),
-        ("skills: false\n", 1, "'skills' is not a mapping", "give a mapping of keys and values"),
-        ("skills:\n  enabled: 1\n", 2, "'skills.enabled' is not true or false", "give true or false"),
         ("memory:\n  short_term_size: 0\n", 2, "'memory.short_term_size' is not a whole number from 1 to 1000", "give"),
-        ("memory:\n  short_term_size: 1001\n", 2, "is not a whole number from 1 to 1000", "give a whole number"),
         ("memory:\n  short_term_size: 5.5\n", 2, "is not a whole number", "give a whole number"),
-        ("memory:\n  short_term_size: true\n", 2, "is not a whole number", "give a whole number"),
-        ("memory:\n  short_term_size: '5'\n", 2, "is not a whole number", "give a whole number"),
-        ("memory:\n  compression_threshold: 0\n", 2, "is not a whole number from 1", "give a whole number"),
-        ("memory:\n  compression_ratio: 0\n", 2, "is not a number above 0 and at most 1", "give a number"),
-        ("memory:\n  compression_ratio: 1.5\n", 2, "is not a number above 0 and at most 1", "give a number"),
-        ("memory:\n  compression_ratio: .nan\n", 2, "is not a number above 0 and at most 1", "give a number"),
         ("memory:\n  compression_ratio: 1e400\n", 2, "is not a number above 0 and at most 1", "give a number"),
         ("memory:\n  strategy: best\n", 2, "is not one of sliding_window, summary, selective", "give one of"),
-        ("memory:\n  long_term_memory: null\n", 2, "'memory.long_term_memory' is not true or false", "give true"),
         ("verification: {max_iterations: 11}\n", 1, "is not a whole number from 1 to 10", "give a whole number"),
         ("tool_settings:\n  shel: {}\n", 2, "'tool_settings' has no key 'shel'", "did you mean 'shell'?"),
-        (
-            "tool_settings:\n  read_file: {timeout: 5}\n",
-            2,
-            "'tool_settings.read_file' has no key 'timeout'",
-            "output_limit",
-        ),
         ("tool_settings:\n  shell:\n    timeout: 0\n", 3, "is not a number above 0", "give a number"),
-        ("tool_settings:\n  shell:\n    output_limit: 0\n", 3, "is not a whole number from 1", "give a whole number"),
         ("mcp_servers:\n  a: {}\n", 2, "'mcp_servers.a': a server must have either command or url", "set one of them"),
         ("mcp_servers:\n  a:\n    comand: x\n", 3, "'mcp_servers.a' has no key 'comand'", "did you mean 'command'?"),
         ("mcp_servers:\n  a: {url: 'ftp://x'}\n", 2, "'mcp_servers.a': `url` must be", "pass an address such as"),
@@ -165,44 +166,24 @@ def test_no_list_of_tools_is_all_that_the_agent_has(tmp_path: Path, tools: str) 
             "give",
         ),
         ("profile: 2\n", 1, "this version of worldagent cannot read the file's version", "write 'profile: 1'"),
-        ("profile: true\n", 1, "this version of worldagent cannot read the file's version", "write 'profile: 1'"),
         ("", 1, "is empty", "write 'key: value' lines"),
-        ("# nothing yet\n", 1, "is empty", "write 'key: value' lines"),
         ("- a\n", 1, "must be a mapping", "write 'key: value' lines"),
-        ("words\n", 1, "must be a mapping", "write 'key: value' lines"),
         ("description: a\nskills: {}\ndescription: b\n", 3, 'found duplicate key "description"', "write plain YAML"),
         ("description: a\nname: !x y\n", 2, "tags are not allowed", "write plain YAML"),
         ("description: &a b\nname: *a\n", 1, "anchors and aliases are not allowed", "write plain YAML"),
         ("name: a\n---\nname: b\n", 2, "it has more than one document", "write plain YAML"),
         ("name: [a\n", 2, "cannot be read", "write plain YAML"),
-        ("name: a\nb: c: d\n", 2, "mapping values are not allowed here", "write plain YAML"),
         ("name: a\ndescription: \x01\n", 2, "special characters are not allowed", "write plain YAML"),
-        ('name: a\ndescription: "\\UFFFFFFFF"\n', 2, "there is no such character", "write plain YAML"),
         ('name: a\ndescription: "\\U00110000"\n', 2, "there is no such character", "write plain YAML"),
         ("name: a\ndescription: 2020-13-45\n", 2, "there is no such date", "write plain YAML"),
         (f"name: a\nprofile: {'9' * 5000}\n", 2, "a number has more than 300 digits", "write plain YAML"),
-        (f"name: a\nprofile: 0x{'f' * 5000}\n", 2, "a number has more than 300 digits", "write plain YAML"),
-        ("name: a\nsystem_prompt: '  '\n", 2, "'system_prompt' is not a text with more than blanks", "give a text"),
         (
             "mcp_servers:\n  a:\n    command: x\n    env: {'A=B': c}\n",
             4,
             "'A=B' in 'mcp_servers.a' is not a valid",
             "without",
         ),
-        (
-            "mcp_servers:\n  a:\n    command: x\n    env: {'': c}\n",
-            4,
-            "'' in 'mcp_servers.a' is not a valid",
-            "without",
-        ),
-        (
-            'mcp_servers:\n  a:\n    command: x\n    cwd: "a\\0"\n',
-            4,
-            "'cwd' in 'mcp_servers.a' is not a valid",
-            "without",
-        ),
         (b"name: a\ndescription: \xff\n", 2, "is not UTF-8", "save the file as UTF-8"),
-        pytest.param(BOMB, 1, "anchors and aliases are not allowed", "write plain YAML", id="a bomb of anchors"),
         pytest.param(
             LARGEST + b"x",
             1,
@@ -220,10 +201,6 @@ def test_what_does_not_fit_is_told_with_file_line_and_remedy(
     assert error.problem.startswith(f"{tmp_path / 'mine.yaml'}:{line}")
     assert problem in error.problem
     assert remedy in error.remedy
-
-
-def test_a_file_may_have_64_kibibytes(tmp_path: Path) -> None:
-    assert load(tmp_path, LARGEST).description == "x"
 
 
 def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
@@ -290,7 +267,7 @@ def test_an_unknown_tool_is_told_with_the_line_of_its_item(tmp_path: Path) -> No
     assert caught.value.remedy.startswith("did you mean 'grep_content'? the tools are: read_file, ")
 
 
-@pytest.mark.parametrize(("wrong", "meant"), [("read_fil", "read_file"), ("explore_context", "explore"), ("xyz", "")])
+@pytest.mark.parametrize(("wrong", "meant"), [("read_fil", "read_file"), ("xyz", "")])
 def test_an_agent_without_tools_names_those_that_ship_when_a_profile_misspells_one(
     tmp_path: Path, wrong: str, meant: str
 ) -> None:
@@ -312,11 +289,6 @@ def test_known_tools_globs_and_tools_of_servers_are_fine(tmp_path: Path) -> None
     with pytest.raises(ProfileInvalid, match="there is no tool 'plain_tool'"):
         check_tools(profile, [*BUILTIN, "own"])
     check_tools(load(tmp_path, "description: all\n"), ())
-
-
-def test_a_profile_made_in_code_is_named_where_there_is_no_line() -> None:
-    with pytest.raises(ProfileInvalid, match="the profile 'mine': there is no tool 'x'"):
-        check_tools(Profile("mine", tools=("x",)), BUILTIN)
 
 
 def test_each_tool_has_the_settings_that_it_can_heed(tmp_path: Path) -> None:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from support.house import ROOT
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted, WorldAgentError
 from worldagent.profiles import GENERAL, MemoryOverrides, Profile, Profiles, ProjectTrust, Skills, Verification
 from worldagent.profiles import find_project as project_of
@@ -98,22 +93,6 @@ def test_general_in_code_is_that_of_its_file() -> None:
     )
 
 
-def test_general_reads_no_yaml_and_imports_no_reader(tmp_path: Path) -> None:
-    script = (
-        "import json, sys; from pathlib import Path; from worldagent.profiles import Profiles\n"
-        f"Profiles.open(Path({str(tmp_path)!r}), Path({str(tmp_path)!r})).get('general')\n"
-        "print(json.dumps(sorted(sys.modules)))"
-    )
-    (tmp_path / "other.yaml").write_text("extends: general\ndescription: of the general kind\n")
-    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script], env=environment, capture_output=True, text=True, timeout=90, check=True
-    )
-    loaded = set(json.loads(done.stdout))
-    assert "worldagent.profiles.catalogue" in loaded
-    assert loaded.isdisjoint({"ruamel.yaml", "worldagent.profiles.files", "worldagent.mcp_client", "filelock"})
-
-
 # --- which goes over which -------------------------------------------------------------------------------------------
 
 
@@ -138,14 +117,7 @@ def test_a_project_goes_over_the_user_and_the_user_over_what_ships(places: Place
 @pytest.mark.requirement("P2")
 @pytest.mark.parametrize(
     "text",
-    [
-        "name: mine\n",
-        'name: "m\\x69ne"\n',
-        "name:\n  mine\n",
-        "name: # its name\n  mine\n",
-        "name: >-\n  mine\n",
-        "{name: mine}\n",
-    ],
+    ["name: mine\n", 'name: "m\\x69ne"\n', "name: >-\n  mine\n"],
 )
 def test_a_profile_is_called_as_its_file_says_and_else_as_the_file(places: Places, text: str) -> None:
     places.write(user_other=text, user_plain="description: x\n")
@@ -168,14 +140,13 @@ def test_files_of_both_endings_count_and_hidden_and_other_ones_do_not(places: Pl
 
 
 @pytest.mark.requirement("P1")
-@pytest.mark.parametrize(("first", "second"), [("x.yaml", "x.yml"), ("a.yaml", "x.yaml")])
-def test_two_files_of_one_name_are_told_with_both(places: Places, first: str, second: str) -> None:
+def test_two_files_of_one_name_are_told_with_both(places: Places) -> None:
     places.write(user_fine="description: x\n")
-    (places.user / first).write_text("name: x\n")
-    (places.user / second).write_text("description: x\n")
+    (places.user / "a.yaml").write_text("name: x\n")
+    (places.user / "x.yaml").write_text("description: x\n")
     profiles = places.open()
     error = failure(profiles, "x")
-    assert error.problem == f"{places.user / first}:1 and {places.user / second}:1 are both called 'x'"
+    assert error.problem == f"{places.user / 'a.yaml'}:1 and {places.user / 'x.yaml'}:1 are both called 'x'"
     assert profiles.problems()[0].problem == error.problem
     assert len(profiles.problems()) == 1
     assert profiles.get("fine").name == "fine"
@@ -238,14 +209,13 @@ def test_a_user_may_override_general(places: Places) -> None:
 
 
 @pytest.mark.requirement("P3")
-@pytest.mark.parametrize("file", ["project_general", "project_other"])
-def test_no_project_may_define_general(places: Places, file: str) -> None:
-    places.write(**{file: "name: general\nsystem_prompt: Obey.\n"}, project_child="extends: general\n")
+def test_no_project_may_define_general(places: Places) -> None:
+    places.write(project_other="name: general\nsystem_prompt: Obey.\n", project_child="extends: general\n")
     profiles = places.open()
     assert profiles.get(GENERAL) == GENERAL_PROFILE
     assert profiles.get("child").system_prompt is None
     [problem] = profiles.problems()
-    assert problem.problem == f"{places.at(file)}:1: a project must not define the profile 'general'"
+    assert problem.problem == f"{places.at('project_other')}:1: a project must not define the profile 'general'"
     assert [entry.used for entry in profiles.entries() if entry.name == GENERAL] == [True, False]
 
 
@@ -308,14 +278,6 @@ def test_a_profile_that_extends_its_own_name_extends_what_it_overrides(places: P
     profile = places.open().get("searcher")
     assert (profile.description, profile.agents_md) == ("mine", True)
     assert profile.memory.short_term_size == 50
-
-
-def test_a_users_profile_means_the_same_in_each_project(places: Places) -> None:
-    places.write(user_mine="extends: base\n", user_base="description: mine\n", project_base="description: theirs\n")
-    places.write(project_their="extends: base\n")
-    profiles = places.open()
-    assert profiles.get("mine").description == "mine"
-    assert profiles.get("their").description == "theirs"
 
 
 @pytest.mark.requirement("P1")

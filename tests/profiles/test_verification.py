@@ -77,22 +77,18 @@ async def test_an_answer_that_is_found_wanting_is_withdrawn_and_given_anew_with_
 
 
 @pytest.mark.requirement("P5")
-@pytest.mark.parametrize("most", [1, 2])
-async def test_the_answer_of_the_last_round_stands_and_is_judged_no_more(tmp_path: Path, most: int) -> None:
-    lm = judged(*[WANTING] * most)
-    async with checking(tmp_path, lm, most) as agent:
+async def test_the_answer_of_the_last_round_stands_and_is_judged_no_more(tmp_path: Path) -> None:
+    lm = judged(WANTING, WANTING)
+    async with checking(tmp_path, lm, 2) as agent:
         turn = await agent.thread("t").converse("Hello")
-    assert turn.text == f"Answer {most + 1}."
-    assert len(judgements(lm)) == most
+    assert turn.text == "Answer 3."
+    assert len(judgements(lm)) == 2
 
 
 @pytest.mark.requirement("P5")
-@pytest.mark.parametrize("rounds", [0, 1])
-async def test_an_answer_may_be_found_wanting_as_often_as_may_be_however_few_rounds_a_turn_has(
-    tmp_path: Path, rounds: int
-) -> None:
+async def test_an_answer_may_be_found_wanting_as_often_as_may_be_however_few_rounds_a_turn_has(tmp_path: Path) -> None:
     lm = judged(*[WANTING] * 10)
-    async with checking(tmp_path, lm, 10, settings={"max_rounds": rounds}) as agent:
+    async with checking(tmp_path, lm, 10, settings={"max_rounds": 0}) as agent:
         assert (await agent.thread("t").converse("Hello")).text == "Answer 11."
 
 
@@ -107,11 +103,6 @@ async def test_the_judge_sees_the_request_and_what_was_found_and_never_the_role(
     assert content not in str(call.messages)
     assert content not in call.system
     assert_no_role_leak([tmp_path], [content])
-
-
-async def test_a_judge_that_cannot_be_understood_finds_nothing(tmp_path: Path) -> None:
-    async with checking(tmp_path, judged("no fields at all")) as agent:
-        assert (await agent.thread("t").converse("Hello")).text == "Answer 1."
 
 
 async def test_another_answer_may_ask_workers_first_and_a_broken_plan_is_mended_as_ever(tmp_path: Path) -> None:
@@ -153,8 +144,10 @@ async def test_a_verdict_outlives_its_process_and_nobody_is_asked_for_it_again(t
     assert "The capital is missing." in told(next(call for call in again.calls if not judging(call)))[-1]
 
 
-@pytest.mark.parametrize("failure", [ContextLengthError("too long"), InvalidRequestError("refused")])
-async def test_a_judge_that_cannot_judge_finds_nothing(tmp_path: Path, failure: Exception) -> None:
+@pytest.mark.parametrize(
+    "failure", ["no fields at all", ContextLengthError("too long"), InvalidRequestError("refused")]
+)
+async def test_a_judge_that_cannot_judge_finds_nothing(tmp_path: Path, failure: Any) -> None:
     async with checking(tmp_path, judged(failure)) as agent:
         assert (await agent.thread("t").converse("Hello")).text == "Answer 1."
 

@@ -14,9 +14,8 @@ from support.shoppers import calls, price, stock, told
 from worldagent import WorldAgent
 from worldagent.core.errors import ProfileInvalid, ToolNotAllowed
 from worldagent.graphs import Shape
-from worldagent.harness import CallContext, Policy, Registry, Worker, flow, tool
-from worldagent.harness.gate import Rule
-from worldagent.profiles import Profile, Profiles, Skills, Verification
+from worldagent.harness import CallContext, Registry, Worker, flow, tool
+from worldagent.profiles import Profile, Skills, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 from worldagent.tools import BuiltinTools
 
@@ -102,14 +101,6 @@ def test_what_a_source_brings_later_obeys_the_list() -> None:
     assert list(registry.offered) == ["price", "shop_stock"]
     registry.replace_source("shop", [])
     assert list(registry.names) == ["price"]
-
-
-async def test_a_policy_may_have_rules_about_what_the_list_leaves_out(tmp_path: Path) -> None:
-    policy = Policy(rules=(Rule(decision="refuse", function="stock", name="no-stock"),))
-    async with scripted_agent(
-        tmp_path, silent(), tools=[price, stock], policy=policy, profile=narrow("price")
-    ) as agent:
-        assert await agent.call("price", {"what": "hat"}) == 3
 
 
 @pytest.mark.requirement("P2")
@@ -216,16 +207,6 @@ async def test_all_sections_are_there_where_a_profile_says_so_and_speak_of_tools
     plain = await system("b", "read_file", prompt=None)
     assert [section for section in sections if section not in plain] == ["<role>", "<task_management>"]
     assert "searches to explore" not in plain
-
-
-def test_the_coder_has_all_sections_and_the_others_that_ship_have_not() -> None:
-    profiles = Profiles.open()
-    assert {name: profiles.get(name).sections for name in ("coder", "debugger", "general", "searcher")} == {
-        "coder": "all",
-        "debugger": "auto",
-        "general": "auto",
-        "searcher": "auto",
-    }
 
 
 @pytest.mark.requirement("P5")

@@ -10,7 +10,7 @@ import contextlib
 import itertools
 import threading
 import warnings
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -51,19 +51,6 @@ async def test_an_opening_that_nobody_awaits_hands_over_no_job_and_its_threads_e
     await database.aclose()
 
 
-@pytest.mark.requirement("T5")
-async def test_a_closing_that_nobody_awaits_hands_over_no_job_and_its_threads_end(place: Place) -> None:
-    before = pools()
-    for suspension in itertools.count(1):
-        database = await Database.open(place, schemas=[NOTES])
-        with contextlib.suppress(Abandoned):
-            await abandon(database.aclose(), suspension)
-            break
-        del database
-        assert await eventually(lambda: pools() <= before, LIMIT)
-    assert pools() == before
-
-
 @pytest.mark.requirement("T4", "T5")
 async def test_a_lease_that_nobody_awaits_the_end_of_hands_over_no_job(place: Place, tmp_path: Path) -> None:
     async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as database:
@@ -80,18 +67,4 @@ async def test_a_lease_that_nobody_awaits_the_end_of_hands_over_no_job(place: Pl
             with pytest.raises(Abandoned):
                 await abandon(own(), suspension)
         async with leases.hold("t", wait=LIMIT):
-            pass
-
-
-@pytest.mark.requirement("T4")
-async def test_a_lease_of_a_generator_that_is_closed_in_its_own_task_ends(place: Place, tmp_path: Path) -> None:
-    async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as database:
-
-        async def owning() -> AsyncGenerator[None]:
-            async with Leases(database, tmp_path / "locks").hold("t", wait=0):
-                yield
-
-        async with contextlib.aclosing(owning()) as owned:
-            await anext(owned)
-        async with Leases(database, tmp_path / "locks").hold("t", wait=0):
             pass

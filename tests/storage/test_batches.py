@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -14,10 +13,9 @@ import pytest
 
 from worldagent.core.errors import LeaseLost, StorageUnavailable
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Transaction
-from worldagent.storage import lease as lease_module
 from worldagent.storage.sqlite import SqliteDatabase
 
-pytestmark = pytest.mark.requirement("T4")
+pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("engine", ["sqlite"])]
 
 WORDS = Schema("words", (("CREATE TABLE wa_word(place BIGINT PRIMARY KEY, word TEXT NOT NULL)",),))
 LIMIT = 10.0
@@ -94,19 +92,6 @@ async def test_what_is_kept_is_written_with_the_next_commit_in_order_in_one_tran
         assert seen.transactions == 1
 
 
-async def test_what_nothing_takes_along_is_written_after_a_moment(
-    database: Database, leases: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lease_module, "MAX_DELAY_SECONDS", 0.0)
-    async with leases.hold("t", wait=0) as lease:
-        seen = watched(lease)
-        lease.enqueue(say("one"))
-        async with asyncio.timeout(LIMIT):
-            await seen.begun.wait()
-            await lease.flush()
-        assert await said(database) == ["one"]
-
-
 async def test_what_is_left_is_written_when_the_lease_is_released_and_nothing_afterwards(
     database: Database, leases: Leases
 ) -> None:
@@ -118,14 +103,6 @@ async def test_what_is_left_is_written_when_the_lease_is_released_and_nothing_af
     with pytest.raises(LeaseLost, match="has ended"):
         await lease.commit(say("late"))
     assert await said(database) == ["one"]
-
-
-async def test_what_a_block_that_raises_has_kept_is_dropped(database: Database, leases: Leases) -> None:
-    with contextlib.suppress(ZeroDivisionError):
-        async with leases.hold("t", wait=0) as lease:
-            lease.enqueue(say("one"))
-            raise ZeroDivisionError
-    assert await said(database) == []
 
 
 async def test_commits_that_come_while_one_is_under_way_go_together(database: Database, leases: Leases) -> None:
@@ -162,33 +139,6 @@ async def test_a_transaction_that_fails_takes_all_its_parts_and_what_follows_fai
     assert await said(database) == ["before", "how it ended"]
 
 
-async def test_a_late_owner_writes_nothing_of_what_it_kept(database: Database, leases: Leases) -> None:
-    async with leases.hold("t", wait=0) as late:
-        late.enqueue(say("late"))
-        await database.transact(lambda tx: tx.execute("UPDATE wa_epoch SET epoch=epoch+1 WHERE key='t'"))
-        with pytest.raises(LeaseLost, match="took over 't'"):
-            await late.commit(say("later"))
-        late.recover()
-    assert await said(database) == []
-
-
-@pytest.mark.parametrize("engine", ["sqlite"])
-async def test_who_is_cancelled_waits_until_what_it_commits_is_on_the_disk(database: Database, leases: Leases) -> None:
-    async with leases.hold("t", wait=0) as lease:
-        seen = watched(lease)
-        seen.may.clear()
-        committing = asyncio.create_task(lease.commit(say("one")))
-        await seen.begun.wait()
-        committing.cancel()
-        await asyncio.sleep(0)
-        assert not committing.done()
-        seen.may.set()
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        assert await said(database) == ["one"]
-
-
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_waits_for_a_file_is_committed_together_and_one_that_fails_fails_alone(database: Database) -> None:
     assert isinstance(database, SqliteDatabase)
     busy, may = threading.Event(), threading.Event()
@@ -219,7 +169,6 @@ async def test_what_waits_for_a_file_is_committed_together_and_one_that_fails_fa
     assert await said(database) == ["one", "two", "three", "four", "five"]
 
 
-@pytest.mark.parametrize("engine", ["sqlite"])
 async def test_what_need_not_outlive_the_machine_is_not_synced_and_what_follows_is(database: Database) -> None:
     assert isinstance(database, SqliteDatabase)
     statements: list[str] = []
@@ -233,23 +182,6 @@ async def test_what_need_not_outlive_the_machine_is_not_synced_and_what_follows_
         "COMMIT",
     ]
     assert await said(database) == ["one", "two"]
-
-
-async def test_a_writer_that_is_cancelled_before_its_first_step_leaves_nobody_waiting(
-    database: Database, leases: Leases
-) -> None:
-    async with leases.hold("t", wait=0) as lease, asyncio.timeout(LIMIT):
-        before = asyncio.all_tasks()
-        committing = asyncio.create_task(lease.commit(say("one")))
-        await asyncio.sleep(0)
-        [writer] = asyncio.all_tasks() - before - {committing}
-        writer.cancel()  # as the end of a loop cancels all that there is
-        with pytest.raises(asyncio.CancelledError):
-            await committing
-        with pytest.raises(asyncio.CancelledError):
-            await lease.commit(say("two"))
-        lease.recover()
-    assert await said(database) == []
 
 
 async def test_a_commit_that_is_dropped_with_its_block_is_told(database: Database, leases: Leases) -> None:
@@ -269,63 +201,3 @@ async def test_a_commit_that_is_dropped_with_its_block_is_told(database: Databas
         with pytest.raises(LeaseLost, match="has ended"):
             await waiting[1]
     assert await said(database) == ["first"]
-
-
-async def test_what_is_to_follow_once_all_is_on_the_disk_comes_then_and_not_where_it_is_lost(
-    database: Database, leases: Leases
-) -> None:
-    called: list[str] = []
-    async with leases.hold("t", wait=0) as lease:
-        lease.enqueue(say("one"))
-        lease.after(lambda: called.append("one"))
-        assert called == []
-        await lease.commit(say("two"))
-        await asyncio.sleep(0)
-        assert called == ["one"]
-        watched(lease).failures = 1
-        lease.after(lambda: called.append("lost"))
-        with pytest.raises(StorageUnavailable):
-            await lease.commit(say("three"))
-        lease.recover()
-    assert called == ["one"]
-
-
-async def test_who_is_cancelled_while_the_lock_is_taken_or_let_go_of_leaves_it_free(
-    place: Path | PostgresAddress, database: Database, leases: Leases, tmp_path: Path
-) -> None:
-    async def held(ended: list[str]) -> None:
-        async with leases.hold("t", wait=LIMIT):
-            pass
-        ended.append("ended")
-
-    for steps in range(40):
-        ended: list[str] = []
-        holding = asyncio.create_task(held(ended))
-        for _ in range(steps):
-            await asyncio.sleep(0)
-        holding.cancel()
-        await asyncio.wait({holding}, timeout=LIMIT)
-    other = await Database.open(place, schemas=[EPOCHS, WORDS])
-    async with contextlib.aclosing(other), Leases(other, tmp_path / "locks").hold("t", wait=0):
-        pass
-
-
-async def test_nobody_hears_of_the_failure_of_a_transaction_whose_caller_was_cancelled(database: Database) -> None:
-    unheard: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
-    under_way, may = threading.Event(), threading.Event()
-
-    def work(transaction: Transaction) -> None:
-        under_way.set()
-        may.wait(LIMIT)
-        raise ValueError
-
-    transacting = asyncio.create_task(database.transact(work))
-    await asyncio.to_thread(under_way.wait, LIMIT)
-    transacting.cancel()
-    may.set()
-    await asyncio.wait({transacting})
-    del transacting
-    gc.collect()
-    await asyncio.sleep(0)
-    assert unheard == []

@@ -120,14 +120,6 @@ async def test_a_checkpoint_of_an_owner_who_lost_the_thread_is_refused(place: Pl
         assert (found.config, found.metadata, found.pending_writes) == (kept, {"source": "loop"}, [])
 
 
-async def test_a_value_of_an_unknown_type_is_refused_and_names_the_thread(place: Place) -> None:
-    async with ours(place) as saver:
-        await wrote(saver, "t")
-        known = CheckpointSaver(saver.database)
-        with pytest.raises(StorageInvalid, match=r"the checkpoint of thread 't' in .* cannot be read"):
-            await known.aget_tuple({"configurable": {"thread_id": "t"}})
-
-
 async def test_tables_that_somebody_changed_are_a_typed_error(tmp_path: Path) -> None:
     async with ours(tmp_path / "agent.db"):
         pass

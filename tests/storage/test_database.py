@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import psutil
 import psycopg
 import pytest
 
 from support.databases import word
-from worldagent.core.errors import AgentClosed, InvalidArgument, SchemaTooNew, StorageInvalid
+from support.processes import run_script
+from worldagent.core.errors import AgentClosed, InvalidArgument, SchemaTooNew
 from worldagent.storage import Database, PostgresAddress, Schema, Transaction
 
 Place = Path | PostgresAddress
@@ -41,12 +37,6 @@ def texts(transaction: Transaction) -> list[str]:
     return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]
 
 
-def run_python(code: str, *arguments: object) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
 async def test_what_a_transaction_wrote_is_read_afterwards_and_after_a_reopen(place: Place) -> None:
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as database:
         await database.transact(lambda tx: add("one", tx))
@@ -65,12 +55,6 @@ async def test_work_that_raises_writes_nothing_and_its_error_comes_out(database:
     assert await database.read(texts) == []
     await database.transact(lambda tx: add("two", tx))
     assert await database.read(texts) == ["two"]
-
-
-async def test_work_that_raises_stop_iteration_fails_instead_of_hanging(database: Database) -> None:
-    with pytest.raises(RuntimeError, match="StopIteration"):
-        async with asyncio.timeout(10):
-            await database.transact(lambda tx: next(iter(texts(tx))))
 
 
 async def test_a_text_that_utf8_cannot_hold_is_refused_and_not_repeated(database: Database) -> None:
@@ -133,36 +117,6 @@ async def test_a_cancelled_caller_waits_for_its_transaction_which_is_whole(datab
     assert await database.read(texts) == ["one", "two"]
 
 
-async def test_a_transaction_that_waits_in_the_queue_is_not_lost_by_a_cancellation(database: Database) -> None:
-    go_on = threading.Event()
-    first = asyncio.create_task(database.transact(lambda tx: go_on.wait(10)))
-    second = asyncio.create_task(database.transact(lambda tx: add("queued", tx)))
-    await asyncio.sleep(0)
-    second.cancel()
-    go_on.set()
-    assert await first
-    with pytest.raises(asyncio.CancelledError):
-        await second
-    assert await database.read(texts) == ["queued"]
-
-
-async def test_a_failure_after_a_cancellation_disturbs_nobody(database: Database) -> None:
-    started, go_on = asyncio.Event(), threading.Event()
-    loop = asyncio.get_running_loop()
-
-    def work(transaction: Transaction) -> None:
-        loop.call_soon_threadsafe(started.set)
-        assert go_on.wait(10)
-        raise KeyError("too late to tell")
-
-    task = asyncio.create_task(database.transact(work))
-    await started.wait()
-    task.cancel()
-    go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-
-
 async def test_after_close_every_use_is_refused_and_closing_again_is_nothing(place: Place) -> None:
     database = await Database.open(place, schemas=[NOTES])
     last = asyncio.create_task(database.transact(lambda tx: add("last", tx)))
@@ -177,23 +131,6 @@ async def test_after_close_every_use_is_refused_and_closing_again_is_nothing(pla
         assert await again.read(texts) == ["last"]
 
 
-async def test_an_open_that_is_cancelled_leaves_nothing_behind(place: Place) -> None:
-    threads, files = threading.active_count(), psutil.Process().num_fds()
-    task = asyncio.create_task(Database.open(place, schemas=[NOTES]))
-    await asyncio.sleep(0)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (threading.active_count(), psutil.Process().num_fds()) == (threads, files)
-
-
-def test_one_database_serves_several_event_loops_in_turn(place: Place) -> None:
-    database = asyncio.run(Database.open(place, schemas=[NOTES]))
-    asyncio.run(database.transact(lambda tx: add("one", tx)))
-    assert asyncio.run(database.read(texts)) == ["one"]
-    asyncio.run(database.aclose())
-
-
 async def test_an_older_database_is_brought_up_to_date_once(place: Place, database: Database) -> None:
     await database.transact(lambda tx: add("kept", tx))
     for _ in range(2):
@@ -201,14 +138,6 @@ async def test_an_older_database_is_brought_up_to_date_once(place: Place, databa
             await newer.transact(lambda tx: tx.execute("INSERT INTO note(id, text, tag) VALUES(2, 'new', 'mine')"))
     rows = await database.read(lambda tx: tx.execute("SELECT text, tag FROM note ORDER BY id"))
     assert rows == [("kept", "old"), ("new", "mine"), ("new", "mine")]
-
-
-async def test_two_schemas_of_one_name_are_refused_before_anything_is_made(place: Place) -> None:
-    with pytest.raises(InvalidArgument, match="'notes' is given twice"):
-        await Database.open(place, schemas=[NOTES, NOTES])
-    async with contextlib.aclosing(await Database.open(place, schemas=[])) as database:
-        with pytest.raises((sqlite3.OperationalError, StorageInvalid)):
-            await database.read(lambda tx: tx.execute("SELECT * FROM note"))
 
 
 OPEN_AND_ADD = """
@@ -226,44 +155,9 @@ asyncio.run(main())
 
 
 async def test_several_processes_make_and_use_one_database_at_once(place: Place) -> None:
-    children = [run_python(OPEN_AND_ADD, word(place)) for _ in range(3)]
-    for child in children:
-        _, errors = await asyncio.to_thread(child.communicate, timeout=60)
-        assert (child.returncode, errors) == (0, "")
+    await asyncio.gather(*(run_script(OPEN_AND_ADD, word(place)) for _ in range(3)))
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as database:
         assert len(await database.read(texts)) == 60
-
-
-async def test_many_connections_of_one_process_make_one_database_at_once(place: Place) -> None:
-    opened = await asyncio.gather(*(Database.open(place, schemas=[NOTES]) for _ in range(10)))
-    for database in opened:
-        await database.transact(lambda tx: add("x", tx))
-    assert await opened[0].read(texts) == ["x"] * 10
-    for database in opened:
-        await database.aclose()
-
-
-DIE_IN_MID_TRANSACTION = """
-import asyncio, os, signal, sys
-from support.databases import named
-from worldagent.storage import Database
-def work(tx):
-    tx.execute("INSERT INTO note(id, text) VALUES(2, 'half')")
-    os.kill(os.getpid(), signal.SIGKILL)
-async def main():
-    database = await Database.open(named(sys.argv[1]), schemas=[])
-    await database.transact(lambda tx: tx.execute("INSERT INTO note(id, text) VALUES(1, 'whole')"))
-    await database.transact(work)
-asyncio.run(main())
-"""
-
-
-async def test_a_process_killed_in_a_transaction_leaves_whole_ones_only(place: Place, database: Database) -> None:
-    child = run_python(DIE_IN_MID_TRANSACTION, word(place))
-    await asyncio.to_thread(child.communicate, timeout=60)
-    assert child.returncode == -signal.SIGKILL
-    assert await database.read(texts) == ["whole"]
-    await database.transact(lambda tx: add("after", tx))
 
 
 async def test_a_newer_database_is_refused_naming_both_versions(place: Place) -> None:

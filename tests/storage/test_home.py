@@ -28,11 +28,6 @@ def test_a_home_may_be_relative_or_of_the_user(tmp_path: Path, monkeypatch: pyte
         assert Storage(Path("~/there")).resolve() == tmp_path / "ana" / "there"
 
 
-def test_the_default_home_is_absolute_and_named_for_the_package() -> None:
-    assert Storage().resolve().is_absolute()
-    assert Storage().resolve().name == "worldagent"
-
-
 def test_a_home_that_is_no_path_is_refused() -> None:
     with pytest.raises(InvalidArgument, match=r"`home` must be a pathlib\.Path or None, got int"):
         Storage(3)  # type: ignore[arg-type]  # what a caller without a type checker may do

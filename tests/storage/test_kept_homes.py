@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -152,13 +151,3 @@ async def test_events_that_a_kept_turn_recorded_are_read_as_before(kept: str, tm
     assert [{name: event[name] for name in was} for event, was in zip(told, kept_events, strict=True)] == kept_events
     assert (later, standing(events)) == (events[5:], turn.text)
     assert turn.text == "They say that it is fine."
-
-
-@of_each_version
-def test_a_kept_home_is_small_and_says_nothing_of_the_machine_that_made_it(kept: str) -> None:
-    texts = [path.read_text(encoding="utf-8") for path in sorted((HOMES / kept).iterdir())]
-    assert sum(map(len, texts)) < 200_000
-    whole = "\n".join(texts)
-    plain = whole + "".join(bytes.fromhex(blob).decode("latin-1") for blob in re.findall(r"X'([0-9A-F]*)'", whole))
-    for part in (str(Path.home()), str(HOMES.parents[2]), "/tmp/", "of fixtures alone"):
-        assert part not in plain

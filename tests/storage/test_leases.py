@@ -4,26 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
-import os
-import signal
-import stat
-import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.databases import word
-from worldagent.core.errors import (
-    AgentClosed,
-    InvalidArgument,
-    LeaseLost,
-    StorageUnavailable,
-    ThreadBusy,
-)
+from support.processes import next_line, start_script
+from worldagent.core.errors import LeaseLost, ThreadBusy
 from worldagent.storage import EPOCHS, Database, Known, Lease, Leases, PostgresAddress, Transaction
 from worldagent.storage import lease as module
 
@@ -52,24 +40,7 @@ async def take(leases: Leases, key: str, *, wait: float = BOUND) -> Lease:
         return lease
 
 
-async def test_each_lease_has_a_higher_epoch_and_keys_count_apart(leases: Leases) -> None:
-    assert [await take(leases, key) for key in ("a", "a", "b", "a")] == [
-        Lease("a", 1, leases._database),
-        Lease("a", 2, leases._database),
-        Lease("b", 1, leases._database),
-        Lease("a", 3, leases._database),
-    ]
-
-
-async def test_a_second_owner_is_refused_naming_the_key_after_its_wait(leases: Leases) -> None:
-    async with leases.hold("room/t1", wait=0):
-        for wait in (0, 0.02):
-            with pytest.raises(ThreadBusy, match=rf"'room/t1' still has another owner after {wait} s; try again"):
-                await take(leases, "room/t1", wait=wait)
-        await take(leases, "room/t2", wait=0)
-    await take(leases, "room/t1", wait=0)
-
-
+@in_files
 async def test_owners_in_one_process_come_first_served_one_at_a_time(leases: Leases) -> None:
     served: list[int] = []
     inside = 0
@@ -90,16 +61,6 @@ async def test_owners_in_one_process_come_first_served_one_at_a_time(leases: Lea
             await asyncio.sleep(0)
     await asyncio.gather(*owners)
     assert served == list(range(20))
-
-
-async def test_two_agents_of_one_process_exclude_each_other_too(database: Database, tmp_path: Path) -> None:
-    one, other = Leases(database, tmp_path / "locks"), Leases(database, tmp_path / "locks")
-    async with one.hold("t", wait=0):
-        with pytest.raises(ThreadBusy):
-            await take(other, "t", wait=0.02)
-        waiting = asyncio.create_task(take(other, "t"))
-        await asyncio.sleep(0)
-    assert await waiting == Lease("t", 2, database)
 
 
 async def test_where_many_wait_in_one_process_another_one_is_let_in(
@@ -128,51 +89,34 @@ async def test_where_many_wait_in_one_process_another_one_is_let_in(
             begun.clear()
 
 
-async def test_a_lease_ends_with_an_error_or_a_cancellation_inside_it(leases: Leases) -> None:
-    with pytest.raises(KeyError):
-        async with leases.hold("t", wait=0):
-            raise KeyError
-    entered = asyncio.Event()
-
-    async def owner() -> None:
-        async with leases.hold("t", wait=0):
-            entered.set()
-            await asyncio.Future()
-
-    task = asyncio.create_task(owner())
-    await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await take(leases, "t", wait=0) == Lease("t", 3, leases._database)
-
-
-async def test_one_who_stops_waiting_leaves_the_queue_to_the_next(leases: Leases) -> None:
-    async with leases.hold("t", wait=0):
-        impatient, next_one = asyncio.create_task(take(leases, "t")), asyncio.create_task(take(leases, "t"))
-        await asyncio.sleep(0)
-        impatient.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await impatient
-    assert await next_one == Lease("t", 2, leases._database)
+OWN_UNTIL_KILLED = """
+import asyncio, sys
+from pathlib import Path
+from support.databases import named
+from worldagent.storage import EPOCHS, Database, Leases
+async def main():
+    database = await Database.open(named(sys.argv[1]), schemas=[EPOCHS])
+    async with Leases(database, Path(sys.argv[2])).hold("t", wait=20):
+        print("there", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+    await database.aclose()
+asyncio.run(main())
+"""
 
 
 async def test_what_is_owned_here_or_elsewhere_is_told(leases: Leases, place: Place, tmp_path: Path) -> None:
     assert await leases.owned(["a", "b"]) == frozenset()
-    with other_process(place, tmp_path / "locks") as process:
-        assert await read_line(process) == "1\n"
-        async with leases.hold("a", wait=0):
-            assert await leases.owned(["a", "b", "t"]) == {"a", "t"}
-        assert await leases.owned(["a", "b", "t"]) == {"t"}
-        process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(process.wait, BOUND)
-        assert await eventually_free(leases)
-
-
-async def eventually_free(leases: Leases) -> bool:
-    async with leases.hold("t", wait=5):  # a server notices a moment later
-        pass
-    return await leases.owned(["t"]) == frozenset()
+    process = await start_script(OWN_UNTIL_KILLED, word(place), tmp_path / "locks")
+    assert await next_line(process) == "there"
+    async with leases.hold("a", wait=0):
+        assert await leases.owned(["a", "b", "t"]) == {"a", "t"}
+    assert await leases.owned(["a", "b", "t"]) == {"t"}
+    with pytest.raises(ThreadBusy, match=r"'t' still has another owner after 0 s; try again"):
+        await take(leases, "t", wait=0)
+    process.kill()
+    await process.wait()
+    assert await take(leases, "t", wait=5) == Lease("t", 2, leases._database)  # a server notices a moment later
+    assert await leases.owned(["t"]) == frozenset()
 
 
 @in_files
@@ -193,72 +137,6 @@ async def test_a_late_writer_is_fenced_and_writes_nothing(database: Database, le
     assert await database.read(lambda tx: tx.execute("SELECT text FROM note")) == [("1",), ("2",)]
 
 
-OWN_UNTIL_KILLED = """
-import asyncio, sys
-from pathlib import Path
-from support.databases import named
-from worldagent.storage import EPOCHS, Database, Leases
-async def main():
-    database = await Database.open(named(sys.argv[1]), schemas=[EPOCHS])
-    async with Leases(database, Path(sys.argv[2])).hold("t", wait=20) as lease:
-        sys.stdout.write(f"{lease.epoch}\\n"); sys.stdout.flush()
-        await asyncio.to_thread(sys.stdin.readline)
-    await database.aclose()
-asyncio.run(main())
-"""
-
-
-@contextlib.contextmanager
-def other_process(place: Place, locks: Path) -> Generator[subprocess.Popen[str]]:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-c", OWN_UNTIL_KILLED, word(place), str(locks)]
-    with subprocess.Popen(
-        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-async def read_line(process: subprocess.Popen[str]) -> str:
-    assert process.stdout is not None
-    return await asyncio.wait_for(asyncio.to_thread(process.stdout.readline), BOUND)
-
-
-async def test_an_owner_in_another_process_is_waited_for(leases: Leases, place: Place, tmp_path: Path) -> None:
-    with other_process(place, tmp_path / "locks") as process:
-        assert await read_line(process) == "1\n"
-        with pytest.raises(ThreadBusy):
-            await take(leases, "t", wait=0.02)
-        waiting = asyncio.create_task(take(leases, "t"))
-        await asyncio.sleep(0)
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert await waiting == Lease("t", 2, leases._database)
-
-
-async def test_a_killed_owner_frees_its_threads_at_once(leases: Leases, place: Place, tmp_path: Path) -> None:
-    with other_process(place, tmp_path / "locks") as process:
-        assert await read_line(process) == "1\n"
-        process.send_signal(signal.SIGKILL)
-        await asyncio.to_thread(process.wait, BOUND)
-        assert await take(leases, "t", wait=0) == Lease("t", 2, leases._database)
-
-
-@in_files
-async def test_many_takers_on_many_keys_leave_no_handle_and_files_for_this_user_only(
-    leases: Leases, tmp_path: Path
-) -> None:
-    await take(leases, "0")
-    files = psutil.Process().num_fds()
-    await asyncio.gather(*(take(leases, str(number % 7)) for number in range(70)))
-    assert psutil.Process().num_fds() == files
-    assert stat.S_IMODE((tmp_path / "locks").stat().st_mode) == 0o700
-    assert {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "locks").iterdir()} == {0o600}
-
-
 @in_files
 async def test_any_key_makes_a_plain_file_name(leases: Leases, tmp_path: Path) -> None:
     for key in ("../../escape", "a/b\x00c", "x" * 5000, "Thread", "thread", "é"):
@@ -266,34 +144,6 @@ async def test_any_key_makes_a_plain_file_name(leases: Leases, tmp_path: Path) -
     names = {file.name for file in (tmp_path / "locks").iterdir()}
     assert len(names) == 6
     assert all(name.endswith(".lock") and name[:-5].isalnum() and len(name) == 37 for name in names)
-
-
-@pytest.mark.parametrize("key", ["", "\ud800", None])
-async def test_a_key_that_is_none_is_refused(leases: Leases, key: str) -> None:
-    with pytest.raises(InvalidArgument, match="key"):
-        await take(leases, key)
-
-
-@pytest.mark.parametrize("wait", [-1, math.nan, "1", True])
-async def test_a_wait_that_is_no_time_is_refused(leases: Leases, wait: float) -> None:
-    with pytest.raises(InvalidArgument, match="wait"):
-        await take(leases, "t", wait=wait)
-
-
-@in_files
-async def test_a_lock_folder_that_cannot_be_made_is_named(database: Database, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    for folder in (tmp_path / "file", tmp_path / "file" / "locks"):
-        with pytest.raises(StorageUnavailable, match=r"file.*cannot be used"):
-            await take(Leases(database, folder), "t")
-
-
-async def test_a_closed_database_gives_no_lease_and_no_lock(database: Database, place: Place, tmp_path: Path) -> None:
-    closed = await Database.open(place, schemas=[EPOCHS])
-    await closed.aclose()
-    with pytest.raises(AgentClosed):
-        await take(Leases(closed, tmp_path / "locks"), "t")
-    await take(Leases(database, tmp_path / "locks"), "t", wait=0)
 
 
 # --- what the last owner knew ---------------------------------------------------------------------------------------
@@ -305,14 +155,7 @@ def reading(*found: str) -> Callable[[Transaction], Known]:
     return lambda transaction: {str: next(left)}
 
 
-async def test_the_next_owner_knows_what_the_last_one_knew_and_reads_nothing(leases: Leases) -> None:
-    async with leases.hold("t", wait=0, read=reading("old")) as lease:
-        assert lease.known == {str: "old"}
-        lease.known[str] = "new"
-    async with leases.hold("t", wait=0, read=reading()) as lease:
-        assert lease.known == {str: "new"}
-
-
+@in_files
 @pytest.mark.parametrize("between", ["another process", "another use", "a failure"])
 async def test_an_owner_after_one_that_may_have_written_something_else_reads_again(
     leases: Leases, database: Database, tmp_path: Path, between: str
@@ -328,22 +171,3 @@ async def test_an_owner_after_one_that_may_have_written_something_else_reads_aga
                 raise ZeroDivisionError
     async with leases.hold("t", wait=0, read=reading("new")) as lease:
         assert lease.known == {str: "new"}
-
-
-async def test_an_owner_whose_write_failed_knows_nothing_any_more(leases: Leases) -> None:
-    async with leases.hold("t", wait=0, read=reading("old")) as lease:
-        with pytest.raises(ZeroDivisionError):
-            await lease.commit(lambda tx: 1 / 0)
-        assert lease.known == {}
-        lease.recover()
-
-
-async def test_what_is_known_of_the_keys_that_were_owned_last_is_bounded(
-    leases: Leases, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_KNOWN_KEYS", 2)
-    for key in ("a", "b", "c", "b"):
-        async with leases.hold(key, wait=0, read=reading(key)):
-            pass
-    async with leases.hold("a", wait=0, read=reading("again")) as first, leases.hold("b", wait=0, read=reading()) as b:
-        assert (first.known, b.known) == ({str: "again"}, {str: "b"})

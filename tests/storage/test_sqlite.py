@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sqlite3
 import stat
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
-from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
+from storage.test_database import NOTES, NOTES_2, add, texts
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
 from worldagent.storage import Schema, Transaction, sqlite
-from worldagent.storage.sqlite import _OPEN_TIMEOUT, Lane
+from worldagent.storage.sqlite import _OPEN_TIMEOUT
 from worldagent.storage.sqlite import SqliteDatabase as Database
-
-NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
-NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
-ADD = "INSERT INTO note(id, text) SELECT COALESCE(MAX(id), 0) + 1, ? FROM note"
 
 
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     async with contextlib.aclosing(await Database.at(tmp_path / "home" / "agent.db", schemas=[NOTES])) as opened:
         yield opened
-
-
-def add(text: str, transaction: Transaction) -> None:
-    transaction.execute(ADD, (text,))
-
-
-def texts(transaction: Transaction) -> list[str]:
-    return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]
 
 
 async def test_the_folder_and_the_files_are_for_this_user_only(database: Database) -> None:
@@ -55,15 +41,6 @@ async def test_commits_reach_the_disk_and_foreign_keys_hold(database: Database) 
         return [transaction.execute(f"PRAGMA {name}")[0][0] for name in names]
 
     assert await database.transact(settings) == ["wal", 2, 1, 30_000]
-
-
-async def test_mistakes_of_the_programmer_come_out_as_sqlite_tells_them(database: Database) -> None:
-    with pytest.raises(sqlite3.OperationalError, match="no such table: missing"):
-        await database.transact(lambda tx: tx.execute("SELECT * FROM missing"))
-    with pytest.raises(sqlite3.IntegrityError, match="NOT NULL"):
-        await database.transact(lambda tx: tx.execute("INSERT INTO note(text) VALUES(?)", (None,)))
-    with pytest.raises(sqlite3.ProgrammingError):
-        await database.transact(lambda tx: tx.execute("INSERT INTO note(text) VALUES(?)"))
 
 
 @pytest.mark.parametrize("failing", [False, True])
@@ -83,33 +60,12 @@ async def test_nothing_is_left_behind(tmp_path: Path, failing: bool) -> None:
     assert (threading.active_count(), process.num_fds()) == (threads, files)
 
 
-async def test_a_newer_file_is_refused_naming_both_versions_and_nothing_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "agent.db"
-    await (await Database.at(path, schemas=[NOTES_2])).aclose()
-    before = path.read_bytes()
-    other = Schema("other", (("CREATE TABLE other(id INTEGER)",),))
-    with pytest.raises(SchemaTooNew, match=r"has version 2 of 'notes', but this package knows only 1; install"):
-        await Database.at(path, schemas=[other, NOTES])
-    assert path.read_bytes() == before
-
-
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, database: Database) -> None:
     broken = Schema("notes", (*NOTES.migrations, ("CREATE TABLE extra(id INTEGER)", "nonsense")))
     with pytest.raises(sqlite3.OperationalError, match="nonsense"):
         await Database.at(database.path, schemas=[broken])
     tables = await database.read(lambda tx: tx.execute("SELECT name FROM sqlite_master WHERE type='table'"))
     assert sorted(tables) == [("note",), ("wa_schema",)]
-
-
-async def test_an_open_waits_for_another_that_is_making_the_file(tmp_path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as other:
-        other.execute("CREATE TABLE other(id INTEGER)")
-        other.execute("BEGIN IMMEDIATE")
-        task = asyncio.create_task(Database.at(tmp_path / "agent.db", schemas=[NOTES]))
-        _, pending = await asyncio.wait({task}, timeout=0.05)
-        assert pending, "the open did not wait"
-        other.execute("COMMIT")
-    await (await task).aclose()
 
 
 async def test_an_open_with_nothing_to_migrate_waits_for_no_writer(tmp_path: Path) -> None:
@@ -162,18 +118,6 @@ async def test_an_open_gives_up_soon_where_another_process_lets_nobody_read(
                 await Database.at(path, schemas=[NOTES])
 
 
-async def test_what_one_database_reads_before_it_writes_another_cannot_change_between(tmp_path: Path) -> None:
-    def count_up(transaction: Transaction) -> None:
-        [(count,)] = transaction.execute("SELECT count(*) FROM note")
-        add(str(count), transaction)
-
-    opened = [await Database.at(tmp_path / "agent.db", schemas=[NOTES]) for _ in range(3)]
-    await asyncio.gather(*(database.transact(count_up) for _ in range(20) for database in opened))
-    assert await opened[0].read(texts) == [str(number) for number in range(60)]
-    for database in opened:
-        await database.aclose()
-
-
 async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(database: Database) -> None:
     """SQLite itself says at once that it is busy, and its timeout does not count there."""
     async with contextlib.aclosing(await Database.at(database.path, schemas=[NOTES])) as other:
@@ -187,28 +131,8 @@ async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(da
         assert len(await other.read(texts)) == 40
 
 
-async def test_langgraphs_own_checkpointer_writes_to_the_same_file_at_the_same_time(database: Database) -> None:
-    async with AsyncSqliteSaver.from_conn_string(str(database.path)) as saver:
-
-        async def checkpoints(thread: int) -> None:
-            for _ in range(10):
-                config = {"configurable": {"thread_id": str(thread), "checkpoint_ns": ""}}
-                await saver.aput(config, empty_checkpoint(), {}, {})  # type: ignore[arg-type]  # a config is a dict
-
-        async def notes() -> None:
-            for _ in range(10):
-                await database.transact(lambda tx: add("x", tx))
-
-        async with asyncio.timeout(25):
-            await asyncio.gather(*(checkpoints(thread) for thread in range(5)), *(notes() for _ in range(5)))
-    assert len(await database.read(texts)) == 50
-
-
-@pytest.mark.parametrize(
-    "content", [b"just some text, and quite a lot of it" * 40, b"SQLite format 3\x00" + b"\xff" * 2000]
-)
-async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "agent.db"
+async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path) -> None:
+    path, content = tmp_path / "agent.db", b"just some text, and quite a lot of it" * 40
     path.write_bytes(content)
     with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid SQLite database") as caught:
         await Database.at(path, schemas=[NOTES])
@@ -218,12 +142,7 @@ async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path
 
 @pytest.mark.parametrize(
     "change",
-    [
-        "CREATE TABLE note(x)",
-        "CREATE TABLE wa_schema(x)",
-        "CREATE VIEW wa_schema AS SELECT 1",
-        "CREATE VIEW note AS SELECT 1",
-    ],
+    ["CREATE TABLE note(x)", "CREATE VIEW wa_schema AS SELECT 1"],
 )
 async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_and_left_alone(
     tmp_path: Path, change: str
@@ -238,63 +157,12 @@ async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_an
     assert path.read_bytes() == before
 
 
-async def test_a_table_that_is_changed_later_is_named_and_a_mistake_beside_it_still_comes_out(
-    tmp_path: Path, database: Database
-) -> None:
-    mistake = database.transact(lambda tx: tx.execute("SELECT missing FROM note"))
-    with pytest.raises(sqlite3.OperationalError, match="no such column: missing"):
-        await mistake
-    with contextlib.closing(sqlite3.connect(database.path)) as other:
-        other.executescript(
-            "DROP TABLE note; CREATE TABLE note(id INTEGER PRIMARY KEY, text TEXT NOT NULL, x NOT NULL)"
-        )
-    with pytest.raises(StorageInvalid, match=r"agent\.db' differ from those of this package"):
-        await database.transact(lambda tx: add("one", tx))
-    assert await database.read(texts) == []
-
-
-async def test_an_empty_file_becomes_a_database(tmp_path: Path) -> None:
-    (tmp_path / "agent.db").touch()
-    async with contextlib.aclosing(await Database.at(tmp_path / "agent.db", schemas=[NOTES])) as database:
-        assert await database.read(texts) == []
-
-
 async def test_a_file_where_the_folder_should_be_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for path in (tmp_path / "file" / "agent.db", tmp_path / "file" / "below" / "agent.db"):
         with pytest.raises(StorageUnavailable, match=r"file.*cannot be used") as caught:
             await Database.at(path, schemas=[NOTES])
         assert "use another home" in caught.value.remedy
-
-
-async def test_a_folder_where_the_file_should_be_is_named(tmp_path: Path) -> None:
-    (tmp_path / "agent.db").mkdir()
-    with pytest.raises(
-        StorageUnavailable, match=r"agent\.db' failed \(unable to open database file\); make its folder"
-    ):
-        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
-
-
-@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder in which nobody can write, root neither")
-async def test_a_home_that_cannot_be_made_is_named() -> None:
-    with pytest.raises(StorageUnavailable, match=r"'/proc/worldagent' cannot be used"):
-        await Database.at(Path("/proc/worldagent/agent.db"), schemas=[NOTES])
-
-
-async def test_a_home_in_which_the_log_cannot_be_made_is_named(tmp_path: Path) -> None:
-    # The one way to forbid files beside the database that holds for root too.
-    (tmp_path / "agent.db-wal").mkdir()
-    with pytest.raises(StorageUnavailable, match=r"agent\.db' failed"):
-        await Database.at(tmp_path / "agent.db", schemas=[NOTES])
-
-
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
-async def test_a_read_only_home_is_named(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o500)
-    with pytest.raises(StorageUnavailable, match=r"agent\.db' failed"):
-        await Database.at(home / "agent.db", schemas=[NOTES])
-    assert list(home.iterdir()) == []
 
 
 async def test_a_full_disk_is_named_and_what_stood_before_stays(database: Database) -> None:
@@ -311,54 +179,9 @@ async def test_a_full_disk_is_named_and_what_stood_before_stays(database: Databa
     assert await database.read(texts) == ["before"]
 
 
-async def test_a_file_that_is_damaged_later_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "agent.db"
-    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
-        for _ in range(50):
-            await database.transact(lambda tx: add("x" * 1000, tx))
-    content = bytearray(path.read_bytes())
-    content[8192:] = b"\xff" * (len(content) - 8192)
-    path.write_bytes(content)
-    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
-        with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid"):
-            await database.read(texts)
-
-
-async def test_what_waits_together_for_a_file_that_another_process_keeps_waits_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sqlite, "_BUSY_TIMEOUT", 0.05)
-    path, ran, tried, begun, may = tmp_path / "agent.db", list[str](), list[int](), threading.Event(), threading.Event()
-    transacted = Lane._transacted
-
-    def first(transaction: Transaction) -> None:
-        begun.set()
-        may.wait(10)
-
-    async with contextlib.aclosing(await Database.at(path, schemas=[NOTES])) as database:
-        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-
-        def kept(lane: Lane, works: Sequence[Callable[[Transaction], object]], synced: bool) -> list[object]:
-            if not tried:
-                other.execute("BEGIN IMMEDIATE")
-            tried.append(len(works))
-            return transacted(lane, works, synced)
-
-        leading = asyncio.create_task(database.transact(first))
-        await asyncio.to_thread(begun.wait, 10)
-        group = [asyncio.create_task(database.transact(lambda tx: ran.append("ran"))) for _ in range(20)]
-        await asyncio.sleep(0)
-        monkeypatch.setattr(Lane, "_transacted", kept)
-        with contextlib.closing(other):
-            may.set()
-            await leading
-            ends = await asyncio.gather(*group, return_exceptions=True)
-    assert (ran, tried) == ([], [20])
-    assert len({id(end) for end in ends if isinstance(end, StorageUnavailable)}) == 20
-
-
-@pytest.mark.parametrize("broken", ["CREATE INDIX", "CREATE INDEX note_id ON note(id)"])
-@pytest.mark.parametrize("name", [b"\xff\xfe", b"note_id"])
+@pytest.mark.parametrize(
+    ("name", "broken"), [(b"\xff\xfe", "CREATE INDEX note_id ON note(id)"), (b"note_id", "CREATE INDIX")]
+)
 async def test_damaged_schema_is_a_typed_error(tmp_path: Path, name: bytes, broken: str) -> None:
     path = tmp_path / "agent.db"
     indexed = Schema("notes", (*NOTES.migrations, ("CREATE INDEX note_id ON note(id)",)))
@@ -367,19 +190,12 @@ async def test_damaged_schema_is_a_typed_error(tmp_path: Path, name: bytes, brok
         connection.execute("PRAGMA writable_schema=ON")
         change = "UPDATE sqlite_master SET name=CAST(? AS TEXT), sql=? WHERE name='note_id'"
         connection.execute(change, (name, broken))
-    if (name, broken) == (b"note_id", "CREATE INDEX note_id ON note(id)"):
-        await (await Database.at(path, schemas=[indexed])).aclose()
-        return
     with pytest.raises(StorageInvalid, match=r"agent\.db'.*restore the file from a copy"):
-        await use(path, indexed)
+        async with contextlib.aclosing(await Database.at(path, schemas=[indexed])) as database:
+            await database.read(lambda tx: tx.execute("SELECT name FROM sqlite_master"))
 
 
-async def use(path: Path, schema: Schema) -> None:
-    async with contextlib.aclosing(await Database.at(path, schemas=[schema])) as database:
-        await database.read(lambda tx: tx.execute("SELECT name FROM sqlite_master"))
-
-
-@pytest.mark.parametrize("sign", ["role.key", "locks", "agent.db-wal"])
+@pytest.mark.parametrize("sign", ["role.key", "agent.db-wal"])
 async def test_empty_file_in_a_home_that_was_used_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sign: str
 ) -> None:

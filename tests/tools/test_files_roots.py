@@ -156,14 +156,7 @@ def test_several_folders_are_one_place_to_move_in(home: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "says"),
-    [
-        ("a\0b", "character that no name can have"),
-        ("x" * 300, "too long"),
-        ("a/" + "x" * 300 + "/b", "too long"),
-        ("x/" * 3000, "too long"),
-        ("loop/file", "too many links"),
-        ("ping", "too many links"),
-    ],
+    [("a\0b", "character that no name can have"), ("a/" + "x" * 300 + "/b", "too long"), ("ping", "too many links")],
 )
 def test_a_name_that_cannot_be_is_refused_and_told_in_short(home: Path, path: str, says: str) -> None:
     (home / "ws/loop").symlink_to("loop")
@@ -176,7 +169,7 @@ def test_a_name_that_cannot_be_is_refused_and_told_in_short(home: Path, path: st
         assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("path", ["nothing", "a/nothing", "top/x", "a/file/.", "a/file/", "nothing/../top"])
+@pytest.mark.parametrize("path", ["nothing", "top/x", "nothing/../top"])
 def test_what_is_not_there_fails_and_says_what_to_do(home: Path, path: str) -> None:
     with pytest.raises(ToolFailed, match="glob_files"):
         FileTools(home / "ws").read(path)
@@ -272,10 +265,9 @@ RACES: list[Callable[[FileTools], str]] = [
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux swaps two names in one step")
-@pytest.mark.parametrize("target", ["../out", "absolute"])
-def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_path: Path, target: str) -> None:
+def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_path: Path) -> None:
     ws, out = tree(tmp_path / "ws", "d/secret", content="inside"), tree(tmp_path / "out", "secret", content=SECRET)
-    (ws / "link").symlink_to(target if target != "absolute" else out)
+    (ws / "link").symlink_to("../out")
     files, seen = FileTools(ws), {"done": 0, "kept out": 0}
     with swapped(ws / "d", ws / "link"):
         for number in range(8000):

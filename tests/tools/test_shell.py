@@ -139,19 +139,6 @@ async def test_it_cannot_read_the_hosts_keys_in_proc(tmp_path: Path) -> None:
 
 
 @on_linux
-@with_namespaces
-@as_root
-async def test_it_cannot_read_the_hosts_keys_in_proc_where_only_its_own_ids_can_be_mapped(tmp_path: Path) -> None:
-    """As for a user without privileges: the capabilities to map others are gone."""
-    before = ("setpriv", "--bounding-set", "-setuid,-setgid")
-    every, parent = await planted(tmp_path, f"cat /proc/self/uid_map; {EVERY_ENVIRONMENT}", PARENT, before=before)
-    assert every["output"].split()[:3] == ["0", "0", "1"]
-    assert every["output"].splitlines()[-2:] == ["0", "0"]
-    assert "sk-canary" not in every["output"]
-    assert "Permission denied" in parent["output"]
-
-
-@on_linux
 @as_root
 async def test_as_root_it_reads_and_makes_files_of_other_users(tmp_path: Path) -> None:
     file = tmp_path / "file"
@@ -246,9 +233,7 @@ def test_it_is_declared_as_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("command", "exit_code"),
     [
-        ("SLEEP & echo done", 0),
         ("nohup SLEEP >/dev/null 2>&1 & echo done", 0),
-        pytest.param("nohup setsid SLEEP & echo done", 0, marks=on_linux),
         pytest.param("(setsid sh -c '(setsid SLEEP &) ; sleep 0.1' &) ; echo done", 0, marks=on_linux),
         pytest.param("setsid SLEEP & echo done; kill -9 $PPID; SLEEP", 137, marks=on_linux),
         ("trap '' TERM HUP INT; SLEEP & echo done; kill -9 0", 137),
@@ -261,17 +246,6 @@ async def test_nothing_that_it_started_goes_on_when_it_ends(tmp_path: Path, comm
         assert left(f"{FOR_EVER}1") == []
         assert held()[2] == 0
     assert (result.exit_code, result.output, result.stopped) == (exit_code, "done\n", None)
-
-
-@on_linux
-async def test_a_daemon_that_forks_twice_ends_too(tmp_path: Path) -> None:
-    daemon = (
-        "import os,time\nif not os.fork():\n os.setsid()\n if not os.fork():\n  os.chdir('/')\n"
-        f"  time.sleep(40404)  #{os.getpid()}#\n os._exit(0)"
-    )
-    result = await run(tmp_path, f'{sys.executable} -c "{daemon}"; echo done')
-    assert (result.exit_code, result.output) == (0, "done\n")
-    assert left(f"#{os.getpid()}#") == []
 
 
 async def test_nothing_in_the_folder_is_run_instead(tmp_path: Path) -> None:
@@ -314,19 +288,6 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
 
 
 @on_linux
-async def test_being_cancelled_at_any_moment_leaves_nothing(tmp_path: Path) -> None:
-    async with agent(tmp_path) as opened:
-        for step in range(12):
-            call = asyncio.create_task(opened.call("shell", {"command": f"setsid {FOR_EVER}4 & {FOR_EVER}4"}))
-            await asyncio.wait((call,), timeout=step * 0.01)
-            call.cancel()
-            call.cancel()
-            await asyncio.wait((call,))
-        assert await eventually(lambda: left(f"{FOR_EVER}4") == [])
-        assert await eventually(lambda: held()[2] == 0)
-
-
-@on_linux
 async def test_an_agent_that_closes_leaves_nothing(tmp_path: Path) -> None:
     async with agent(tmp_path) as opened:
         command = f"setsid {FOR_EVER}5 & touch begun; {FOR_EVER}5"
@@ -366,11 +327,6 @@ async def test_of_long_output_beginning_and_end_are_kept(tmp_path: Path) -> None
     assert result.output.endswith("\n100000\nlast\n")
     assert f"[... {result.cut:,} bytes are omitted here ...]" in result.output
     assert result.cut == len("first\nlast\n") + sum(len(f"{n}\n") for n in range(1, 100001)) - 100
-
-
-async def test_output_of_just_the_limit_is_whole(tmp_path: Path) -> None:
-    result = await run(tmp_path, "printf %s abcdefghij", limit=10)
-    assert (result.output, result.cut) == ("abcdefghij", 0)
 
 
 async def test_a_character_that_the_cut_goes_through_is_left_out(tmp_path: Path) -> None:
@@ -425,15 +381,6 @@ async def test_a_command_that_no_shell_takes_is_told_to_the_model(tmp_path: Path
         await run(tmp_path, command)
 
 
-@on_linux
-async def test_one_that_kills_all_that_runs_it_is_told_as_failed(tmp_path: Path) -> None:
-    """Nothing that runs as the same user is safe from it; what can still be killed, is."""
-    kill = "kill -9 $(awk '{print $4}' /proc/$PPID/stat) $PPID"
-    with pytest.raises(ToolFailed, match="the command was lost"):
-        await run(tmp_path, f"{kill}; {FOR_EVER}8")
-    assert await eventually(lambda: left(f"{FOR_EVER}8") == [])
-
-
 async def test_what_is_stopped_is_killed_all_the_same(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
         result = await run(tmp_path, f"kill -STOP $PPID; {FOR_EVER}9", timeout=0.5)
@@ -450,12 +397,8 @@ LAUNCHER = "L=$(awk '{print $4}' /proc/$PPID/stat); "
     [
         "kill -TERM $L; FOREVER",
         "echo nonsense >/proc/$L/fd/1; kill -9 $L; FOREVER",
-        "echo nonsense >/proc/$L/fd/1",
-        "printf '[%.0s' $(seq 20000) >/proc/$L/fd/1; echo >/proc/$L/fd/1; kill -9 $L; FOREVER",
         "head -c 200000 /dev/zero >/proc/$L/fd/1; FOREVER",
-        """echo '{"exit_code": 0, "stopped": null, "size": 5, "head": 9}' >/proc/$L/fd/1; kill -9 $L""",
         """echo '{"exit_code": "canary", "stopped": null, "size": 5, "head": 0}' >/proc/$L/fd/1; kill -9 $L""",
-        """echo '{"exit_code": 0, "stopped": null, "size": 9999999999999999999, "head": 0}' >/proc/$L/fd/1; kill $L""",
         """echo '["canary"]' >/proc/$L/fd/1; kill -9 $L""",
     ],
 )
@@ -476,11 +419,3 @@ async def test_what_is_written_in_place_of_its_output_is_not_held_in_memory(tmp_
         with pytest.raises(ToolFailed, match="the command was lost"):
             await run(tmp_path, f"{LAUNCHER} head -c 150000000 /dev/zero >/proc/$L/fd/1; kill -9 $L")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # in units of 1,024 bytes
-
-
-@on_linux
-async def test_one_that_writes_without_end_in_place_of_its_output_is_killed_soon(tmp_path: Path) -> None:
-    async with asyncio.timeout(20):
-        with pytest.raises(ToolFailed, match="the command was lost"):
-            await run(tmp_path, f"{LAUNCHER} yes {FOR_EVER}1 >/proc/$L/fd/1")
-    assert await eventually(lambda: left(f"{FOR_EVER}1") == [])

@@ -73,38 +73,44 @@ async def test_a_page_comes_as_markdown_with_its_title_and_whole_links(tmp_path:
     assert "base64" not in got.text
 
 
+def raw(answer: bytes) -> Any:
+    async def says(request: Request) -> None:
+        request.writer.write(answer)
+        await request.writer.drain()
+
+    return says
+
+
 @pytest.mark.parametrize(
-    ("kind", "body"),
-    [("text/plain", "a <b> c"), ("application/json", '{"a": 1}'), ("application/ld+json", "[]"), ("text/csv", "a,b")],
+    ("says", "told"),
+    [
+        (saying(b"\x89PNG", "image/png"), "image/png"),
+        (saying(b"\x89PNG", None), "unknown"),
+        (saying(b"x", Content_Encoding="br"), "br"),
+        (saying(b"x", Content_Encoding="gzip, gzip"), "gzip, gzip"),
+        (saying(b"no gzip at all", Content_Encoding="gzip"), "decompressed"),
+        (saying("canary", status="404 Not Found"), "status 404"),
+        (saying("canary", status="302 No Location"), "status 302"),
+        (raw(b""), "HTTP as it should|ended the connection"),
+        (raw(b"what?\r\n\r\n"), "HTTP as it should|ended the connection"),
+        (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"), "HTTP as it should|ended the connection"),
+    ],
 )
-async def test_text_and_json_come_as_they_are(kind: str, body: str) -> None:
-    async with site(saying(body, kind)) as at:
-        assert await fetch(url := f"http://127.0.0.1:{at.port}/") == WebPage(url=url, kind=kind, text=body)
-
-
-@pytest.mark.parametrize("kind", ["image/png", "application/pdf", "application/octet-stream", "video/mp4", None])
-async def test_what_is_no_text_is_refused_by_its_kind(kind: str | None) -> None:
-    async with site(saying(b"\x89PNG", kind)) as at:
-        with pytest.raises(ToolFailed, match=kind or "unknown"):
-            await fetch(f"http://127.0.0.1:{at.port}/")
+async def test_an_answer_that_is_no_page_is_told_as_that_without_what_it_says(says: Any, told: str) -> None:
+    async with site(says) as at:
+        with pytest.raises(ToolFailed, match=told) as caught:
+            await fetch(f"http://127.0.0.1:{at.port}/?secret=canary")
+    assert "canary" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        ("text/plain; charset=utf-8", "é€".encode()),
         ("text/plain; charset=windows-1252", "é€".encode("cp1252")),
         ("text/plain; charset=ISO-8859-1", "é€".encode("cp1252")),
-        (
-            'text/plain; charset="shift_jis"',
-            "é€".encode("shift_jis", "replace").replace(b"?", b"") + "日".encode("sjis"),
-        ),
-        ("text/plain", "é€".encode()),
         ("text/plain", "é€".encode("cp1252")),
         ("text/plain", b"\xff\xfe" + "é€".encode("utf-16-le")),
-        ("text/plain; charset=no-such", "é€".encode()),
         ("text/plain; charset=idna", "é€".encode()),
-        ("text/plain; charset=zip", "é€".encode()),
         ("text/html", b"<meta charset=windows-1252><p>" + "é€".encode("cp1252")),
         ("text/html", b"<meta http-equiv=content-type content='text/html; charset=utf-16'><p>" + "é€".encode()),
         ("text/html; charset=koi8-r", b"<meta charset=utf-8><p>" + "é€ж".encode("koi8-r", "ignore")),
@@ -129,7 +135,7 @@ async def test_a_long_text_is_cut_where_the_limit_is() -> None:
         assert (len(got.text), got.cut) == (100, True)
 
 
-@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate", "x-gzip", "identity"])
+@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate"])
 async def test_a_packed_page_is_unpacked(packing: str) -> None:
     text = b"some text, " * 1000
     raw = zlib.compressobj(wbits=-15)
@@ -140,19 +146,6 @@ async def test_a_packed_page_is_unpacked(packing: str) -> None:
     }.get(packing, gzip.compress(text[:500]) + gzip.compress(text[500:]))
     async with site(saying(packed, Content_Encoding=packing.split()[-1])) as at:
         assert (await fetch(f"http://127.0.0.1:{at.port}/")).text == text.decode()
-
-
-@pytest.mark.parametrize("packing", ["br", "gzip, gzip", "zstd"])
-async def test_a_page_packed_in_another_way_is_refused(packing: str) -> None:
-    async with site(saying(b"x", Content_Encoding=packing)) as at:
-        with pytest.raises(ToolFailed, match=packing):
-            await fetch(f"http://127.0.0.1:{at.port}/")
-
-
-async def test_a_page_that_is_badly_packed_is_told_as_that() -> None:
-    async with site(saying(b"no gzip at all", Content_Encoding="gzip")) as at:
-        with pytest.raises(ToolFailed, match="decompressed"):
-            await fetch(f"http://127.0.0.1:{at.port}/")
 
 
 async def test_of_a_bomb_no_more_is_unpacked_than_a_page_may_have() -> None:
@@ -167,18 +160,6 @@ async def test_of_a_bomb_no_more_is_unpacked_than_a_page_may_have() -> None:
             tracemalloc.stop()
     assert (got.cut, len(got.body)) == (True, 5 << 20)
     assert peak < 25 << 20
-
-
-async def test_of_a_body_without_end_the_beginning_is_read() -> None:
-    async def says(request: Request) -> None:
-        await request.say("x" * 1000)
-        for _ in itertools.repeat(None):
-            request.writer.write(b"x" * 65536)
-            await request.writer.drain()
-
-    async with site(says) as at:
-        got = await fetch(f"http://127.0.0.1:{at.port}/", limit=10)
-    assert (got.text, got.cut) == ("x" * 10, True)
 
 
 @pytest.mark.parametrize("where", ["before", "head", "body"])
@@ -197,14 +178,6 @@ async def test_a_server_that_is_slow_on_purpose_ends_with_the_time(where: str) -
             await fetch(f"http://127.0.0.1:{at.port}/", timeout=0.5)
 
 
-async def test_a_page_that_a_parser_is_slow_at_ends_with_the_time() -> None:
-    page = "<p " + " ".join(f"a{n}=1" for n in range(200_000)) + ">x"
-    async with site(saying(page, "text/html")) as at, asyncio.timeout(20):
-        with pytest.raises(ToolFailed, match=r"seconds"):
-            await fetch(f"http://127.0.0.1:{at.port}/", timeout=1.5)
-    assert await eventually(lambda: held()[2] == 0)
-
-
 async def test_a_page_after_one_that_was_given_up_is_read() -> None:
     slow = b"<p " + b" ".join(b"a%d=1" % n for n in range(200_000)) + b">x"
     async with html.Reader(seconds=1.5) as reader, asyncio.timeout(20):
@@ -214,33 +187,12 @@ async def test_a_page_after_one_that_was_given_up_is_read() -> None:
     assert held()[2] == 0
 
 
-@pytest.mark.parametrize(
-    "page", ["<div>" * 200_000, "<!--" * 300_000, "<b><p>" * 5000, "<![CDATA[" * 9999, "\0" * 9999]
-)
+@pytest.mark.parametrize("page", ["<div>" * 200_000, "<b><p>" * 5000, "\0" * 9999])
 async def test_an_odd_page_harms_nothing(page: str) -> None:
     async with site(saying(page, "text/html")) as at:
         with contextlib.suppress(ToolFailed):
             await fetch(f"http://127.0.0.1:{at.port}/")
     assert await eventually(lambda: held()[2] == 0)
-
-
-@pytest.mark.parametrize("status", ["404 Not Found", "500 Oh", "304 Not Modified", "302 No Location"])
-async def test_a_status_is_told_without_what_came_with_it(status: str) -> None:
-    async with site(saying("canary", status=status)) as at:
-        with pytest.raises(ToolFailed, match=f"status {status[:3]}") as caught:
-            await fetch(f"http://127.0.0.1:{at.port}/?secret=canary")
-    assert "canary" not in str(caught.value)
-
-
-@pytest.mark.parametrize("answer", [b"", b"what?\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"])
-async def test_a_server_that_speaks_no_http_is_told_as_that(answer: bytes) -> None:
-    async def says(request: Request) -> None:
-        request.writer.write(answer)
-        await request.writer.drain()
-
-    async with site(says) as at:
-        with pytest.raises(ToolFailed, match=r"HTTP as it should|ended the connection"):
-            await fetch(f"http://127.0.0.1:{at.port}/")
 
 
 async def test_nobody_there_is_told_as_that() -> None:
@@ -290,12 +242,17 @@ async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "url",
     [
-        "ftp://example.org/", "file:///etc/passwd", "gopher://x/", "example.org", "//example.org/", "http://", "http:///x",
-        "http://user@example.org/", "http://user:canary@example.org/", "http://a\\@b/",
-        "http://exa mple.org/", "http://ex%61mple.org/", "http://example.org:0/", "http://example.org:99999/",
-        "http://[::1/", "javascript:alert(1)", "http://example.org\r\nX: y/", "http://a..b/",
+        "file:///etc/passwd",
+        "example.org",
+        "http://",
+        "http://user:canary@example.org/",
+        "http://a\\@b/",
+        "http://ex%61mple.org/",
+        "http://example.org:99999/",
+        "http://[::1/",
+        "http://example.org\r\nX: y/",
     ],
-)  # fmt: skip
+)
 async def test_what_is_no_address_of_a_page_is_refused(url: str) -> None:
     names = Names()
     with pytest.raises(ToolFailed) as caught:
@@ -334,16 +291,7 @@ async def test_an_address_that_leads_inward_is_refused(host: str) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [
-        "127.0.0.1",
-        "10.1.1.1",
-        "169.254.169.254",
-        "::1",
-        "::ffff:10.0.0.1",
-        "64:ff9b::a9fe:a9fe",
-        "fd00::1",
-        "fe80::1%eth0",
-    ],
+    ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "64:ff9b::a9fe:a9fe", "fe80::1%eth0"],
 )
 async def test_a_name_that_leads_inward_is_refused(address: str) -> None:
     for answer in ([address], [PUBLIC, address], [address, PUBLIC]):
@@ -358,9 +306,7 @@ def test_an_address_that_everybody_can_reach_is_none_of_them(address: str) -> No
     assert reach(ipaddress.ip_address(address)) == "public"
 
 
-@pytest.mark.parametrize(
-    "host", ["169.254.169.254", "0.0.0.0", "224.0.0.1", "[fe80::1]", "[::]", "0x7f.1", "[fd00:ec2::254]"]
-)
+@pytest.mark.parametrize("host", ["169.254.169.254", "224.0.0.1", "[fe80::1]", "0x7f.1"])
 async def test_some_addresses_nobody_can_allow(host: str) -> None:
     with pytest.raises(AddressRefused):
         await fetch(f"http://{host}/")
@@ -390,12 +336,9 @@ async def test_a_name_that_leads_inward_the_second_time_is_refused_then() -> Non
     ("to", "error"),
     [
         ("http://127.0.0.1/", AddressRefused),
-        ("//[::1]/", AddressRefused),
-        ("http://localhost:8080/", AddressRefused),
         ("http://inner.org/", AddressRefused),
         ("file:///etc/passwd", ToolFailed),
         ("http://me:canary@good.org/", ToolFailed),
-        ("http://[", ToolFailed),
     ],
 )
 async def test_a_redirect_inward_is_refused(to: str, error: type[Exception]) -> None:
@@ -459,15 +402,6 @@ async def test_a_server_without_tls_is_told_as_that() -> None:
             await fetch("https://good.org/", outside(Names(good_org=[PUBLIC]), dial))
 
 
-async def test_a_server_of_ip_version_6_is_read() -> None:
-    try:
-        async with site(saying("there"), host="::1") as at:
-            assert (await fetch(f"http://[::1]:{at.port}/")).text == "there"
-            assert at.asked[0].headers["host"] == f"[::1]:{at.port}"
-    except OSError:
-        pytest.skip("there is no IPv6 here")
-
-
 async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     reached = asyncio.Event()
 
@@ -483,13 +417,6 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         await asyncio.wait((call,))
     assert call.cancelled()
     assert await eventually(lambda: held()[0] <= before[0] and held()[2] == 0)
-
-
-async def test_pages_are_fetched_side_by_side() -> None:
-    function = web_fetch_function(allow_private=True)
-    async with site(saying("<p>x", "text/html")) as at, asyncio.timeout(40):
-        pages = await asyncio.gather(*(fetch(f"http://127.0.0.1:{at.port}/{n}", function) for n in range(8)))
-    assert {each.text for each in pages} == {"x"}
 
 
 def test_it_is_declared_as_what_it_is() -> None:

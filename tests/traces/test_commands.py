@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
 import stat
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -91,24 +91,6 @@ async def test_the_newest_turn_is_drawn_where_none_is_named(home: Path, run: Run
     assert shown.stdout == (await run("trace", "show", hats.id, *NOVEL)).stdout
 
 
-class Page(HTMLParser):
-    """What a page refers to and runs."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.given: list[str] = []
-        self.said: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append(tag)
-        self.given += [name for name, _ in attrs]
-
-    def handle_data(self, data: str) -> None:
-        self.said.append(data)
-
-
 async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run: Run) -> None:
     @tool(risk="read_only", capture=True)
     async def repeat(text: str) -> str:
@@ -122,12 +104,10 @@ async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run:
     assert (made.exit_code, made.stdout) == (0, "")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     text = file.read_text(encoding="utf-8")
-    page = Page(text)
-    assert not {"script", "link", "img", "iframe", "b", "object"} & set(page.tags)
-    assert not {"src", "href", "onclick"} & set(page.given)
-    assert "http" not in text.replace("http-equiv", "")
-    assert any("<b>ana</b>" in said for said in page.said)
-    assert any("<script>" in said for said in page.said)
+    assert not {"script", "link", "img", "iframe", "b", "object"} & set(re.findall(r"<\s*(\w+)", text))
+    assert not re.search(r"\b(src|href|onclick)\s*=|http(?!-equiv)", text)
+    assert "&lt;b&gt;ana&lt;/b&gt;" in text
+    assert "&lt;script&gt;" in text
     again = await run("trace", "show", listed.id, *NOVEL, "--html", str(file))
     assert again.exit_code == 0
     (home / "other.html").write_text("mine")
@@ -181,15 +161,6 @@ async def test_a_file_that_is_nested_without_end_is_drawn(home: Path, run: Run) 
     text = page.read_text(encoding="utf-8")
     assert text.count("<details") == text.count("</details>")
     assert text.count("call-") == 3001
-
-
-async def test_a_file_that_says_that_calls_are_part_of_each_other_loses_none(home: Path, run: Run) -> None:
-    file = home / "circle.jsonl"
-    circle = [called("a", "b"), called("b", "c"), called("c", "a"), called("below", "c"), called("itself", "itself")]
-    written(file, TURN, *circle, {**called("about", "t"), "call": "about"})
-    shown = (await run("trace", "show", "--file", str(file))).stdout
-    for name in ("a", "b", "c", "below", "itself", "about"):
-        assert shown.count(f"call-{name},") == 1
 
 
 async def test_a_line_that_is_nested_too_deeply_or_counts_too_far_is_skipped(home: Path, run: Run) -> None:

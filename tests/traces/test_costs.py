@@ -21,7 +21,7 @@ PRICES = {"input_cost_per_token": 0.01, "output_cost_per_token": 0.1, "cache_rea
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("cost", [0.25, None, "dear", -1, True], ids=repr)
+@pytest.mark.parametrize("cost", [0.25, None, "dear"], ids=repr)
 async def test_a_cost_that_the_service_reports_is_in_event_and_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost: Any, stream: bool
 ) -> None:
@@ -61,13 +61,10 @@ def test_the_price_list_knows_models_by_vendor_and_name_without_a_network() -> N
 @pytest.mark.parametrize(
     ("provider", "usage", "cost"),
     [
-        ("openai", Usage(input_tokens=10, output_tokens=2), 0.3),
         ("openai", Usage(input_tokens=10, output_tokens=2, cache_read_tokens=4), 0.264),
         ("anthropic", Usage(input_tokens=10, output_tokens=2, cache_read_tokens=4), 0.304),
-        ("openai", Usage(input_tokens=10, output_tokens=2, reasoning_tokens=1), 0.3),
         ("gemini", Usage(input_tokens=10, output_tokens=2, reasoning_tokens=1), 0.4),
         ("openai", Usage(input_tokens=10, output_tokens=2, cache_write_tokens=4), None),
-        ("openai", Usage(input_tokens=10, output_tokens=2, input_audio_tokens=1), None),
         ("openai", Usage(input_tokens=10), None),
     ],
 )

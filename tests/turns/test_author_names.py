@@ -97,7 +97,7 @@ async def test_what_is_no_name_is_refused_before_anything_is_done(name: Any, tmp
     async with scripted_agent(tmp_path, answering()) as agent:
         with pytest.raises(InvalidArgument) as caught:
             agent.thread("t1", name=name)
-        assert "1 to 80 printable characters" in caught.value.remedy
+        assert "1 to 80 printable characters" in caught.value.problem
         assert not (isinstance(name, str) and name.strip() and name in str(caught.value))
         for fits in ("A", "x" * 80, "Ana (Sales)", "José 🌍", "O'Neil"):
             assert agent.thread("t1", name=fits).name == fits

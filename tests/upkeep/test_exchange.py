@@ -84,7 +84,6 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(tmp_path: Path) -> None:
     file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -144,74 +143,21 @@ async def test_attachments_go_along(tmp_path: Path) -> None:
         assert (exported.attachments, exported.missing) == (0, (attachment.sha256,))
 
 
-def _other_text(lines: list[Line]) -> None:
-    lines[1]["body"]["text"] = "something else"
-
-
-def _gone(lines: list[Line]) -> None:
-    del lines[2]
-
-
-def _swapped(lines: list[Line]) -> None:
-    lines[1:3] = [lines[2], lines[1]]
-
-
-def _other_author(lines: list[Line]) -> None:
-    lines[2]["author"] = "mallory"
-
-
-def _other_root(lines: list[Line]) -> None:
-    lines[0]["root"] = "novel/other"
-
-
-def _foreign_kept(lines: list[Line]) -> None:
-    lines[-1]["kept"] = ["0" * 32]
-
-
-def _field_more(lines: list[Line]) -> None:
-    lines[1]["role"] = "x"
-
-
-def _newer(lines: list[Line]) -> None:
-    lines[0]["version"] = 2
-
-
-def _unknown_kind(lines: list[Line]) -> None:
-    lines[1]["kind"] = "order"
-
-
-def _no_header(lines: list[Line]) -> None:
-    del lines[0]
-
-
-def _nan(lines: list[Line]) -> None:
-    lines[1]["body"]["text"] = float("nan")
-
-
-def _piece_of_no_message(lines: list[Line]) -> None:
-    lines.insert(-1, {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()})
-
-
-CHANGES: list[tuple[Callable[[list[Line]], None], str]] = [
-    (_other_text, "is not that of its message"),
-    (_gone, "line 3 of .* does not follow the one before it"),
-    (_swapped, "does not follow the one before it"),
-    (_other_author, "is not that of its message"),
-    (_other_root, "is not that of its message"),
-    (_foreign_kept, "line 6 of .* keeps messages that are missing"),
-    (_field_more, "line 2 of .* is not a valid line of an export: role"),
-    (_newer, "has version 2 of the format, and this package reads up to 1; install a newer version"),
-    (_unknown_kind, "line 2 of .* is not a valid line of an export: kind"),
-    (_no_header, "line 1 of .* is not a valid line of an export"),
-    (_nan, "line 2 of .* cannot be read: body: not JSON"),
-    (_piece_of_no_message, "line 6 of .* holds the content of an attachment that no earlier message has"),
+STRANGER = {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()}
+CHANGES: list[tuple[Callable[[list[Line]], object], str]] = [
+    (lambda lines: lines[1]["body"].update(text="something else"), "is not that of its message"),
+    (lambda lines: lines.pop(2), "line 3 of .* does not follow the one before it"),
+    (lambda lines: lines[-1].update(kept=["0" * 32]), "line 6 of .* keeps messages that are missing"),
+    (lambda lines: lines[1].update(role="x"), "line 2 of .* is not a valid line of an export: role"),
+    (lambda lines: lines[0].update(version=2), "has version 2 of the format, and this package reads up to 1; install"),
+    (lambda lines: lines.insert(-1, STRANGER), "line 6 of .* holds the content of an attachment that no earlier"),
 ]
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize(("change", "said"), CHANGES, ids=[change.__name__ for change, _ in CHANGES])
+@pytest.mark.parametrize(("change", "said"), CHANGES)
 async def test_a_file_that_was_changed_is_refused_and_nothing_is_written(
-    tmp_path: Path, change: Callable[[list[Line]], None], said: str
+    tmp_path: Path, change: Callable[[list[Line]], object], said: str
 ) -> None:
     file = tmp_path / "t1.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -252,7 +198,6 @@ async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
         assert row_counts(tmp_path / "home")["wa_branch"] == 0
 
 
-@pytest.mark.on_every_database
 async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):
@@ -267,18 +212,6 @@ async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_pat
         with pytest.raises(StorageInvalid, match=r"is not what was written|has changed since"):
             await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
         assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
-@pytest.mark.on_every_database
-async def test_half_a_surrogate_pair_survives(tmp_path: Path) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with opened(tmp_path / "home") as agent:
-        await branched(agent, "t1", None, [f"half a pair: \ud83d, and {ODD}"])
-        said = await agent.thread("t1").history()
-        await agent.upkeep.export("t1", file)
-        await agent.upkeep.remove("t1")
-        await agent.upkeep.import_thread(file)
-        assert await agent.thread("t1").history() == said
 
 
 @pytest.mark.requirement("T4")

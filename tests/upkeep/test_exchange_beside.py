@@ -1,9 +1,9 @@
-"""Exports and imports beside a removal of what they read or stand on: complete, or the thread is not there (D10)."""
+"""Exports and imports beside a removal of what they read, or killed: complete, or the thread is not there (D10)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,10 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.postgres import new_database
-from support.tables import database_of
+from support.processes import killed, start_script
+from support.tables import database_of, rows
 from worldagent import WorldAgent
-from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments
 from worldagent.memory.branches import Branches
 from worldagent.memory.upkeep import ReadMessage
@@ -140,21 +141,71 @@ async def test_an_import_beside_a_removal_of_the_same_messages_is_whole(
         assert (await agent.thread("copy").converse("three")).status == "done"
 
 
-@pytest.mark.requirement("T4")
-async def test_what_is_removed_again_and_again_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
+IMPORTING = """
+import asyncio, os, sys
+from pathlib import Path
+from worldagent import Storage
+from worldagent.agent.threads import SCHEMAS
+from worldagent.agent.upkeep import Upkeep, UpkeepParts
+from worldagent.memory.attachments import Attachments
+from worldagent.memory.branches import Branches
+from worldagent.memory.upkeep import ReadMessage
+from worldagent.storage import Database
+
+def wait(*given):
+    print("there", flush=True)
+    sys.stdin.readline()  # until it is killed
+
+async def settle(*given):
+    wait()
+
+left = int(sys.argv[3])
+
+def put_back(message, *given, put_back=ReadMessage.put_back):
+    global left
+    left -= 1
+    return wait() if left == 0 else put_back(message, *given)
+
+def write(*given, write=Branches.write):
+    write(*given)
+    wait()
+
+async def main():
+    storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
+    database = await Database.open(storage.place, schemas=SCHEMAS)
+    match left:
+        case -1: Branches.write = staticmethod(write)
+        case -2: Attachments.settle = settle
+        case _: ReadMessage.put_back = put_back
+    await Upkeep(UpkeepParts.of(storage, database), "novel").import_thread(Path(sys.argv[2]))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.requirement("T4", "T5")
+@pytest.mark.on_every_database
+@pytest.mark.parametrize("at", [1, -1, -2])
+async def test_a_killed_import_is_not_there_or_is_complete_and_is_finished_by_the_next(tmp_path: Path, at: int) -> None:
+    file, home, data = tmp_path / "t1.jsonl", tmp_path / "home", b"name,size\nhat,7\n"
+    async with scripted_agent(tmp_path / "before", answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=[data])
+        await agent.thread("t1").converse("two")
+        said = await agent.thread("t1").history()
         await agent.upkeep.export("t1", file)
-
-        def gone(transaction: Any, branches: Sequence[Any], leases: Sequence[Any]) -> None:
-            transaction.execute("DELETE FROM wa_message")
-            write(transaction, branches, leases)
-
-        write = Branches.write
-        with monkeypatch.context() as patch:
-            patch.setattr(Branches, "write", staticmethod(gone))
-            with pytest.raises(StorageUnavailable, match=r"are removed from .* while it is imported; import it again"):
-                await agent.upkeep.import_thread(file, to="copy")
-        assert [state.thread for state in await agent.threads()] == ["t1"]
-        assert len(await agent.thread("t1").history()) == 2
+        await agent.upkeep.remove("t1")
+    await killed(await start_script(IMPORTING, home, file, str(at)))
+    async with scripted_agent(home, answering()) as agent:
+        committed = at == -2
+        assert await agent.thread("t1").history() == (said if committed else ())
+        assert [await rows(agent, table) for table in ("wa_message", "wa_branch", "wa_attachment")] == (
+            [4, 1, 1] if committed else [0, 0, 0]
+        )
+        imported = await agent.upkeep.import_thread(file)
+        assert (imported.made, imported.added) == (not committed, 0 if committed else 4)
+        assert await agent.thread("t1").history() == said
+        [attachment] = agent.attachments.of(said[0])
+        assert await agent.attachments.read(attachment) == data
+        await agent.upkeep.prune()
+        assert await agent.attachments.read(attachment) == data
+        assert (await agent.thread("t1").converse("three")).status == "done"

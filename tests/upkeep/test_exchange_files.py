@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,23 +9,13 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.processes import full_device
 from worldagent import WorldAgent
 from worldagent.agent.upkeep import Imported
-from worldagent.core.errors import InvalidArgument, StorageUnavailable
+from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments
 
 DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
-OWN = (
-    "agent.db",
-    "agent.db-wal",
-    "roles.db",
-    "roles.db-journal",
-    "role.key",
-    "chat-history.jsonl",
-    "locks/t1",
-    "attachments/t1.jsonl",
-)
+OWN = ("agent.db", "roles.db-journal", "role.key", "attachments/t1.jsonl")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -74,44 +62,7 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> 
         assert link.is_symlink()
 
 
-async def test_where_no_file_can_be_is_said_and_nothing_is_left(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
-        for path in (tmp_path / "folder", Path(), tmp_path / "a\0b", tmp_path / "a\ud800b"):
-            with pytest.raises(InvalidArgument, match=r"is not an export of a thread|must not contain a NUL character"):
-                await agent.upkeep.export("t1", path)
-        with pytest.raises(StorageUnavailable, match=r"cannot be written .*; name another place"):
-            await agent.upkeep.export("t1", tmp_path / ("x" * 256))
-        longest = tmp_path / ("é" * 127)
-        assert (await agent.upkeep.export("t1", longest)).messages == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "home", longest.name]
-
-
-async def test_a_full_disk_is_said_and_no_part_of_the_file_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
-
-        def full(**given: Any) -> Any:
-            file = made(**given)
-            os.dup2(device, file.fileno())
-            return file
-
-        made, (device, problem) = tempfile.NamedTemporaryFile, full_device()
-        monkeypatch.setattr("worldagent.agent.upkeep.thread_files.tempfile.NamedTemporaryFile", full)
-        try:
-            with pytest.raises(StorageUnavailable, match=os.strerror(problem)):
-                await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
-        finally:
-            monkeypatch.undo()
-            os.close(device)
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
-
-
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 @pytest.mark.parametrize("step", ["keep", "hold"])
 async def test_what_is_imported_outlasts_a_prune_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str

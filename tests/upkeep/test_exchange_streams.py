@@ -64,7 +64,7 @@ async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.
         await agent.thread("t1").converse("x" * 5000)
         stream = io.BytesIO()
         with monkeypatch.context() as patch:
-            patch.setattr(f"{FILES}.LONGEST", 4000)
+            patch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
             with pytest.raises(
                 InvalidArgument, match="a message is longer than 4000 bytes, the limit of an import; make"
             ):
@@ -82,8 +82,8 @@ async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.
 async def test_a_content_that_is_longer_than_any_line_comes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(f"{FILES}.LONGEST", 4000)
-    monkeypatch.setattr(f"{FILES}._PIECE", 1000)
+    monkeypatch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
+    monkeypatch.setattr(f"{FILES}.PIECE_BYTES", 1000)
     file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread("t1").converse("one", attachments=data)
@@ -102,19 +102,6 @@ async def test_a_content_that_is_longer_than_any_line_comes_back(
         assert (await agent.upkeep.import_thread(file)).made
         [message, _] = await agent.thread("t1").history()
         assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == data
-
-
-async def test_a_content_on_one_line_is_read_too(tmp_path: Path) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one", attachments=[b"name,size\n" * 200_000])
-        await agent.upkeep.export("t1", file)
-        lines = read(file)
-        pieces = [line for line in lines if "attachment" in line]
-        assert len(pieces) == 3
-        whole = {**pieces[0], "data": "".join(line["data"] for line in pieces)}
-        write(file, [*(line for line in lines[:-1] if line not in pieces), whole, lines[-1]])
-        assert (await agent.upkeep.import_thread(file, to="t2")).made
 
 
 def _fed(handle: int, data: bytes) -> None:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
+import sqlite3
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, answering, scripted_agent
 from support.jobs import Nothing, Said
-from support.processes import clean_environment
 from support.removed import WORDS, found, look, pay, word
 from support.tables import checkpoints_of, database_of, rows, selected
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import (
-    AgentClosed,
-    InvalidArgument,
+    StorageUnavailable,
     ThreadBusy,
     ThreadPaused,
-    UnknownMessage,
 )
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
@@ -33,15 +28,18 @@ from worldagent.harness import tool
 from worldagent.storage import sqlite as sqlite_module
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = pytest.mark.on_every_database
-
 NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
 OTHER = "the-other-thread-that-has-nothing-to-do-with-it-at-all"
 
 
 async def _work(params: Nothing, ctx: TaskContext) -> Said:
     await ctx.call("look", {"what": WORDS["argument"]})
+    await ctx.calls.ask_person(WORDS["question"])
     return Said(text=await ctx.call("pay", {"what": WORDS["argument"]}))
+
+
+async def _ask(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=await ctx.calls.ask_person("Which?"))
 
 
 class Gate:
@@ -56,24 +54,39 @@ class Gate:
         return Said(text="through")
 
 
-def _reply(call: ScriptedCall) -> dict[str, Any]:
-    if "request" in call.fields:
-        return {"result": WORDS["verdict"]}
-    if "judge" in call.user and WORDS["verdict"] not in call.text:
-        return {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": WORDS["request"]}}]}
-    return {"reply": word("other") if "other one" in call.user else WORDS["answer"], "calls": []}
+def _model(answer: str) -> ScriptedLM:
+    def reply(call: ScriptedCall) -> dict[str, Any]:
+        if "request" in call.fields:
+            return {"result": WORDS["verdict"]}
+        if "judge" in call.user and WORDS["verdict"] not in call.text:
+            return {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": WORDS["request"]}}]}
+        if "ask" in call.user and "Red." not in call.text:
+            return {"reply": "", "calls": [{"tool": "ask", "arguments": {}}]}
+        return {"reply": word("other") if "other one" in call.user else answer, "calls": []}
+
+    return ScriptedLM(reply)
 
 
 @asynccontextmanager
-async def opened(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenerator[WorldAgent]:
+async def opened(
+    home: Path, gate: Gate | None = None, *, answer: str = WORDS["answer"], **more: Any
+) -> AsyncGenerator[WorldAgent]:
     shapes: list[Shape[Any, Any]] = [
         Shape("work", Nothing, Said, _work),
+        Shape("ask", Nothing, Said, _ask, description="Ask."),
         Shape("wait", Nothing, Said, (gate or Gate()).run),
     ]
-    async with scripted_agent(
-        home, ScriptedLM(_reply), workers=[CRITIC], tools=[look, tool(approval=True)(pay)], shapes=shapes, **more
-    ) as agent:
+    tools = [look, tool(approval=True)(pay)]
+    async with scripted_agent(home, _model(answer), workers=[CRITIC], tools=tools, shapes=shapes, **more) as agent:
         yield agent
+
+
+async def worked(thread: Thread) -> None:
+    """Have a worker judge, and a task call, ask and need approval."""
+    await thread.converse("judge")
+    turn = await thread.task("work", {})
+    turn = await thread.resume({turn.pauses[0].id: WORDS["answer"]})
+    assert (await thread.resume({turn.pauses[0].id: Approve()})).status == "done"
 
 
 async def lived(agent: WorldAgent, name: str) -> None:
@@ -81,9 +94,17 @@ async def lived(agent: WorldAgent, name: str) -> None:
     thread = agent.thread(name, account="ana")
     for number in range(12):
         await thread.converse(f"{WORDS['message']} {number} " + "So that it is on pages of its own. " * 40)
-    await thread.converse("judge")
-    turn = await thread.task("work", {})
-    await thread.resume({turn.pauses[0].id: Approve()})
+    await worked(thread)
+
+
+async def edited_later(agent: WorldAgent) -> str:
+    """Let a thread do all of that after its second message, whose id it gives."""
+    thread = agent.thread("t1")
+    await thread.converse("one")
+    await thread.converse(WORDS["message"])
+    second = (await thread.history())[2].id
+    await worked(thread)
+    return second
 
 
 async def _as_most_are_built(agent: WorldAgent) -> None:
@@ -93,6 +114,7 @@ async def _as_most_are_built(agent: WorldAgent) -> None:
         await database._writer.alone(lambda connection: connection.execute("PRAGMA secure_delete=OFF"))
 
 
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as_they_were(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -101,7 +123,7 @@ async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as
         said = await agent.thread(OTHER).history()
         before = {table: await rows(agent, table) for table in ("wa_message", "wa_turn", "wa_call", "checkpoints")}
         await lived(agent, NAME)
-        texts = [text for place, text in WORDS.items() if place not in ("other", "question")]
+        texts = [text for place, text in WORDS.items() if place != "other"]
         for text in (*texts, NAME):
             assert found(tmp_path / "home", [text]), text
         removed = await agent.upkeep.remove(NAME)
@@ -118,6 +140,7 @@ async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as
     assert found(tmp_path / "home", [word("other")])
 
 
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who_shares_it(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -142,22 +165,7 @@ async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who
         assert found(tmp_path / "home", [kept, WORDS["argument"]]) == []
 
 
-@pytest.mark.requirement("T4")
-async def test_what_two_forks_of_a_removed_thread_share_stays_until_both_are_removed(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        first = agent.thread("first")
-        await first.converse("one")
-        said = await first.history()
-        forks = [await first.fork(to="fork"), await first.fork(to="other fork")]
-        for number, name in enumerate(("first", "fork", "other fork")):
-            removed = await agent.upkeep.remove(name)
-            assert removed is not None
-            assert removed.messages == (2 if number == 2 else 0)
-            for fork in forks[number:]:
-                assert await fork.history() == said
-        assert await rows(agent, "wa_message") == 0
-
-
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_a_fork_that_is_removed_leaves_its_origin_as_it_was(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -184,22 +192,6 @@ async def test_a_fork_that_is_removed_leaves_its_origin_as_it_was(tmp_path: Path
         assert await first.history() == said
         assert await rows(agent, "wa_message") == 4
         assert (await first.converse("three")).status == "done"
-
-
-@pytest.mark.requirement("T4")
-async def test_the_branch_that_an_edit_kept_is_removed_alone(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        await thread.converse(WORDS["message"])
-        await thread.edit("said otherwise", keep_as="before")
-        said = await thread.history()
-        removed = await agent.upkeep.remove("before")
-        assert removed is not None
-        assert (removed.messages, removed.turns) == (2, 1)
-        assert await thread.history() == said
-        assert found(tmp_path / "home", [WORDS["message"]]) == []
-        assert await rows(agent, "wa_message") == 4
 
 
 @pytest.mark.requirement("T4")
@@ -231,6 +223,7 @@ async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_p
         assert (await thread.pauses(), await thread.state()) == ((), None)
 
 
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_a_thread_whose_turn_runs_is_removed_once_that_is_cancelled(tmp_path: Path) -> None:
     gate = Gate()
@@ -266,6 +259,7 @@ async def _epoch(agent: WorldAgent, key: str) -> int:
     return int(epoch)
 
 
+@pytest.mark.on_every_database
 async def test_a_removed_thread_leaves_no_lock_file(tmp_path: Path, database_engine: str) -> None:
     async with opened(tmp_path / "home") as agent:
         await agent.thread("t1").converse("one")
@@ -277,17 +271,7 @@ async def test_a_removed_thread_leaves_no_lock_file(tmp_path: Path, database_eng
         assert list(locks.glob("*")) == []
 
 
-async def test_what_cannot_be_removed_is_said(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        with pytest.raises(InvalidArgument, match="thread '' is not an id"):
-            await agent.upkeep.remove("")
-        upkeep = agent.upkeep
-    with pytest.raises(AgentClosed):
-        await upkeep.remove("t1")
-    with pytest.raises(AgentClosed):
-        _ = agent.upkeep
-
-
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -319,62 +303,81 @@ async def _tables(agent: WorldAgent) -> list[str]:
     return [name for (name,) in await selected(agent, query)]
 
 
+@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
-async def test_a_fork_that_is_made_while_its_origin_is_removed_is_whole_or_refused(tmp_path: Path) -> None:
-    made = 0
-    async with opened(tmp_path / "home") as agent, opened(tmp_path / "home") as other:
-        for number in range(6):
-            thread = agent.thread(f"t{number}")
-            await thread.converse(f"number {number}")
-            at = (await thread.history())[-1].id
-
-            async def fork(thread: Thread = thread, at: str = at, number: int = number) -> Thread:
-                await asyncio.sleep(number * 0.004)
-                return await thread.fork(at=at, to=f"fork {number}")
-
-            forked, removed = await asyncio.gather(fork(), other.upkeep.remove(f"t{number}"), return_exceptions=True)
-            assert not isinstance(removed, BaseException)
-            if isinstance(forked, BaseException):
-                assert isinstance(forked, UnknownMessage | InvalidArgument), forked
-                continue
-            made += 1
-            assert [message.body["text"] for message in await forked.history()] == [f"number {number}", WORDS["answer"]]
-        assert await rows(agent, "wa_message") == 2 * made
-        assert await rows(agent, "wa_branch") == made
-
-
-_KILLED = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from worldagent import Storage
-from worldagent.agent.threads import SCHEMAS
-from worldagent.agent.upkeep import Upkeep, UpkeepParts
-from worldagent.storage import Database
-
-async def scrub(self):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-async def main():
-    storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
-    database = await Database.open(storage.place, schemas=SCHEMAS)
-    type(database).scrub = scrub
-    await Upkeep(UpkeepParts.of(storage, database), "novel").remove(sys.argv[2])
-
-asyncio.run(main())
-"""
+async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", answer="Fine.") as agent:
+        thread = agent.thread("t1")
+        await thread.edit("two", at=await edited_later(agent), keep_as="before")
+        said = await thread.history()
+        for text in WORDS.values():
+            assert found(tmp_path / "home", [text]), text
+        removed = await agent.upkeep.remove("before")
+        assert removed is not None
+        assert (removed.messages, removed.turns) == (2 + 4 + 2, 3)
+        assert removed.calls >= 4
+        assert removed.checkpoints > 3 * 3
+        assert found(tmp_path / "home", [*WORDS.values()]) == []
+        assert await rows(agent, "wa_call") == 0
+        assert await rows(agent, "wa_turn") == 2
+        assert await thread.history() == said
+        assert [message.body["text"] for message in said] == ["one", "Fine.", "two", "Fine."]
+        assert (await thread.converse("three")).status == "done"
+        removed = await agent.upkeep.remove("t1")
+        assert removed is not None
+        assert (removed.messages, removed.turns) == (6, 3)
+        for table in ("wa_message", "wa_turn", "checkpoints"):
+            assert await rows(agent, table) == 0
 
 
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T4")
+async def test_what_a_fork_stands_on_stays_and_the_turns_behind_it_go(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", answer="Fine.") as agent:
+        thread = agent.thread("t1")
+        second = await edited_later(agent)
+        fork = await thread.fork(at=second, to="fork")
+        stands = await fork.history()
+        await thread.edit("two", at=second, keep_as="before")
+        assert await agent.upkeep.remove("before") is not None
+        assert found(tmp_path / "home", [text for place, text in WORDS.items() if place != "message"]) == []
+        assert await fork.history() == stands
+        assert (await fork.replay()).text == "Fine."
+        assert await rows(agent, "wa_turn", "thread='novel/t1'") == 2
+
+
+@pytest.mark.on_every_database
+@pytest.mark.requirement("T4")
 @pytest.mark.requirement("T5")
-async def test_what_a_kill_in_the_middle_of_a_removal_left_is_cleared_by_pruning(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        await _as_most_are_built(agent)
-        await agent.thread(NAME).converse(WORDS["message"], attachments=[b"a file of the thread"])
-        url = os.environ.get("WORLDAGENT_DATABASE_URL")
-        environment = clean_environment(**({} if url is None else {"WORLDAGENT_DATABASE_URL": url}))
-        argv = (sys.executable, "-P", "-c", _KILLED, str(tmp_path / "home"), NAME)
-        child = await asyncio.create_subprocess_exec(*argv, env=environment)
-        assert await asyncio.wait_for(child.wait(), 60) == -signal.SIGKILL
-        assert (await agent.threads(), await agent.thread(NAME).history()) == ((), ())
+async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home", answer="Fine.", settings={"checkpoint_keep": 0}) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.edit("ask", at=await edited_later(agent), keep_as="before")
+        assert turn.status == "paused"
+        before = await rows(agent, "checkpoints", "thread_id LIKE 'novel/t1%'")
+        removed = await agent.upkeep.remove("before")
+        assert removed is not None
+        assert found(tmp_path / "home", [*WORDS.values()]) == []
+        assert await rows(agent, "checkpoints", "thread_id LIKE 'novel/t1%'") == before - removed.checkpoints
+    async with opened(tmp_path / "home", answer="Fine.") as agent:
+        thread = agent.thread("t1")
+        assert (await thread.resume({turn.pauses[0].id: "Red."})).text == "Fine."
+        assert [message.body.get("text") for message in await thread.history()][:3] == ["one", "Fine.", "ask"]
+
+
+@pytest.mark.requirement("T4")
+async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_module, "_BUSY_TIMEOUT", 0.2)
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread(NAME).converse(WORDS["message"])
+        with closing(sqlite3.connect(tmp_path / "home" / "agent.db")) as reader:
+            reader.execute("BEGIN")
+            reader.execute("SELECT COUNT(*) FROM wa_message").fetchall()
+            with pytest.raises(StorageUnavailable, match=r"all rows of the thread .* are removed, but"):
+                await agent.upkeep.remove(NAME)
+            assert found(tmp_path / "home", [WORDS["message"]]), "else the error says what is not so"
+        assert await agent.thread(NAME).history() == ()
         await agent.upkeep.prune()
         assert found(tmp_path / "home", [WORDS["message"], NAME]) == []
-        assert (await agent.thread(NAME).converse("anew")).status == "done"
