@@ -83,7 +83,7 @@ def test_an_agent_says_which_argument_is_none(tmp_path: Path, given: dict[str, A
 
     error = refused(make)
     assert isinstance(error, InvalidArgument)
-    assert f"{next(iter(given))}=" in error.problem
+    assert f"`{next(iter(given))}`" in error.problem
 
 
 @pytest.mark.parametrize("value", [float("nan"), True])
