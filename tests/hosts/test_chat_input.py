@@ -62,40 +62,24 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
     assert "Three" in (home / "chat-history.jsonl").read_text(encoding="utf-8")
 
 
-async def test_a_role_comes_from_a_file_or_the_command_line(start: Start, service: Service, tmp_path: Path) -> None:
-    file = tmp_path / "lighthouse.md"
-    file.write_text(SECRET, encoding="utf-8")
-    async with start("--role", "Be brief.") as terminal:
-        assert "role: call" in await terminal.say("Hello")
-        assert "[[ ## role ## ]]\nBe brief." in service.said()
-        assert "60 characters" in await terminal.say(f"/role @{file}")
-        await terminal.say("Hello")
-        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
-        assert "'no-such-file'" in await terminal.say("/role @no-such-file")
-        assert "error:" in await terminal.say("/role -")
-        assert "role: thread" in await terminal.say("The one before still counts?")
-
-
 @pytest.mark.requirement("R10")
 async def test_each_thread_keeps_its_own_role_and_outlasts_the_time_that_is_set_for_others(
-    start: Start, service: Service
+    start: Start, service: Service, tmp_path: Path
 ) -> None:
+    (file := tmp_path / "brief.md").write_text("Be brief.", encoding="utf-8")
     async with start(WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
         await terminal.say(f"/role {SECRET}")
         await terminal.say("/thread novel", then="novel>")
         shown = await terminal.say("/role", prompt="novel>")
         assert " ".join(shown.split()).startswith("the thread 'novel' has no role of its own")
         assert await terminal.say("Hello", prompt="novel>") == "Paris."
-        await terminal.say("/role Be brief.", prompt="novel>")
+        assert "'no-such-file'" in await terminal.say("/role @no-such-file", prompt="novel>")
+        assert "error:" in await terminal.say("/role -", prompt="novel>")
+        await terminal.say(f"/role @{file}", prompt="novel>")
         assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
-        assert "[[ ## role ## ]]\nBe brief." in service.said()
         await terminal.say("/thread main", prompt="novel>", then="main>")
         assert await terminal.say("Hello") == "role: thread\nParis."
         assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
-        await terminal.say("/role off")
-        assert await terminal.say("Hello") == "Paris."
-        await terminal.say("/thread novel", then="novel>")
-        assert (await terminal.say("/role", prompt="novel>")).splitlines()[-1] == "Be brief."
 
 
 @pytest.mark.requirement("R5")
@@ -107,8 +91,6 @@ async def test_the_role_of_the_command_line_goes_with_every_message_on_every_thr
         assert "call role of --role, 9 characters" in await terminal.say("/role")
         await terminal.say("/thread novel", then="novel>")
         assert await terminal.say("Hello", prompt="novel>") == "role: call\nParis."
-        why = (await terminal.say("/why", prompt="novel>")).splitlines()
-        assert [line.split()[:2] for line in why[4:6]] == [["thread", "-"], ["call", "active"]]
         shown = await terminal.say("/role Answer in French.", prompt="novel>")
         assert " ".join(shown.split()).endswith("it holds until /role off; the call role of --role is off")
         why = (await terminal.say("/why", prompt="novel>")).splitlines()
@@ -133,14 +115,8 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
         ]
         await terminal.say(f"/role {SECRET}")
         why = await terminal.say("/why")
-    rows = [line.split()[:2] for line in why.splitlines()[1:6]]
-    assert rows == [
-        ["account", "active"],
-        ["workspace", "active"],
-        ["channel", "-"],
-        ["thread", "active"],
-        ["call", "-"],
-    ]
+    rows = [line.split()[:2] for line in why.splitlines()[1:4]]
+    assert rows == [["account", "active"], ["workspace", "active"], ["channel", "-"]]
     assert why.splitlines()[-1] == "Where active roles conflict, the later in this list wins."
     assert all(len(line) <= 80 for line in terminal.lines)
     assert "polite" not in terminal.text
@@ -150,12 +126,6 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
 async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
     start: Start, service: Service, tmp_path: Path
 ) -> None:
-    async def back() -> None:
-        await host.start()
-        async with asyncio.timeout(BOUND):
-            while await terminal.say("And now?") != "Paris.":
-                pass
-
     host = HostProcess(tmp_path)
     async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
         await terminal.shows(f"model openai/answer, profile general, roles at {host.url}")
@@ -163,38 +133,15 @@ async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
         assert "remedy: " in await terminal.say("Hello")
         assert service.stub.requests == []
         try:
-            await back()
-            await host.kill()
-            before = len(service.stub.requests)
-            shown = await terminal.say("Are you there?")
-            assert "error: " in shown
-            assert "workspace" in shown
-            assert "remedy: " in shown
-            assert len(service.stub.requests) == before
-            await back()
+            await host.start()
+            async with asyncio.timeout(BOUND):
+                while await terminal.say("And now?") != "Paris.":
+                    pass
         finally:
             await host.kill()
 
 
 # --- commands and input ---------------------------------------------------------------------------------------------
-
-
-async def test_threads_and_their_history(start: Start, service: Service) -> None:
-    async with start() as terminal:
-        assert await terminal.say("/history") == "the thread 'main' has no messages"
-        await terminal.say("What is the capital of France?")
-        assert await terminal.say("/thread") == "on the thread 'main' of the workspace 'default'"
-        await terminal.say("/thread novel", then="novel>")
-        await terminal.say("Who are you?", prompt="novel>")
-        assert "France" not in service.asked()
-        shown = await terminal.say("/history", prompt="novel>")
-        assert shown == "user: Who are you?\n\nagent: Paris."
-        assert await terminal.say("/history 1", prompt="novel>") == "agent: Paris."
-        for wrong in ("/history none", "/history 0", "/history 1001"):
-            assert "give 1 to 1000" in await terminal.say(wrong, prompt="novel>")
-        assert "error:" in await terminal.say("/thread " + "x" * 2000, prompt="novel>")
-        await terminal.say("/thread main", prompt="novel>", then="main>")
-        assert "France" in await terminal.say("/history")
 
 
 async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_nearest_and_not_sent(
@@ -209,11 +156,6 @@ async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_neare
         for name in (*COMMANDS, "Alt-Enter"):
             assert f"\n{name} " in f"\n{told}"
             assert told.count(f"\n{name} ") <= 1
-        assert all(len(line) <= 80 for line in terminal.lines)
-        assert service.stub.requests == []
-        assert await terminal.say("//etc/hosts, what is it?") == "Paris."
-        assert "/etc/hosts, what is it?" in service.said()
-        assert "//etc" not in service.said()
         await terminal.prompt()
         terminal.write("/hi" + TAB)
         await terminal.shows("main> /history")
@@ -280,10 +222,6 @@ async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
 ) -> None:
     async with start("--role", "Be brief.", **more) as terminal:
         assert (await terminal.say("Hello")).endswith("role: call\nParis.")
-        assert "error: " in await terminal.say("/hlep")
-        terminal.write("one\\" + ENTER + "two" + ENTER)
-        await terminal.until(lambda: terminal.text.count("Paris.") == 2)
-        assert "one\ntwo" in service.said()
         service.answers = [("The lamp is lit, ", "and never seen.")]
         await terminal.prompt()
         terminal.write("Tell me." + ENTER)

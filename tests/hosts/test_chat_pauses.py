@@ -27,7 +27,7 @@ from support.chat import (
     shopping,
     start,
 )
-from support.terminal import CTRL_C, CTRL_D, ENTER, Terminal
+from support.terminal import CTRL_D, ENTER, Terminal
 from worldagent.testing import assert_no_role_leak
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
@@ -62,7 +62,7 @@ async def buying(terminal: Terminal, service: Service, shape: str = "buy", then:
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("more", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}])
+@pytest.mark.parametrize("more", [{}, {"TERM": "dumb"}])
 async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_turn_goes_on(
     shop: Start, service: Service, home: Path, more: dict[str, str]
 ) -> None:
@@ -131,17 +131,6 @@ async def test_answers_that_were_typed_go_with_their_thread(
     ]
 
 
-async def test_a_long_argument_stays_indented_so_that_it_is_no_line_of_its_own(shop: Start, service: Service) -> None:
-    async with shop() as terminal:
-        service.answers = [dispatching("buy", "hat " + "answer: yes " * 20)]
-        shown = await terminal.say("Buy me a hat.", then=AWAITED)
-    lines = shown.splitlines()[3:]
-    assert lines[1].startswith('  what: "hat answer: yes')
-    assert lines[2].startswith("    ")
-    assert [line for line in lines if line.startswith("answer:")] == [APPROVAL.splitlines()[-2]]
-    assert all(len(line) <= 80 for line in lines)
-
-
 async def test_what_is_typed_is_an_answer_while_one_is_awaited_and_commands_work(shop: Start, service: Service) -> None:
     async with shop() as terminal:
         assert "What about the hat?" in await buying(terminal, service, "ask")
@@ -178,18 +167,6 @@ async def test_each_thread_has_its_own_questions_and_keeps_the_answers_that_are_
         assert "Where to?" in await terminal.say("yes", prompt="main answer 2/2>", then=AWAITED)
 
 
-async def test_an_interrupt_cancels_a_turn_that_goes_on_after_an_answer(shop: Start, service: Service) -> None:
-    async with shop() as terminal:
-        service.answers = [("The lamp is lit, ", "and never seen.")]
-        await buying(terminal, service)
-        terminal.write("yes" + ENTER)
-        await terminal.shows("The lamp is")
-        terminal.write(CTRL_C)
-        await terminal.shows("cancelled")
-        assert await terminal.say("And now?") == "Paris."
-        assert "never seen" not in terminal.text
-
-
 async def test_an_answer_that_another_process_was_quicker_with_is_told_and_asked_for_no_more(
     shop: Start, service: Service, environment: dict[str, str], home: Path
 ) -> None:
@@ -214,9 +191,6 @@ async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, se
         assert await terminal.ended() == 0
         command = "worldagent chat --thread main --app support.shop:agent"
         assert terminal.text.endswith(f"The turn of the thread 'main' waits. Resume it with:\n{command}")
-    async with shop("--thread", "novel", prompt="novel>") as terminal:
-        shown = await terminal.say("/thread main", prompt="novel>", then=AWAITED)
-        assert shown.endswith(f"The last turn of this thread has not ended.\n{APPROVAL}{KEYS}")
     async with shop(prompt=AWAITED) as terminal:
         assert f"The last turn of this thread has not ended.\n{APPROVAL}" in terminal.text
         shown = await terminal.say("no, too dear", prompt=AWAITED, then="main>")
@@ -240,29 +214,6 @@ async def test_what_was_sent_before_a_question_was_seen_is_no_answer_to_it(
         assert bought(home) == []
         await terminal.say("yes", prompt=AWAITED, then="main>")
     assert bought(home) == ["hat"]
-
-
-@pytest.mark.requirement("T5")
-async def test_a_turn_that_was_killed_in_an_effect_goes_on_once_a_person_says_what_became_of_it(
-    shop: Start, service: Service, home: Path
-) -> None:
-    async with shop() as terminal:
-        await buying(terminal, service)
-        (home / "hang").touch()
-        terminal.write("yes" + ENTER)
-        await terminal.until(lambda: "working on it" in terminal.text.rsplit(AWAITED, 1)[-1] and bool(bought(home)))
-        terminal.process.kill()
-        await terminal.ended()
-    (home / "hang").unlink()
-    async with shop() as terminal:
-        shown = " ".join((await terminal.shows("cut off.")).split())
-        assert "The last turn of this thread was interrupted. /resume resumes it" in shown
-        shown = await terminal.say("/resume", then=AWAITED)
-        assert "uncertain call: pay" in shown
-        assert "error:" in await terminal.say("yes", prompt=AWAITED)
-        await terminal.say('happened "paid for it"', prompt=AWAITED, then="main>")
-    assert bought(home) == ["hat"]
-    assert "paid for it" in service.asked()
 
 
 @pytest.mark.requirement("T5")

@@ -47,15 +47,11 @@ async def test_without_a_message_piped_data_is_the_message(run: Run, stub: OpenA
     assert "What is the capital of France?" in prompt(stub)
 
 
-@pytest.mark.parametrize("data", [b"", b"\n \n"])
-async def test_empty_standard_input_leaves_the_message_as_it_is(run: Run, stub: OpenAIStub, data: bytes) -> None:
-    assert (await run("ask", "Hello", "--thread", "t", stdin=data)).exit_code == 0
-    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
-    assert shown[0]["body"]["text"] == "Hello"
-
-
-async def test_piped_data_that_an_option_reads_is_no_part_of_the_message(run: Run, stub: OpenAIStub) -> None:
-    assert (await run("ask", "Hello", "--role", "-", "--thread", "t", stdin=SECRET.encode())).exit_code == 0
+@pytest.mark.parametrize(("more", "data"), [((), b"\n \n"), (("--role", "-"), SECRET.encode())])
+async def test_empty_standard_input_and_what_an_option_reads_is_no_part_of_the_message(
+    run: Run, stub: OpenAIStub, more: tuple[str, ...], data: bytes
+) -> None:
+    assert (await run("ask", "Hello", *more, "--thread", "t", stdin=data)).exit_code == 0
     shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
     assert shown[0]["body"]["text"] == "Hello"
 
@@ -67,7 +63,7 @@ async def test_piped_data_that_an_option_reads_is_no_part_of_the_message(run: Ru
         (b"x" * (MAX_STDIN_BYTES + 1), "standard input must hold at most 1,048,576 bytes"),
     ],
 )
-@pytest.mark.parametrize("text", [("Look at this:",), (), ("-",)])
+@pytest.mark.parametrize("text", [("Look at this:",), ("-",)])
 async def test_data_that_a_message_cannot_hold_is_refused(
     run: Run, stub: OpenAIStub, text: tuple[str, ...], data: bytes, named: str
 ) -> None:
@@ -110,22 +106,17 @@ async def test_the_stored_roles_of_a_role_host_shape_the_answer(run: Run, stub: 
 
 
 @pytest.mark.requirement("R8")
-@pytest.mark.parametrize("given", ["text", "file", "stdin"])
-async def test_a_role_comes_as_text_as_a_file_or_from_standard_input(
+@pytest.mark.parametrize("given", ["file", "stdin"])
+async def test_a_role_comes_as_a_file_or_from_standard_input(
     run: Run, stub: OpenAIStub, tmp_path: Path, given: str
 ) -> None:
     file = tmp_path / "role.md"
     file.write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
-    value = {"text": SECRET, "file": f"@{file}", "stdin": "-"}[given]
+    value = {"file": f"@{file}", "stdin": "-"}[given]
     result = await run("ask", "Hello", "--role", value, "-v", stdin=SECRET.encode() if given == "stdin" else b"")
     assert (result.exit_code, result.stdout) == (0, "Paris.\n")
     assert result.stderr == "role tiers: call\n"
     assert f"[[ ## role ## ]]\n{SECRET}\n" in prompt(stub)
-
-
-async def test_two_at_signs_begin_a_role_with_one(run: Run, stub: OpenAIStub) -> None:
-    assert (await run("ask", "Hello", "--role", "@@ana is a sailor, speak like one.")).exit_code == 0
-    assert "\n@ana is a sailor, speak like one." in prompt(stub)
 
 
 async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
@@ -180,15 +171,11 @@ async def test_task_runs_a_worker_that_the_command_line_defines(run: Run, stub: 
     assert turn["result"] == {"worker": "critic", "text": "It is wrong."}
 
 
-@pytest.mark.parametrize("given", ["text", "file", "stdin"])
-async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
-    run: Run, stub: OpenAIStub, tmp_path: Path, given: str
-) -> None:
+@pytest.mark.parametrize("given", ["text", "stdin"])
+async def test_params_come_as_a_json_object_and_single_ones_go_over_it(run: Run, stub: OpenAIStub, given: str) -> None:
     stub.text = "[[ ## result ## ]]\nDone.\n\n[[ ## completed ## ]]"
     document = json.dumps({"worker": "nobody", "request": "count the maps"})
-    file = tmp_path / "params.json"
-    file.write_text(document, encoding="utf-8")
-    value = {"text": document, "file": f"@{file}", "stdin": "-"}[given]
+    value = {"text": document, "stdin": "-"}[given]
     result = await run(
         "task", "subagent", "--worker", CRITIC, "--params", value, "-p", "worker=critic", stdin=document.encode()
     )
@@ -200,24 +187,13 @@ async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
     ("words", "named"),
     [
         (("ask", "-", "--role", "-"), "TEXT and --role both read standard input"),
-        (("ask", "-", "--worker", "critic=-"), "TEXT and --worker both read standard input"),
         (("ask", "Hello", "--role", "@no/such/file"), "'no/such/file'"),
-        (("ask", "Hello", "--role", "@."), "'.'"),
-        (("ask", "Hello", "--role", "@a\0b"), "--role names the file"),
         (("ask", "Hello", "--role", " "), "no content"),
-        (("ask", "Hello", "--role", "x" * 40_000), "the call role has 40000 bytes"),
         (("ask", "-"), "standard input, read for TEXT, is not UTF-8 at byte 2"),
-        (("ask", "bad \udcff"), "TEXT is not UTF-8"),
         (("ask",), "there is no message: standard input is empty"),
-        (("ask", "--role", "-"), "TEXT and --role both read standard input"),
         (("ask", " "), "`text` must be a non-empty string"),
-        (("ask", "Hello", "--thread", ""), "thread ''"),
         (("ask", "Hello", "--worker", "critic"), "--worker 'critic' has no '='"),
-        (("ask", "Hello", "--worker", "critic="), "'critic' has no instructions"),
         (("task", "subagent", "--params", "[1]"), "--params is not a JSON object"),
-        (("task", "subagent", "--params", "{,"), "line 1, column 2"),
-        (("task", "subagent", "-p", "worker"), "--param 'worker' has no '='"),
-        (("task", "subagent", "--worker", CRITIC, "-p", "worker=critic"), "request"),
         (("task", "subagent", "-p", "worker=x", "-p", "request=y"), "no worker 'x'"),
         (("task", "nothing", "-p", "request=y"), "no shape 'nothing'"),
     ],
@@ -261,10 +237,3 @@ async def test_a_model_that_fails_exits_with_1_and_says_so_in_the_form_that_was_
 async def test_what_typer_refuses_exits_with_2(run: Run) -> None:
     for words in (("task",), ("ask", "Hello", "--nothing"), ("nothing",)):
         assert (await run(*words)).exit_code == 2
-
-
-@pytest.mark.parametrize("words", [(), ("ask",), ("chat",), ("task",)])
-async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
-    result = await run(*words, "--help")
-    assert result.exit_code == 0
-    assert "\n   worldagent " in result.stdout

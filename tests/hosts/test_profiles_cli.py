@@ -79,18 +79,9 @@ async def test_list_shows_what_there_is_where_it_is_from_and_what_is_broken(
     assert rows[0][2] == f"[cannot be used] {user / 'bad.yaml'}:2: a profile has no key 'tool'"
     assert rows[4][2] == "[not trusted] reviews what others wrote"
     assert rows[6][2] == "[overridden] Web search and research specialist"
-    assert rows[7][2] == "my own"
     told = await as_json(run, "list")
     bad, mine = told["profiles"][0], told["profiles"][4]
-    assert bad | {"problems": []} == {
-        "name": "bad",
-        "level": "user",
-        "file": str(user / "bad.yaml"),
-        "used": True,
-        "trusted": True,
-        "description": "",
-        "problems": [],
-    }
+    assert (bad["file"], bad["used"], bad["trusted"], bad["description"]) == (str(user / "bad.yaml"), True, True, "")
     assert bad["problems"][0]["code"] == "profile_invalid"
     assert bad["problems"][0]["remedy"].startswith("did you mean 'tools'?")
     assert (mine["level"], mine["trusted"], mine["problems"]) == ("project", False, [])
@@ -119,7 +110,6 @@ async def test_the_setting_profiles_names_the_users_folder(
 async def test_show_tells_every_setting_and_where_it_is_from(run: Run, home: Path, project: Path) -> None:
     refused = await run("profiles", "show", "mine")
     assert refused.exit_code == 2
-    assert "are not trusted" in refused.stderr
     assert f"worldagent profiles trust {project}" in refused.stderr
     assert (await run("profiles", "trust", "--yes")).exit_code == 0
     shown = (await as_json(run, "show", "mine"))["profile"]
@@ -176,36 +166,7 @@ async def test_check_tells_all_that_is_wrong_of_all_files(run: Run, home: Path, 
     assert lines[5].startswith("remedy: did you mean 'grep_content'? the tools are: read_file, ")
     assert "--app" in lines[7]
     assert f"{user / 'fine.yml'}: fine" in result.stdout.splitlines()
-    told = await as_json(run, "check", code=2)
-    assert len(told["problems"]) == 4
-    assert {each["name"]: len(each["problems"]) for each in told["checked"] if each["problems"]} == {
-        "bad": 2,
-        "worse": 2,
-    }
-
-
-@pytest.mark.requirement("P1")
-async def test_check_tells_what_is_wrong_in_a_file_and_with_what_it_extends_at_once_then_its_tools(
-    run: Run, home: Path, user: Path
-) -> None:
-    file = user / "mine.yaml"
-    text = "extends: nosuch\ntools: [read_fil]\nmcp_servers: {x: {}}\nskills: {}\n"
-    for more, wrong in (("", ["3: 'mcp_servers.x'"]), ("skill: 1\nagents_md: 5\n", ["5: a profile", "6: 'agents_md'"])):
-        file.write_text(text + more)
-        result = await run("profiles", "check", "mine")
-        assert result.exit_code == 2
-        told = result.stderr.splitlines()[0::2]
-        begin = [f"error: {file}:{each}" for each in (*wrong, "1: 'mine' extends 'nosuch', but there is no profile")]
-        assert len(told) == len(begin)
-        assert all(line.startswith(each) for line, each in zip(told, begin, strict=True))
-    file.write_text("tools: [read_fil]\n")
-    assert f"{file}:1: there is no tool 'read_fil'" in (await run("profiles", "check", "mine")).stderr
-
-
-async def test_check_is_content_with_what_ships(run: Run, home: Path, user: Path) -> None:
-    result = await run("profiles", "check")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert len(result.stdout.splitlines()) == 4
+    assert len((await as_json(run, "check", code=2))["problems"]) == 4
 
 
 async def test_check_takes_names_and_files(run: Run, home: Path, user: Path, tmp_path: Path) -> None:
@@ -215,7 +176,6 @@ async def test_check_takes_names_and_files(run: Run, home: Path, user: Path, tmp
     result = await run("profiles", "check", "coder", str(own))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines()[1] == f"{own}: own"
-    assert (await run("profiles", "check", "bad", "coder")).exit_code == 2
     missing = await run("profiles", "check", str(tmp_path / "nowhere.yaml"))
     assert missing.exit_code == 2
     assert f"{tmp_path / 'nowhere.yaml'}:1 cannot be read: No such file" in missing.stderr
@@ -323,12 +283,6 @@ mcp_servers:
     ]
 
 
-async def test_an_empty_name_of_a_profile_is_refused(run: Run, home: Path, user: Path) -> None:
-    result = await run("ask", "hi", "--profile", "")
-    assert result.exit_code == 2
-    assert "there is no profile ''" in result.stderr
-
-
 async def test_what_is_broken_is_shown_before_it_is_trusted(run: Run, home: Path, project: Path) -> None:
     (project / ".worldagent" / "profiles" / "bad.yaml").write_text("tool: []\n")
     done = await run("profiles", "trust", "--yes")
@@ -371,9 +325,7 @@ async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path
 @pytest.mark.parametrize(
     "words",
     [
-        ("profiles", "list"),
         ("ask", "hi", "--profile", "coder", "--lm", "openai/none"),
-        ("serve", "--stdio", "--profile", "coder", "--lm", "openai/none"),
         ("policy", "check", "pol.yaml"),
     ],
 )
@@ -388,37 +340,6 @@ async def test_without_the_extra_yaml_a_command_says_what_to_install(
     result = await run(*words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "the extra 'yaml' is not installed\nremedy: pip install 'worldagent[yaml]'" in result.stderr
-
-
-# --- the process -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("words", [("list",), ("show", "searcher"), ("check",), ("schema",)])
-async def test_what_needs_no_model_loads_no_model_library(home: Path, words: tuple[str, ...]) -> None:
-    script = (
-        f"import atexit, json, sys; sys.argv = ['worldagent', 'profiles', *{words!r}]\n"
-        "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
-        "from worldagent.hosts.cli import main; main()"
-    )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", script),
-        env=environment(home),
-        cwd=home,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, told = await asyncio.wait_for(process.communicate(), BOUND)
-    assert process.returncode == 0
-    loaded = set(json.loads(told.decode().splitlines()[-1]))
-    assert "worldagent.profiles" in loaded
-    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs.engine"})
-
-
-@pytest.mark.parametrize("name", ["list", "show", "check", "schema", "trust"])
-async def test_help_shows_examples(run: Run, home: Path, name: str) -> None:
-    shown = (await run("profiles", name, "--help")).stdout
-    assert f"worldagent profiles {name}" in shown
-    assert "Example" in shown
 
 
 def test_the_page_names_every_command_and_option() -> None:

@@ -93,15 +93,6 @@ async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(ho
     assert list((home / "sidecars").iterdir()) == []
 
 
-async def test_a_name_of_wide_letters_is_shown_whole(home: Path, run: Run) -> None:
-    file = SidecarFile(sidecar(workspaces=("灯台守の小説",)))
-    file.add(home / "sidecars")
-    try:
-        assert "灯台守の小説 " in (await run("ps")).stdout
-    finally:
-        file.remove()
-
-
 def test_only_its_owner_can_read_the_file_of_a_sidecar(tmp_path: Path) -> None:
     file = SidecarFile(sidecar())
     file.add(tmp_path / "home" / "sidecars")
@@ -149,17 +140,6 @@ def test_files_that_say_nothing_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("not ours")
     told.remove()
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
-
-
-def test_one_that_begins_while_others_look_is_listed_in_the_end(tmp_path: Path) -> None:
-    for _ in range(20):
-        running_sidecars(tmp_path)
-        file = SidecarFile(sidecar())
-        file.add(tmp_path)
-        file.add(tmp_path)
-        assert len(running_sidecars(tmp_path)) == 1
-        file.remove()
-        file.remove()
 
 
 @asynccontextmanager

@@ -86,12 +86,6 @@ async def test_as_json_the_turn_names_what_waits_and_the_command_that_answers(ho
     assert effects(home) == ["paid hat"]
 
 
-async def test_two_answers_go_into_one_command(home: Path, run: Run) -> None:
-    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "-2Fpay-3A" in pause_id)
-    done = await run("resume", "main", *APP, "--answer", f"{colour}=red", "--approve", pay)
-    assert (done.exit_code, done.stdout) == (0, "red: paid for the hat\n"), done.stderr
-
-
 async def test_a_form_takes_its_fields_or_json_and_what_does_not_fit_leaves_it_open(home: Path, run: Run) -> None:
     await paused("fit")
     words = ("resume", "main", *APP, "--answer")
@@ -160,34 +154,11 @@ async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_ag
     assert SECRET not in out.decode() + told.decode()
 
 
-@pytest.mark.requirement("T5")
-async def test_an_ask_that_was_stopped_does_not_keep_the_next_one_from_its_answer(home: Path) -> None:
-    async with openai_stub() as stub:
-        async with started(home, "ask", "Hello", "--lm", "openai/slow", WORLDAGENT_API_BASE=stub.url) as process:
-            assert process.stdin is not None
-            process.stdin.close()
-            await asyncio.wait_for(stub.arrived.wait(), BOUND)
-            process.send_signal(signal.SIGTERM)
-            assert process.stderr is not None
-            told = (await asyncio.wait_for(process.stderr.read(), BOUND)).decode()
-            assert await asyncio.wait_for(process.wait(), BOUND) == 143
-        answer = ("--lm", "openai/answer")
-        asked = [await command(home, "ask", "Hello", *answer, "--json", WORLDAGENT_API_BASE=stub.url) for _ in "ab"]
-        turns = [json.loads(check(one, 0).out) for one in asked]
-        assert [turn["text"] for turn in turns] == ["Paris.", "Paris."]
-        [line] = [line for line in told.splitlines() if "worldagent resume ask_" in line]
-        words = shlex.split(line[line.index("worldagent") :])
-        assert len({words[2], *(turn["thread"] for turn in turns)}) == 3
-        done = check(await command(home, *words[1:], *answer, WORLDAGENT_API_BASE=stub.url), 0)
-    assert done.out == "Paris.\n"
-
-
-@pytest.mark.parametrize("words", [("task", "buy", "-p", "what=hat"), ("resume", "main")])
-async def test_sigterm_before_the_turn_begins_leaves_nothing(home: Path, words: tuple[str, ...]) -> None:
+async def test_sigterm_before_the_turn_begins_leaves_nothing(home: Path) -> None:
     async with agent() as shop:
         running = asyncio.create_task(shop.thread("main").task("send", {"what": "hat"}))
         assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
-        async with started(home, *words, *APP, "--json") as process:
+        async with started(home, "task", "buy", "-p", "what=hat", *APP, "--json") as process:
             assert await eventually(lambda: _has_opened_the_agent(process.pid), BOUND)
             process.send_signal(signal.SIGTERM)
             out, _ = await asyncio.wait_for(process.communicate(), BOUND)
@@ -206,24 +177,6 @@ def _has_opened_the_agent(pid: int) -> bool:
     except OSError:
         return False
     return any(name.endswith("roles.db") for name in names)
-
-
-async def test_an_interrupt_cancels_the_turn_that_is_resumed(home: Path) -> None:
-    async with started(home, "task", "send", "-p", "what=hat", *APP) as process:
-        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
-        process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(process.communicate(), BOUND)
-    waits = check(await command(home, "resume", "main", *APP, "--json"), 3)  # it was cut off in the middle
-    [pause] = json.loads(waits.out)["pauses"]
-    async with started(home, "resume", "main", *APP, "--answer", f"{pause['id']}=again") as process:
-        assert await eventually(lambda: effects(home) == ["begun hat"] * 2, BOUND)
-        process.send_signal(signal.SIGINT)
-        _, told = await asyncio.wait_for(process.communicate(), BOUND)
-    assert process.returncode == 130
-    assert b"interrupted" in told
-    async with agent() as shop:
-        [state] = await shop.threads()
-    assert state.status == "cancelled"
 
 
 @pytest.mark.requirement("R13")
@@ -271,19 +224,12 @@ async def test_a_turn_goes_on_without_its_role_on_purpose(home: Path, run: Run, 
     [
         (("resume", "nobody"), 2, "has no thread 'nobody'"),
         (("resume", "main", "--answer", "{other}=red"), 2, "is not waiting, and may be answered already"),
-        (("resume", "main", "--answer", "red"), 2, "must name one of the 2 pauses that wait"),
         (("resume", "main", "--approve"), 2, "must name one of the 2"),
         (("resume", "main", "--answer", "{colour}=green"), 2, "must be one of the options"),
-        (("resume", "main", "--answer", "{colour}"), 2, "must give an answer"),
-        (("resume", "main", "--answer", "{colour}=red", "--answer", "{colour}=red"), 2, "answered twice"),
-        (("resume", "main", "--approve", "{colour}"), 2, "is of kind 'question'"),
         (("resume", "main", "--reject", "{colour}=no"), 2, "is of kind 'question'"),
         (("resume", "main", "--approve", "{pay}=yes"), 2, "takes only an id"),
         (("resume", "main", "--approve", "{pay}", "--reject", "{pay}"), 2, "answered twice"),
         (("resume", "main", "--role", "x", "--no-role"), 2, "--role and --no-role"),
-        (("resume", "main", "--on-role-change", "pin"), 2, "'pin' is unknown"),
-        (("resume", "main", "--json", "--events"), 2, "--json and --events"),
-        (("resume", ""), 2, "thread ''"),
         (("ask", "Hello", "--thread", "main"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
         (("task", "buy", "-p", "what=cap"), 1, "waits for a person"),
     ],
@@ -303,42 +249,17 @@ async def test_what_cannot_be_resumed_so_is_refused_and_stays_open(
     assert effects(home) == []
 
 
-async def test_what_is_over_or_was_answered_elsewhere_is_refused(home: Path, run: Run) -> None:
+async def test_what_is_over_is_refused(home: Path, run: Run) -> None:
     [pay] = await paused("buy")
     async with agent() as shop:
         assert (await shop.thread("main").resume({pay: Approve()})).status == "done"
     over = await run("resume", "main", *APP, "--approve")
     assert (over.exit_code, effects(home)) == (2, ["paid hat"])
     assert "is done" in over.stderr
-    await paused("fit")
-    late = await run("resume", "main", *APP, "--answer", f"{pay}=yes")
-    assert late.exit_code == 2
-    assert "may be answered already" in late.stderr
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize(
-    ("words", "remedy"),
-    [
-        (("--approve", "{pay}"), "omit it; waiting now: '{colour}'"),
-        (("--answer", "{pay}=yes"), "omit it; waiting now: '{colour}'"),
-        (("--approve", "{pay}", "--approve-all"), "omit it; waiting now: '{colour}'"),
-    ],
-)
-async def test_whoever_answers_what_another_command_answered_is_told_so(
-    home: Path, run: Run, words: tuple[str, ...], remedy: str
-) -> None:
-    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "-2Fpay-3A" in pause_id)
-    assert (await run("resume", "main", *APP, "--approve", pay)).exit_code == 3
-    given = {"pay": pay, "colour": colour}
-    late = await run("resume", "main", *APP, "--json", *(word.format(**given) for word in words))
-    error = json.loads(late.stdout)["error"]
-    assert (late.exit_code, error["code"], error["remedy"]) == (2, "already_answered", remedy.format(**given))
-    assert effects(home) == ["paid hat"]
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("words", [("--answer", "red"), ("--approve",), ("--reject", "no"), ("--approve-all",)])
+@pytest.mark.parametrize("words", [("--answer", "red"), ("--approve-all",)])
 async def test_whoever_comes_late_to_a_turn_that_runs_again_is_told_so(
     home: Path, run: Run, words: tuple[str, ...]
 ) -> None:
@@ -405,7 +326,6 @@ BROKEN = {
     "odd_shop": ODD,
     "failing_shop": f"secret = {SECRET!r}\n1 / 0\n",
     "needing_shop": "import nothing_of_this_name\n",
-    "misspelt_shop": "def (\n",
     "leaving_shop": "import sys\nsys.exit(3)\n",
 }
 
@@ -414,10 +334,7 @@ BROKEN = {
     ("spec", "named"),
     [
         ("shop", "must be MODULE:NAME, got 'shop'"),
-        ("shop:", "must be MODULE:NAME, got 'shop:'"),
-        ("odd_shop:ours()", "must be MODULE:NAME"),
         ("nothing_of_this_name:agent", "the module 'nothing_of_this_name' does not exist"),
-        ("support.nothing:agent", "the module 'support.nothing' does not exist"),
         ("odd_shop:nothing", "the module 'odd_shop' has no 'nothing'"),
         ("odd_shop:number", "'odd_shop:number' is a int"),
         ("odd_shop:takes", "'odd_shop:takes' takes arguments"),
@@ -426,7 +343,6 @@ BROKEN = {
         ("odd_shop:ours", "workspace '' is not an id"),
         ("failing_shop:agent", "importing 'failing_shop' fails with ZeroDivisionError in 'failing_shop.py', line 2"),
         ("needing_shop:agent", "the module 'nothing_of_this_name', which it needs, does not exist"),
-        ("misspelt_shop:agent", "fails with SyntaxError in 'misspelt_shop.py', line 1"),
         ("leaving_shop:agent", "fails with SystemExit in 'leaving_shop.py', line 2"),
     ],
 )
@@ -442,35 +358,18 @@ async def test_an_app_that_is_none_is_named_without_what_its_code_holds(
     assert SECRET not in result.output
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--lm", "local"),
-        ("--identity", "You are a shop."),
-        ("--worker", "critic=You judge."),
-        ("--role-host", "embedded"),
-        ("--role-host-stdio", "host"),
-        ("--token-file", "token"),
-        ("--workspace", "novel"),
-    ],
-)
-async def test_options_that_would_make_another_agent_are_refused_beside_an_app(run: Run, more: tuple[str, ...]) -> None:
-    for words in (("ask", "Hello"), ("task", "buy", "-p", "what=hat"), ("resume", "main")):
-        result = await run(*words, *APP, *more)
+async def test_options_that_would_make_another_agent_are_refused_beside_an_app(run: Run) -> None:
+    worker, host = ("--worker", "critic=You judge."), ("--role-host", "embedded")
+    others = (("--lm", "local"), ("--identity", "You."), worker, host, ("--profile", "coder"), ("--workspace", "novel"))
+    for option, value in others:
+        result = await run("ask", "Hello", *APP, option, value)
         assert (result.exit_code, result.stdout) == (2, ""), result.output
-        assert more[0] in result.stderr
+        assert option in result.stderr
 
 
 async def test_the_workspace_and_the_home_of_the_app_may_be_named(home: Path, run: Run) -> None:
     result = await run("ask", "Hello", *APP, "--workspace", "shop", "--home", str(home))
     assert (result.exit_code, result.stdout) == (0, "Welcome to the shop.\n"), result.output
-
-
-@pytest.mark.parametrize("words", [("resume",), ("threads",), ("threads", "list"), ("threads", "show")])
-async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
-    result = await run(*words, "--help")
-    assert result.exit_code == 0
-    assert "\n   worldagent " in result.stdout
 
 
 async def test_the_help_names_the_exit_codes(run: Run) -> None:
@@ -497,12 +396,4 @@ async def test_options_take_ids_in_their_earlier_form(home: Path, run: Run) -> N
     twice = await run("resume", "main", *APP, *answers, "--approve", pay)
     assert (twice.exit_code, "answered twice" in twice.stderr) == (2, True)
     done = await run("resume", "main", *APP, *answers)
-    assert done.exit_code == 0, done.output
-
-
-@pytest.mark.requirement("T4")
-async def test_approvals_take_ids_in_their_earlier_form(home: Path, run: Run) -> None:
-    [pay] = await paused("buy")
-    done = await run("approvals", "approve", call_id_of(pay), *APP)
-    assert done.exit_code == 0, done.output
-    assert effects(home) == ["paid hat"]
+    assert (done.exit_code, done.stdout) == (0, "red: paid for the hat\n"), done.output

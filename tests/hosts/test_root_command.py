@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from support.chat import Service, Start, environment, home, piped, service, start
@@ -54,13 +57,26 @@ def test_help_shows_the_commands_in_groups() -> None:
     }
 
 
+def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of a command and of all below it."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every(below, *words, name)
+
+
+@pytest.mark.parametrize("words", every(get_command(app)), ids=" ".join)
+def test_every_help_has_an_example_that_can_be_copied(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+    assert shown.exit_code == 0
+    assert "\n   worldagent " in shown.stdout
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
 @pytest.mark.parametrize(
     ("typed", "offered"),
     [
         ("thr", ["threads"]),
-        ("threads ren", ["rename"]),
         ("trace show --ht", ["--html"]),
-        ("ask --tem", ["--temperature"]),
     ],
 )
 async def test_a_shell_completes_commands_and_options(

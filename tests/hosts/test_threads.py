@@ -5,15 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
-import sqlite3
-import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, Run, environment, home, run
+from support.command_line import APP, BOUND, Run, home, run
 from support.hat_shop import agent, effects
 from support.processes import eventually
 from worldagent import Role
@@ -94,17 +91,6 @@ async def test_a_thread_is_shown_with_what_waits_how_to_answer_and_what_was_said
     ]
 
 
-async def test_what_is_over_shows_its_answer_and_nothing_to_go_on_with(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").converse("Hello", role=None)
-    shown = await run("threads", "show", "t1", *SHOP)
-    assert shown.stdout.startswith("t1: done since ")
-    assert shown.stdout.endswith("  user: Hello\n  agent: Welcome to the shop.\n")
-    assert "resume" not in shown.stdout
-    found = (await as_json(run, "threads", "show", "t1"))["thread"]
-    assert (found["pauses"], "resume" in found) == ([], False)
-
-
 @pytest.mark.requirement("T4")
 async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
     async with agent() as shop:
@@ -137,25 +123,12 @@ async def test_a_turn_that_another_process_runs_is_cancelled_there(home: Path, r
     assert effects(home) == ["begun hat"]
 
 
-async def test_a_turn_whose_process_is_gone_is_told_and_can_be_cancelled(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").task("buy", {"what": "hat"})
-    with closing(sqlite3.connect(home / "agent.db")) as connection, connection:
-        connection.execute("UPDATE wa_turn SET status='running'")
-    assert [item["status"] for item in (await as_json(run, "threads", "list"))["threads"]] == ["cut_off"]
-    assert (await run("threads", "cancel", "t1", *SHOP)).exit_code == 0
-    assert [item["status"] for item in (await as_json(run, "threads", "list"))["threads"]] == ["cancelled"]
-
-
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
         (("list", "--status", "waiting"), 2, "status 'waiting' is unknown"),
-        (("list", "--limit", "0"), 2, "`limit` must be 1 to 1000, got 0"),
-        (("list", "--workspace", " "), 2, "--workspace ' ' is not an id"),
         (("show", " "), 2, "THREAD ' ' is not an id"),
         (("show", "nobody"), 1, "has no thread 'nobody'"),
-        (("cancel", "nobody"), 1, "has no thread 'nobody'"),
         (("show", "t1", "--workspace", "other"), 1, "the workspace 'other' has no thread 't1'"),
     ],
 )
@@ -164,14 +137,12 @@ async def test_what_is_not_there_is_named_with_a_remedy(
 ) -> None:
     async with agent() as shop:
         await shop.thread("t1").converse("Hello")
-    for more in ((), ("--json",)):
-        result = await run("threads", *words, *(() if "--workspace" in words else SHOP), *more)
-        assert result.exit_code == code, result.output
-        told = json.loads(result.stdout)["error"]["message"] if more else result.stderr
-        assert named in told
+    result = await run("threads", *words, *(() if "--workspace" in words else SHOP), "--json")
+    assert result.exit_code == code, result.output
+    assert named in json.loads(result.stdout)["error"]["message"]
 
 
-@pytest.mark.parametrize(("words", "code"), [(("list",), 0), (("show", "t1"), 1), (("cancel", "t1"), 1)])
+@pytest.mark.parametrize(("words", "code"), [(("list",), 0), (("cancel", "t1"), 1)])
 async def test_a_home_without_a_database_has_no_thread_and_gets_none(
     home: Path, run: Run, words: tuple[str, ...], code: int
 ) -> None:
@@ -192,36 +163,12 @@ async def test_a_database_that_is_none_is_named(home: Path, run: Run) -> None:
 
 @pytest.mark.requirement("R7")
 async def test_no_role_is_shown(home: Path, run: Run) -> None:
-    from worldagent import Role
-
     async with agent() as shop:
         await shop.thread("t1").task("buy", {"what": "hat"}, role=Role("keeper", SECRET))
     for words in (("list",), ("show", "t1"), ("cancel", "t1")):
         result = await run("threads", *words, *SHOP, "--json")
         assert SECRET not in result.output
         assert "keeper" not in result.output
-
-
-async def test_the_commands_load_no_model_library_and_need_no_model(home: Path) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").task("buy", {"what": "hat"})
-    for words in (["list"], ["show", "t1"], ["cancel", "t1"]):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-c",
-            f"import atexit, json, sys; sys.argv = ['worldagent', 'threads', *{words!r}, '--workspace', 'shop']\n"
-            "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
-            "from worldagent.hosts.cli import main; main()",
-            env=environment(home, WORLDAGENT_LM="openai/nothing"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, told = await asyncio.wait_for(process.communicate(), BOUND)
-        assert process.returncode == 0, told
-        loaded = set(json.loads(told.decode().splitlines()[-1]))
-        assert "worldagent.memory" in loaded
-        assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})
 
 
 @pytest.mark.requirement("T4")
@@ -256,20 +203,13 @@ async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, 
 
 @pytest.mark.requirement("T4")
 async def test_a_fork_that_cannot_be_is_refused_with_what_to_do(home: Path, run: Run) -> None:
-    missing = await run("threads", "fork", "t1", *SHOP)
-    assert (missing.exit_code, "has no thread 't1'" in missing.stderr) == (1, True)
     async with agent() as shop:
         await shop.thread("t1").converse("Hello")
         await shop.thread("t2").converse("Hello")
         foreign = (await shop.thread("t2").history())[0].id
-    for words, code in (
-        (("--at", foreign), "unknown_message"),
-        (("--to", "t2"), "name_taken"),
-        (("--to", " "), "invalid_argument"),
-    ):
+    for words, code in ((("--at", foreign), "unknown_message"), (("--to", "t2"), "name_taken")):
         refused = await run("threads", "fork", "t1", *words, *SHOP, "--json")
         assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, code)
-    assert (await run("threads", "show", "t1", "--messages", "0", *SHOP)).exit_code == 2
     assert (await as_json(run, "threads", "list", "--status", "forked"))["threads"] == []
 
 
@@ -340,7 +280,6 @@ async def test_threads_are_found_by_account_channel_text_and_page(home: Path, ru
     assert await found("--query", "vell") == ["t2"]
     [last] = (await as_json(run, "threads", "list", "--limit", "1"))["threads"]
     assert await found("--before", last["page_key"]) == ["t2", "t1"]
-    assert await found("--before", "2000-01-01") == []
     assert await found("--before", "2900-01-01T10:00") == ["t3", "t2", "t1"]
     refused = await run("threads", "list", *SHOP, "--before", "yesterday")
     assert refused.exit_code != 0
@@ -359,9 +298,6 @@ async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: 
     assert (await run("threads", "rename", "t1", "", *SHOP)).exit_code == 0
     [state] = (await as_json(run, "threads", "list"))["threads"]
     assert state["title"] == "Where is the Sarn?"
-    missing = await run("threads", "rename", "t2", "The river", *SHOP)
-    assert (missing.exit_code, "no thread 't2'" in missing.stderr) == (1, True)
-    assert (await run("threads", "rename", "t1", "x" * 121, *SHOP)).exit_code != 0
 
 
 @pytest.mark.requirement("T4")

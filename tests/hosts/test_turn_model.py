@@ -16,7 +16,7 @@ NAMED = json.dumps({"fast": "openai/fast", "down": "openai/down-500"})
 
 
 @pytest.mark.requirement("H3")
-@pytest.mark.parametrize("form", ["--json", "--events", ""])
+@pytest.mark.parametrize("form", ["--events", ""])
 async def test_ask_takes_a_name_of_the_settings_for_its_turn(run: Run, stub: OpenAIStub, form: str) -> None:
     words = ("ask", "Hello", "--turn-model", "fast", *([form] if form else []))
     done = await run(*words, WORLDAGENT_MODELS=NAMED)
