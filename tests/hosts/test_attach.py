@@ -54,14 +54,6 @@ async def test_what_cannot_be_sent_along_is_bad_usage(
     assert stub.requests == []
 
 
-async def test_what_the_model_does_not_get_is_told_where_events_are_shown(run: Run, tmp_path: Path) -> None:
-    paper = written(tmp_path, "paper.pdf", b"%PDF-1.7")
-    result = await run("ask", "Look.", "--attach", str(paper), "--events", WORLDAGENT_ATTACHMENT_FALLBACK="note")
-    events = [json.loads(line) for line in result.stdout.splitlines()]
-    [event] = [event for event in events if event["type"] == "attachment_left_out"]
-    assert (event["name"], event["reason"]) == ("paper.pdf", "not_taken")
-
-
 async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
     environment: dict[str, str], service: Service, tmp_path: Path
 ) -> None:
@@ -83,12 +75,3 @@ async def test_a_piped_line_may_not_name_a_file(environment: dict[str, str], ser
     assert (code, out) == (0, "Paris.\n")
     assert "/attach takes a file only at a terminal" in told
     assert images(service.stub.requests[0]) == []
-
-
-async def test_a_file_that_cannot_be_attached_is_told_and_the_next_message_goes_without(
-    environment: dict[str, str], service: Service, tmp_path: Path
-) -> None:
-    code, out, told = await piped(environment, b"Look.\nNever mind.\n", "--attach", str(tmp_path / "none.png"))
-    assert (code, out) == (0, "Paris.\n")
-    assert "cannot be attached" in told
-    assert len(service.stub.requests) == 1

@@ -30,21 +30,27 @@ async def test_ask_prints_the_answer_and_nothing_else(run: Run) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
 
 
-async def test_ask_reads_the_message_from_standard_input(run: Run, stub: OpenAIStub) -> None:
-    result = await run("ask", "-", stdin="Où est Málaga?\n".encode())
-    assert result.exit_code == 0, result.stderr
-    assert "Où est Málaga?" in prompt(stub)
-
-
-async def test_piped_data_follows_the_message(run: Run, stub: OpenAIStub) -> None:
-    result = await run("ask", "Summarise this:", stdin="line one\nline twö\n".encode())
+@pytest.mark.parametrize(
+    ("text", "data", "message"),
+    [
+        (("-",), "Où est Málaga?\n", "Où est Málaga?"),
+        (("Summarise this:",), "line one\nline twö\n", "Summarise this:\n\nline one\nline twö"),
+        ((), "What is the capital of France?\n", "What is the capital of France?"),
+    ],
+)
+async def test_standard_input_is_the_message_or_follows_it(
+    run: Run, stub: OpenAIStub, text: tuple[str, ...], data: str, message: str
+) -> None:
+    result = await run("ask", *text, stdin=data.encode())
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
-    assert "Summarise this:\n\nline one\nline twö" in prompt(stub)
+    assert message in prompt(stub)
 
 
-async def test_without_a_message_piped_data_is_the_message(run: Run, stub: OpenAIStub) -> None:
-    assert (await run("ask", stdin=b"What is the capital of France?\n")).stdout == "Paris.\n"
-    assert "What is the capital of France?" in prompt(stub)
+async def test_more_data_than_a_message_can_hold_is_refused(run: Run, stub: OpenAIStub) -> None:
+    result = await run("ask", "Look at this:", stdin=b"x" * (MAX_STDIN_BYTES + 1))
+    assert (result.exit_code, stub.requests) == (2, [])
+    assert "must hold at most 1,048,576 bytes" in result.stderr
+    assert "--attach FILE" in result.stderr
 
 
 @pytest.mark.parametrize(("more", "data"), [((), b"\n \n"), (("--role", "-"), SECRET.encode())])
@@ -54,24 +60,6 @@ async def test_empty_standard_input_and_what_an_option_reads_is_no_part_of_the_m
     assert (await run("ask", "Hello", *more, "--thread", "t", stdin=data)).exit_code == 0
     shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
     assert shown[0]["body"]["text"] == "Hello"
-
-
-@pytest.mark.parametrize(
-    ("data", "named"),
-    [
-        (b"\x89PNG\r\n", "standard input is not UTF-8 at byte 0"),
-        (b"x" * (MAX_STDIN_BYTES + 1), "standard input must hold at most 1,048,576 bytes"),
-    ],
-)
-@pytest.mark.parametrize("text", [("Look at this:",), ("-",)])
-async def test_data_that_a_message_cannot_hold_is_refused(
-    run: Run, stub: OpenAIStub, text: tuple[str, ...], data: bytes, named: str
-) -> None:
-    result = await run("ask", *text, stdin=data)
-    assert result.exit_code == 2
-    assert named.removeprefix("standard input") in result.stderr
-    assert ("--attach FILE" in result.stderr) or "UTF-8" in named
-    assert stub.requests == []
 
 
 async def test_a_message_may_begin_with_an_at_sign(run: Run, stub: OpenAIStub) -> None:

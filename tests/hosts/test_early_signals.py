@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, COMMAND, Done, environment
+from support.command_line import APP, BOUND, Done, environment
 
 pytestmark = [pytest.mark.requirement("T5"), pytest.mark.timeout(200)]
 
@@ -98,22 +98,3 @@ async def test_an_interrupt_just_as_the_command_begins_is_no_traceback(
     tmp_path: Path, moment: tuple[str, str, str], told: str
 ) -> None:
     assert await signalled(tmp_path, signal.SIGINT, moment, "role-host", "--stdio") == Done(130, "", told)
-
-
-@pytest.mark.parametrize(
-    ("number", "code", "module"),
-    [(signal.SIGINT, 130, "logging"), (signal.SIGTERM, 143, "worldagent.hosts.cli.serve"), (signal.SIGINT, 130, "mcp")],
-)
-async def test_a_server_that_is_still_loading_ends_at_a_signal(
-    tmp_path: Path, number: int, code: int, module: str
-) -> None:
-    words = (*COMMAND[:1], "-X", "importtime", *COMMAND[1:], "serve", "--stdio", *APP)
-    process = await asyncio.create_subprocess_exec(*words, **PIPES, env=environment(tmp_path), cwd=tmp_path)
-    assert process.stderr is not None
-    async with asyncio.timeout(BOUND):
-        while (line := await process.stderr.readline()).split(b"|")[-1].strip() != module.encode():
-            assert line, f"it ended before it had loaded {module}"
-    process.send_signal(number)
-    done = await ended(process)
-    rest = [line for line in done.told.splitlines() if not line.startswith("import time:")]
-    assert (done.code, done.out, rest) == (code, "", [])

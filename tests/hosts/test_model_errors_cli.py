@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
 import pytest
 
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import OpenAIStub
-from worldagent.core.events import ModelWaiting, parse_event
 
 __all__ = ["run_on_stub", "stub"]  # fixtures
 
@@ -73,15 +69,3 @@ async def test_wait_for_a_rate_limit_is_noted(
     assert result.stderr.count("waiting 1 s for the rate limit of openai/") == 1
     assert "waiting" not in result.stdout
     assert len(stub.requests) == 2
-
-
-@pytest.mark.requirement("H4", "T10")
-async def test_wait_for_a_rate_limit_is_an_event(run: Run, stub: OpenAIStub) -> None:
-    stub.limits, stub.retry_after = 1, "1"
-    result = await run("ask", "Hi", "--events", WORLDAGENT_MODEL_ATTEMPTS="2")
-    events: list[Any] = [parse_event(line) for line in result.stdout.splitlines()]
-    [waiting] = [event for event in events if isinstance(event, ModelWaiting)]
-    assert waiting.call_id == waiting.turn_id
-    assert waiting.model.startswith("openai/")
-    assert 0 < waiting.seconds <= 1
-    assert json.loads(result.stdout.splitlines()[-1])["status"] == "done"

@@ -64,7 +64,7 @@ def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
         yield from every(below, *words, name)
 
 
-@pytest.mark.parametrize("words", every(get_command(app)), ids=" ".join)
+@pytest.mark.parametrize("words", [*every(get_command(app))], ids=" ".join)
 def test_every_help_has_an_example_that_can_be_copied(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
     assert shown.exit_code == 0

@@ -42,13 +42,3 @@ async def test_the_next_model_is_asked_where_one_is_out_and_resume_takes_the_sam
     done = await run(*resume, WORLDAGENT_MODELS=json.dumps({"down": "openai/fast"}))
     assert done.exit_code == 0, done.output
     assert [request["model"] for request in stub.requests] == ["fast"]
-
-
-async def test_a_name_that_nothing_is_behind_begins_no_turn(run: Run, stub: OpenAIStub) -> None:
-    done = await run("ask", "Hello", "--turn-model", "fsat", "--json", WORLDAGENT_MODELS=NAMED)
-    assert done.exit_code == 1
-    error = json.loads(done.stdout)["error"]
-    assert error["code"] == "model_not_configured"
-    assert error["remedy"].endswith("the names are: down, fast")
-    assert stub.requests == []
-    assert "no thread" in (await run("threads", "list")).output

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import BOUND, COMMAND, Run, command, environment, home, run, started
+from support.command_line import BOUND, COMMAND, Run, command, environment, home, run
 from support.hat_shop import agent
 from support.terminal import ENTER, Terminal
 
@@ -69,12 +68,6 @@ async def test_a_thread_goes_through_pipes(home: Path) -> None:
     cut = await command(home, "threads", "import", "-", "--as", "p9", *SHOP, stdin=stream[:-20])
     assert (cut.code, cut.out) == (2, "")
     assert "is incomplete\nremedy: export the thread again" in cut.told
-    async with started(home, "threads", "import", "-", *SHOP) as process:
-        assert process.stdin is not None
-        process.stdin.write(stream[:20])
-        await process.stdin.drain()
-        process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), BOUND) in (130, -signal.SIGINT)  # or before it was all there
 
 
 async def test_nothing_is_removed_unasked_or_in_the_middle_of_a_turn(home: Path, run: Run) -> None:
