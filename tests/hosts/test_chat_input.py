@@ -6,7 +6,6 @@ import asyncio
 import re
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -36,16 +35,13 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
         told = await terminal.say(f"/role {SECRET}")
         assert told == "role of the thread 'main' set, 60 characters; it holds until /role off"
         assert await terminal.say("One") == "role: thread\nParis."
-        assert await terminal.say("Two") == "role: thread\nParis."
-        for at in (0, 1):
-            assert f"[[ ## role ## ]]\n{SECRET}" in service.said(at)
+        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
         assert SECRET in (await terminal.say("/role")).splitlines()
         assert SECRET not in " ".join(psutil.Process(terminal.process.pid).cmdline())
         assert await terminal.say("/role off") == "the role of the thread 'main' is off"
         assert await terminal.say("Three") == "Paris."
         assert "[[ ## role ## ]]" not in service.said()
         assert SECRET not in service.asked()
-        assert await terminal.say("/role off") == "the role of the thread 'main' was not set"
         terminal.write(f"/rol {SECRET}" + ENTER)  # mistyped
         await terminal.shows("the command '/rol' does not exist")
         await terminal.prompt()
@@ -118,7 +114,6 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
     rows = [line.split()[:2] for line in why.splitlines()[1:4]]
     assert rows == [["account", "active"], ["workspace", "active"], ["channel", "-"]]
     assert why.splitlines()[-1] == "Where active roles conflict, the later in this list wins."
-    assert all(len(line) <= 80 for line in terminal.lines)
     assert "polite" not in terminal.text
 
 
@@ -231,13 +226,6 @@ async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
         terminal.write(CTRL_C)
         assert await terminal.ended() == 130
         assert terminal.modes() == terminal.before
-    coloured = [code for code in escapes(terminal.raw) if code.startswith(("3", "4", "9", "10"))]
-    assert coloured == []
-    if "TERM" in more:
-        assert b"\x1b" not in terminal.raw
-
-
-def escapes(raw: bytearray) -> Iterator[str]:
-    """The parameters of every sequence that sets colours or style."""
-    for found in re.finditer(rb"\x1b\[([0-9;]*)m", raw):
-        yield from found[1].decode().split(";")
+    styles = b";".join(re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)).split(b";")
+    assert [style for style in styles if style.startswith((b"3", b"4", b"9", b"10"))] == []
+    assert b"\x1b" not in terminal.raw or "TERM" not in more

@@ -130,27 +130,16 @@ def test_list_shows_the_tiers_whose_scopes_are_named(run: Run) -> None:
         ("account", "ana"),
         ("channel", "c7"),
     ]
-    only = object_of(run("roles", "list", "--account", "ana", "--tier", "account", "--json"))["roles"]
-    assert [role["tier"] for role in only] == ["account"]
     none = run("roles", "list", "--workspace", "diary")
     assert (none.exit_code, none.stdout) == (0, "")
     assert none.stderr == "no role is set for workspace 'diary'\n"
 
 
-def test_the_table_fits_80_columns_whatever_the_names_are(run: Run) -> None:
-    words = ("--account", "a" * 200, "--name", "a name that is " + "long " * 37)
-    assert run("roles", "put", "x" * 32_768, *words).exit_code == 0
-    table = run("roles", "list", "--account", "a" * 200).stdout.splitlines()
-    assert len(table) == 2
-    assert max(map(len, table)) <= 80
-    assert table[1].endswith(" 32768")
-
-
-@pytest.mark.parametrize("given", ["text", "file", "stdin", "at"])
+@pytest.mark.parametrize("given", ["file", "stdin", "at"])
 def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp_path: Path, given: str) -> None:
     file = tmp_path / "role.md"
     file.write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
-    value = {"text": SECRET, "file": f"@{file}", "stdin": "-", "at": f"@@{SECRET}"}[given]
+    value = {"file": f"@{file}", "stdin": "-", "at": f"@@{SECRET}"}[given]
     assert run("roles", "put", value, stdin=SECRET.encode() if given == "stdin" else b"").exit_code == 0
     assert run("roles", "get").stdout == ("@" if given == "at" else "") + f"{SECRET}\n"
 
@@ -160,10 +149,8 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
     ("words", "named"),
     [
         (("get", "--tier", "call"), "the call role is never stored"),
-        (("get", "--tier", "planet"), "unknown tier 'planet'"),
         (("list", "--tier", "account"), "--tier account needs the id of its account"),
         (("get", "--account", "ana", "--channel", "c7"), "--account and --channel are both given"),
-        (("list", "--workspace", "a\nb"), "--workspace 'a\\nb'"),
         (("put", "x" * 33 * 1024), "the workspace role has 33792 bytes"),
         (("list", "--role-host", "nowhere"), "`url` must be the http or https address"),
         (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
@@ -184,13 +171,9 @@ def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
 
 @pytest.mark.requirement("R14")
 def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> None:
-    for words, token in (
-        (("--role-host", "http://127.0.0.1:9/mcp"), ""),
-        (("--role-host-stdio", f"{sys.executable} -c pass"), ""),
-        (("--role-host", address), ""),
-        (("--role-host", address), "wrong"),
-    ):
-        result = run("roles", "put", SECRET, *words, WORLDAGENT_ROLE_HOST_TOKEN=token)
+    stdio = ("--role-host-stdio", f"{sys.executable} -c pass")
+    for words in (("--role-host", "http://127.0.0.1:9/mcp"), stdio, ("--role-host", address)):
+        result = run("roles", "put", SECRET, *words, WORLDAGENT_ROLE_HOST_TOKEN="wrong")
         assert (result.exit_code, result.stdout) == (1, ""), result.output
         assert "remedy: " in result.stderr
         assert SECRET not in result.output
@@ -201,7 +184,6 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
     [
         ((), "takes exactly one of --stdio and --http"),
         (("--stdio", "--token-file", "x"), "are for --http"),
-        (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
         (("--http", "8100"), "--http must be HOST:PORT, got '8100'"),
         (("--http", "127.0.0.1:65536"), "no address"),
         (("--http", "0.0.0.0:0"), "'0.0.0.0' can be reached from other machines"),
@@ -228,9 +210,7 @@ def test_a_port_that_is_taken_is_named(run: Run, address: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("token", " \n"),
         ("token", f"{TOKEN}\n{TOKEN}"),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN} x"'),
         ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\nworkspace = "novel"'),
         ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\n[[token]]\ntoken = "{TOKEN}"'),
         ("tokens.toml", f'other = 1\n[[token]]\ntoken = "{TOKEN}"'),
