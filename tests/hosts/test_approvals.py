@@ -44,11 +44,6 @@ async def one(shape: str = "series") -> Pause:
     return pause
 
 
-async def open_on(thread: str = "main") -> list[tuple[str, dict[str, Any]]]:
-    async with agent() as desk:
-        return [(pause.function, dict(pause.arguments)) for pause in await desk.thread(thread).pauses()]
-
-
 def policy(home: Path, *rules: dict[str, Any]) -> tuple[str, str]:
     """The option of a policy in a file."""
     (home / "policy.json").write_text(json.dumps({"rules": rules}), encoding="utf-8")
@@ -123,11 +118,7 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
 REFUSED = [
     (("approve", "{send}", "--hash", "0" * 12), "answer_invalid", "--hash '000000000000' is not the hash of"),
     (("approve", "{send}", "--arguments", '{{"to": 3}}'), "invalid_argument", "to: 3 is not of type 'string'"),
-    (
-        ("approve", "{send}", "{keep}", "--arguments", "{{}}"),
-        "invalid_argument",
-        "--arguments must be given with exactly one ID",
-    ),
+    (("approve", "{send}", "{keep}", "--arguments", "{{}}"), "invalid_argument", "given with exactly one ID"),
     (("approve", "{send}", "{send}"), "invalid_argument", "is answered twice"),
     (("approve", "{send}", "{other}"), "invalid_argument", "the ids belong to 2 threads: 'main', 't2'"),
     (("approve", "{other}", "--always"), "invalid_argument", "'erase' is destructive"),
@@ -147,7 +138,8 @@ async def test_what_cannot_be_answered_so_is_refused_and_stays_open(home: Path, 
         assert (result.exit_code, error["code"]) == (2, code), words
         assert told in error["message"], words
         assert error["remedy"], words
-    assert len(await open_on()) == 2
+    async with agent() as desk:
+        assert len(await desk.thread("main").pauses()) == 2
     assert done(home) == []
 
 
@@ -171,8 +163,8 @@ async def test_what_waits_is_listed_over_all_threads_with_all_that_is_known_of_i
     assert shown.stdout.count("approval of a call: ") == 3
     assert f"\nid: {erase.id}\n" in shown.stdout
     assert "\n  worldagent approvals approve ID --workspace desk\n" in shown.stdout
-    only = await run("approvals", "list", *DESK, "--thread", "t3", "--json")
-    assert [item["id"] for item in json.loads(only.stdout)["approvals"]] == [erase.id]
+    only = await run("approvals", "list", *DESK, "--thread", "t3")
+    assert only.stdout.count("approval of a call: ") == 1
 
 
 async def test_where_nothing_waits_the_list_is_empty_and_no_home_is_made(home: Path, run: Run) -> None:

@@ -74,13 +74,9 @@ async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_s
 
 async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> None:
     sends = written(home, "sends.json", SENDS)
-    for words in (("task", "series"), ("approvals", "approve", "turn_1/x")):
-        result = await run(*words, "--app", f"{DESK}strict", "--policy", sends, "--json")
-        error = json.loads(result.stdout)["error"]
-        assert (result.exit_code, error["code"]) == (2, "invalid_argument")
-        assert "sets its own policy" in error["message"]
-        assert "--policy" in error["remedy"]
-    assert done(home) == []
+    result = await run("task", "series", "--app", f"{DESK}strict", "--policy", sends)
+    assert (result.exit_code, done(home)) == (2, [])
+    assert "sets its own policy" in result.stderr
 
 
 async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened(home: Path, run: Run) -> None:
@@ -114,19 +110,16 @@ async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
 async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run) -> None:
     mails = {**SENDS, "arguments": {"to": "*@corp.com"}, "name": "mails"}
     file = written(home, "policy.json", mails, {**mails, "arguments": {"to": {"email": "*@corp.com"}}, "name": "one"})
-    for more in ((), APP):
-        result = await run("policy", "check", file, *more)
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout.splitlines()[1:] == [
-            "  mails: approve send",
-            '    also approves send(to="evil@x.io,a@corp.com"); use email: for exactly one address',
-            "  one: approve send",
-        ]
-        found = json.loads((await run("policy", "check", file, *more, "--json")).stdout)["policy"]["rules"]
-        assert [[call["arguments"] for call in rule["risky"]] for rule in found] == [
-            [{"to": "evil@x.io,a@corp.com"}],
-            [],
-        ]
+    result = await run("policy", "check", file, *APP)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1:] == [
+        "  mails: approve send",
+        '    also approves send(to="evil@x.io,a@corp.com"); use email: for exactly one address',
+        "  one: approve send",
+    ]
+    first, second = json.loads((await run("policy", "check", file, "--json")).stdout)["policy"]["rules"]
+    assert [call["arguments"] for call in first["risky"]] == [{"to": "evil@x.io,a@corp.com"}]
+    assert second["risky"] == []
 
 
 async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_is_nothing(

@@ -58,41 +58,28 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
     assert "Three" in (home / "chat-history.jsonl").read_text(encoding="utf-8")
 
 
-@pytest.mark.requirement("R10")
-async def test_each_thread_keeps_its_own_role_and_outlasts_the_time_that_is_set_for_others(
+@pytest.mark.requirement("R5", "R10")
+async def test_the_role_of_the_command_line_goes_with_every_message_until_a_thread_has_its_own(
     start: Start, service: Service, tmp_path: Path
 ) -> None:
-    (file := tmp_path / "brief.md").write_text("Be brief.", encoding="utf-8")
-    async with start(WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
-        await terminal.say(f"/role {SECRET}")
-        await terminal.say("/thread novel", then="novel>")
-        shown = await terminal.say("/role", prompt="novel>")
-        assert " ".join(shown.split()).startswith("the thread 'novel' has no role of its own")
-        assert await terminal.say("Hello", prompt="novel>") == "Paris."
-        assert "'no-such-file'" in await terminal.say("/role @no-such-file", prompt="novel>")
-        assert "error:" in await terminal.say("/role -", prompt="novel>")
-        await terminal.say(f"/role @{file}", prompt="novel>")
-        assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
-        await terminal.say("/thread main", prompt="novel>", then="main>")
-        assert await terminal.say("Hello") == "role: thread\nParis."
-        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
-
-
-@pytest.mark.requirement("R5")
-async def test_the_role_of_the_command_line_goes_with_every_message_on_every_thread_until_role_says_otherwise(
-    start: Start, service: Service
-) -> None:
-    async with start("--role", "Be brief.") as terminal:
+    (file := tmp_path / "role.md").write_text(SECRET, encoding="utf-8")
+    async with start("--role", "Be brief.", WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
         assert await terminal.say("Hello") == "role: call\nParis."
         assert "call role of --role, 9 characters" in await terminal.say("/role")
         await terminal.say("/thread novel", then="novel>")
         assert await terminal.say("Hello", prompt="novel>") == "role: call\nParis."
-        shown = await terminal.say("/role Answer in French.", prompt="novel>")
+        assert "'no-such-file'" in await terminal.say("/role @no-such-file", prompt="novel>")
+        assert "error:" in await terminal.say("/role -", prompt="novel>")
+        shown = await terminal.say(f"/role @{file}", prompt="novel>")
         assert " ".join(shown.split()).endswith("it holds until /role off; the call role of --role is off")
         why = (await terminal.say("/why", prompt="novel>")).splitlines()
         assert [line.split()[:2] for line in why[4:6]] == [["thread", "active"], ["call", "-"]]
         assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
+        assert SECRET in service.said()
         assert "Be brief" not in service.said()
+        await terminal.say("/thread main", prompt="novel>", then="main>")
+        assert await terminal.say("Hello") == "Paris."
+        assert "the thread 'main' has no role" in " ".join((await terminal.say("/role")).split())
 
 
 async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) -> None:

@@ -67,11 +67,9 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_t
     async with shop(**more) as terminal:
         shown = await buying(terminal, service)
         assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}{'' if 'TERM' in more else KEYS}"
-        shown = await terminal.say("sure, why not", prompt=AWAITED)
-        assert "neither a clear yes nor a clear no" in " ".join(shown.split())
-        assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments" in " ".join(
-            shown.split()
-        )
+        shown = " ".join((await terminal.say("sure, why not", prompt=AWAITED)).split())
+        assert "neither a clear yes nor a clear no" in shown
+        assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments" in shown
         assert bought(home) == []
         assert await terminal.say("yes", prompt=AWAITED, then="main>") == "working on it: buy\nParis."
         assert bought(home) == ["hat"]

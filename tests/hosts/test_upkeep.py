@@ -104,12 +104,10 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     assert (await as_json(run, *remove, code=1))["error"]["code"] == "not_found"
 
 
-@pytest.mark.parametrize("words", [("list",), ("rm", "t1", "--yes")])
-async def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+async def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
     (file := tmp_path / "a file").write_text("no home", encoding="utf-8")
-    found = (await as_json(run, "threads", *words, "--home", str(file), code=2))["error"]
+    found = (await as_json(run, "threads", "list", "--home", str(file), code=2))["error"]
     assert (found["code"], found["remedy"]) == ("invalid_argument", "pass the path of a folder")
-    assert str(file) in found["message"]
     assert file.read_text(encoding="utf-8") == "no home"
 
 
@@ -133,11 +131,6 @@ async def test_what_is_wrong_is_named_with_the_remedy(home: Path, run: Run, tmp_
         await shop.upkeep.export("t1", file)
     found = await as_json(run, "threads", "import", str(file), "--as", "t2", *SHOP, code=2)
     assert (found["error"]["code"], found["error"]["remedy"]) == ("name_taken", "import it under another name")
-    file.write_bytes(file.read_bytes()[:-20])
-    found = await as_json(run, "threads", "import", str(file), *SHOP, code=2)
-    assert found["error"]["code"] == "export_invalid"
-    found = await as_json(run, "threads", "export", "t9", "-o", str(file), *SHOP, code=2)
-    assert found["error"]["code"] == "invalid_argument"
     long = tmp_path / ("x" * 256)
     found = await as_json(run, "threads", "export", "t1", "-o", str(long), *SHOP, code=1)
     assert found["error"]["code"] == "storage_unavailable"
