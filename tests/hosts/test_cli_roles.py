@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import sys
@@ -13,12 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from support.agents import answering, scripted_agent
 from support.house import ROOT
 from support.role_hosts import COMMAND, http_host
-from worldagent.core import Tier
 from worldagent.hosts.cli.app import app
-from worldagent.role_resolution import Role
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 TOKEN = "t0ken-of-the-novel"
@@ -107,18 +103,6 @@ def test_json_gives_each_result_as_one_object(run: Run) -> None:
     missing = run("roles", "delete", "--json")
     assert missing.exit_code == 1
     assert object_of(missing)["error"]["code"] == "not_found"
-
-
-@pytest.mark.requirement("R9")
-def test_it_is_the_store_that_an_agent_uses(run: Run, home: Path) -> None:
-    async def kept() -> dict[Tier, Role]:
-        async with scripted_agent(home, answering()) as agent:
-            await agent.roles.put(Tier.CHANNEL, Role("room", "Be brief."), scope_id="c7")
-            return await agent.roles.list()
-
-    assert run("roles", "put", SECRET, "--workspace", "novel").exit_code == 0
-    assert asyncio.run(kept()) == {Tier.WORKSPACE: Role("workspace", SECRET)}
-    assert run("roles", "get", "--channel", "c7").stdout == "Be brief.\n"
 
 
 def test_list_shows_the_tiers_whose_scopes_are_named(run: Run) -> None:
