@@ -11,7 +11,7 @@ import pytest
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
-from worldagent.core.events import TurnEnded, TurnStarted, parse_event
+from worldagent.core.events import ModelWaiting, TurnEnded, TurnStarted, parse_event
 from worldagent.hosts.cli.sources import MAX_STDIN_BYTES
 
 __all__ = ["run_on_stub", "stub"]  # fixtures
@@ -184,6 +184,8 @@ async def test_params_come_as_a_json_object_and_single_ones_go_over_it(run: Run,
         (("ask", " "), "`text` must be a non-empty string"),
         (("ask", "Hello", "--worker", "critic"), "--worker 'critic' has no '='"),
         (("task", "subagent", "--params", "[1]"), "--params is not a JSON object"),
+        (("task", "subagent", "--params", "{,"), "line 1, column 2"),
+        (("task", "subagent", "--param", "worker"), "--param 'worker' has no '='"),
         (("task", "subagent", "-p", "worker=x", "-p", "request=y"), "no worker 'x'"),
         (("task", "nothing", "-p", "request=y"), "no shape 'nothing'"),
     ],
@@ -287,6 +289,18 @@ async def test_wait_for_a_rate_limit_is_noted(
     assert result.stderr.count("waiting 1 s for the rate limit of openai/") == 1
     assert "waiting" not in result.stdout
     assert len(stub.requests) == 2
+
+
+@pytest.mark.requirement("H4", "T10")
+async def test_wait_for_a_rate_limit_is_an_event(run: Run, stub: OpenAIStub) -> None:
+    stub.limits, stub.retry_after = 1, "1"
+    result = await run("ask", "Hi", "--events", WORLDAGENT_MODEL_ATTEMPTS="2")
+    events: list[Any] = [parse_event(line) for line in result.stdout.splitlines()]
+    [waiting] = [event for event in events if isinstance(event, ModelWaiting)]
+    assert waiting.call_id == waiting.turn_id
+    assert waiting.model.startswith("openai/")
+    assert 0 < waiting.seconds <= 1
+    assert events[-1].status == "done"
 
 
 @pytest.mark.requirement("H3")

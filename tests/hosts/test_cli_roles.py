@@ -133,12 +133,14 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
     ("words", "named"),
     [
         (("get", "--tier", "call"), "the call role is never stored"),
+        (("get", "--tier", "planet"), "unknown tier 'planet'"),
         (("list", "--tier", "account"), "--tier account needs the id of its account"),
         (("get", "--account", "ana", "--channel", "c7"), "--account and --channel are both given"),
         (("put", "x" * 33 * 1024), "the workspace role has 33792 bytes"),
         (("list", "--role-host", "nowhere"), "`url` must be the http or https address"),
         (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
         (("list", "--token-file", "no-file"), "--token-file is for --role-host"),
+        (("list", "--role-host-stdio", "'x"), "--role-host-stdio has a quote that is not closed"),
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
@@ -168,6 +170,7 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
     [
         ((), "takes exactly one of --stdio and --http"),
         (("--stdio", "--token-file", "x"), "are for --http"),
+        (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
         (("--http", "8100"), "--http must be HOST:PORT, got '8100'"),
         (("--http", "127.0.0.1:65536"), "no address"),
         (("--http", "0.0.0.0:0"), "'0.0.0.0' can be reached from other machines"),
