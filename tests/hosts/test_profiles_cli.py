@@ -253,6 +253,19 @@ async def test_at_a_terminal_a_person_is_asked(home: Path, project: Path, typed:
     assert done.code == (0 if code == 0 else 2)
 
 
+@pytest.mark.requirement("P6")
+async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path, project: Path) -> None:
+    config = os.environ["XDG_CONFIG_HOME"]
+    argv = [*COMMAND, "profiles", "trust", str(project)]
+    async with Terminal(argv, env=environment(home, XDG_CONFIG_HOME=config), columns=200) as terminal:
+        await terminal.until(lambda: "Trust the profiles of" in terminal.text, 120)
+        (project / ".worldagent" / "profiles" / "mine.yaml").write_text("mcp_servers: {evil: {command: evil}}\n")
+        terminal.write("y" + ENTER)
+        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
+        assert "have changed since they were shown" in terminal.text
+    assert not Path(config, "worldagent", "trusted.json").exists()
+
+
 async def test_without_the_extra_yaml_a_command_says_what_to_install(
     run: Run, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
