@@ -172,7 +172,7 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
         (("--stdio", "--token-file", "x"), "are for --http"),
         (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
         (("--http", "8100"), "--http must be HOST:PORT, got '8100'"),
-        (("--http", "127.0.0.1:65536"), "no address"),
+        (("--http", "127.0.0.1:65536"), "--http must be HOST:PORT"),
         (("--http", "0.0.0.0:0"), "'0.0.0.0' can be reached from other machines"),
         (("--http", "0.0.0.0:0", "--allow-remote"), "no token is required"),
         (("--http", "127.0.0.1:0", "--token-file", "no-file"), "'no-file' cannot be read"),

@@ -157,7 +157,7 @@ async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, 
     assert (await run("threads", "show", "plan b", *SHOP)).stdout.startswith("plan b: forked since ")
     for words, code, told in (
         (("cancel", "plan b"), 1, "the thread 'plan b' has no turn yet"),
-        (("fork", "t1", "--at", "1"), 2, "has no message"),
+        (("fork", "t1", "--at", "1"), 2, "message '1' is unknown"),
         (("fork", "t1", "--to", "plan b"), 2, "plan b"),
     ):
         refused = await run("threads", *words, *SHOP)
