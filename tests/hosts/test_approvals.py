@@ -13,12 +13,9 @@ import pytest
 from support.approvals_desk import MANY, agent, done
 from support.command_line import Run, command, home, run
 from support.processes import eventually
-from worldagent import Role
 from worldagent.agent import Turn
 from worldagent.core import utc_text
-from worldagent.core.errors import RoleChanged
-from worldagent.core.events import PauseOpened, parse_event
-from worldagent.core.pauses import Approve, Pause
+from worldagent.core.pauses import Pause
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -45,11 +42,6 @@ async def one(shape: str = "series") -> Pause:
     """Leave a turn that waits for one thing."""
     [pause] = (await begun(shape)).pauses
     return pause
-
-
-async def open_on(thread: str = "main") -> list[tuple[str, dict[str, Any]]]:
-    async with agent() as desk:
-        return [(pause.function, dict(pause.arguments)) for pause in await desk.thread(thread).pauses()]
 
 
 def policy(home: Path, *rules: dict[str, Any]) -> tuple[str, str]:
@@ -91,37 +83,15 @@ async def test_ten_calls_that_wait_at_once_are_answered_in_any_order_by_process_
     assert (nothing.code, json.loads(nothing.out)) == (0, {"approvals": []})
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
-async def test_ten_calls_are_answered_one_by_one_in_any_order_by_agents_one_after_the_other(
-    home: Path, seed: int
+@pytest.mark.parametrize(
+    ("option", "code", "sent"), [("--always", 3, ["sent ana 1"]), ("--always-any", 0, ["sent ana 1", "sent bob 1"])]
+)
+async def test_always_approves_equal_arguments_and_always_any_what_the_same_caller_asks_for(
+    home: Path, run: Run, option: str, code: int, sent: list[str]
 ) -> None:
-    turn = await begun("many")
-    pauses = list(turn.pauses)
-    random.Random(seed).shuffle(pauses)
-    for place, pause in enumerate(pauses, start=1):
-        async with agent() as desk:
-            left = {other.id for other in await desk.thread("main").pauses()}
-            assert left == {other.id for other in pauses[place - 1 :]}, f"seed {seed}"
-            turn = await desk.thread("main").resume({pause.id: Approve(hash=pause.hash)})
-        assert turn.status == ("paused" if place < MANY else "done"), f"seed {seed}"
-        assert done(home) == [f"sent {pause.arguments['to']} 1" for pause in pauses[:place]], f"seed {seed}"
-    assert turn.result is not None
-    assert turn.result.model_dump() == {"text": ", ".join(f"sent p{number}" for number in range(MANY))}
-
-
-async def test_always_approves_equal_arguments_alone(home: Path, run: Run) -> None:
     pause = await one()
-    result = await run("approvals", "approve", pause.id, "--always", *APP)
-    assert (result.exit_code, done(home)) == (3, ["sent ana 1"])
-
-
-async def test_always_any_approves_what_the_same_caller_asks_for_later_in_the_turn(home: Path, run: Run) -> None:
-    pause = await one()
-    result = await run("approvals", "approve", pause.id, "--always-any", *APP)
-    assert (result.exit_code, result.stdout) == (0, "sent ana, sent bob\n"), result.output
-    assert done(home) == ["sent ana 1", "sent bob 1"]
+    result = await run("approvals", "approve", pause.id, option, *APP)
+    assert (result.exit_code, done(home)) == (code, sent), result.output
 
 
 async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_how(home: Path, run: Run) -> None:
@@ -132,16 +102,11 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
     assert f"worldagent resume main {' '.join((*APP, *rules))} --approve" in waits.stderr
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert found["approvers"] == ["ana", "lead-*"]
-    for words in (
-        ("approvals", "approve", found["id"]),
-        ("approvals", "reject", found["id"]),
-        ("resume", "main", "--approve"),
-    ):
-        for account in ((), ("--account", "bob")):
-            result = await run(*words, *APP, *rules, *account, "--json")
-            error = json.loads(result.stdout)["error"]
-            assert (result.exit_code, error["code"]) == (2, "not_an_approver")
-            assert "--account" in error["remedy"]
+    for words in (("approvals", "reject", found["id"]), ("resume", "main", "--approve", "--account", "bob")):
+        result = await run(*words, *APP, *rules, "--json")
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["code"]) == (2, "not_an_approver")
+        assert "--account" in error["remedy"]
     assert done(home) == []
     gone_on = await run("resume", "main", "--approve", *APP, *rules, "--account", "lead-eve")
     assert gone_on.exit_code == 3, gone_on.output
@@ -150,40 +115,16 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
     assert (over.exit_code, over.stdout) == (0, "sent ana, sent bob\n"), over.output
 
 
-@pytest.mark.requirement("R13")
-async def test_the_role_of_the_turn_is_given_again(home: Path, run: Run) -> None:
-    secret = "Answer as the keeper of the seventh lighthouse would answer."
-    assert (await run("task", "series", *APP, "--role", secret)).exit_code == 3
-    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
-    missing = await run("approvals", "approve", found["id"], "--always-any", *APP, "--json")
-    assert (missing.exit_code, json.loads(missing.stdout)["error"]["code"]) == (1, "role_required")
-    over = await run("approvals", "approve", found["id"], "--always-any", *APP, "--role", secret)
-    assert (over.exit_code, over.stdout) == (0, "sent ana, sent bob\n"), over.output
-    assert secret not in missing.output + over.output
-
-
 REFUSED = [
     (("approve", "{send}", "--hash", "0" * 12), "answer_invalid", "--hash '000000000000' is not the hash of"),
     (("approve", "{send}", "--arguments", '{{"to": 3}}'), "invalid_argument", "to: 3 is not of type 'string'"),
-    (("approve", "{send}", "--arguments", '{{"too": "x"}}'), "invalid_argument", "are not valid for 'send'"),
-    (("approve", "{send}", "--arguments", "[1]"), "invalid_argument", "--arguments is not a JSON object"),
-    (
-        ("approve", "{send}", "{keep}", "--arguments", "{{}}"),
-        "invalid_argument",
-        "--arguments must be given with exactly one ID",
-    ),
-    (("approve", "{send}", "{keep}", "--hash", "1f"), "invalid_argument", "--hash must be given with exactly one ID"),
+    (("approve", "{send}", "{keep}", "--arguments", "{{}}"), "invalid_argument", "given with exactly one ID"),
     (("approve", "{send}", "{send}"), "invalid_argument", "is answered twice"),
     (("approve", "{send}", "{other}"), "invalid_argument", "the ids belong to 2 threads: 'main', 't2'"),
     (("approve", "{other}", "--always"), "invalid_argument", "'erase' is destructive"),
     (("approve", "{send}x"), "unknown_pause", "is not waiting"),
-    (("reject", "turn_1/x"), "unknown_pause", "is not waiting"),
-    (("approve", "{send}", "--thread", "t2"), "unknown_pause", "is not waiting"),
     (("approve", "{send}", "--thread", "t9"), "nothing_to_resume", "has no thread 't9'"),
     (("approve", "{question}"), "answer_invalid", "of kind 'question'"),
-    (("approve", "{send}", "--account", " "), "invalid_argument", "--account ' ' is not an id"),
-    (("approve", "{send}", "--role", "x", "--no-role"), "invalid_argument", "--role and --no-role"),
-    (("approve", "{send}", "--role", "-", "--arguments", "-"), "invalid_argument", "--arguments and --role both read"),
 ]
 
 
@@ -197,7 +138,8 @@ async def test_what_cannot_be_answered_so_is_refused_and_stays_open(home: Path, 
         assert (result.exit_code, error["code"]) == (2, code), words
         assert told in error["message"], words
         assert error["remedy"], words
-    assert len(await open_on()) == 2
+    async with agent() as desk:
+        assert len(await desk.thread("main").pauses()) == 2
     assert done(home) == []
 
 
@@ -211,22 +153,18 @@ async def test_what_waits_is_listed_over_all_threads_with_all_that_is_known_of_i
     listed = await run("approvals", "list", *DESK, "--json")
     found = json.loads(listed.stdout)["approvals"]
     assert [item["thread"] for item in found] == ["t1", "t1", "t3"]
-    assert {item["function"]: item["arguments"] for item in found[:2]} == {
-        "send": {"to": "ana", "copies": 1},
-        "keep": {"path": "a.md"},
-    }
+    assert (found[0]["turn"], found[0]["account"], found[0]["kind"]) == (pair.id, "ana", "approval")
     last = found[2]
     assert (last["id"], last["hash"], last["since"]) == (erase.id, erase.hash, utc_text(erase.since))
     assert (last["risk"], last["caller"], last["approvers"]) == (["destructive"], "wipe", [])
     assert last["reason"] == "nothing in the policy allows it"
-    assert (found[0]["turn"], found[0]["account"], found[0]["kind"]) == (pair.id, "ana", "approval")
     shown = await run("approvals", "list", *DESK)
     assert (shown.exit_code, shown.stderr) == (0, "")
     assert shown.stdout.count("approval of a call: ") == 3
     assert f"\nid: {erase.id}\n" in shown.stdout
     assert "\n  worldagent approvals approve ID --workspace desk\n" in shown.stdout
-    only = await run("approvals", "list", *DESK, "--thread", "t3", "--json")
-    assert [item["id"] for item in json.loads(only.stdout)["approvals"]] == [erase.id]
+    only = await run("approvals", "list", *DESK, "--thread", "t3")
+    assert only.stdout.count("approval of a call: ") == 1
 
 
 async def test_where_nothing_waits_the_list_is_empty_and_no_home_is_made(home: Path, run: Run) -> None:
@@ -235,43 +173,11 @@ async def test_where_nothing_waits_the_list_is_empty_and_no_home_is_made(home: P
     assert "no call waits for approval in the workspace 'default'" in empty.stderr
     assert not (home / "none").exists()
     await one()
-    for words in (("--workspace", "other"), (*DESK, "--thread", "t9")):
-        other = await run("approvals", "list", *words)
-        assert (other.exit_code, other.stdout) == (0, "")
-        assert "no call waits for approval" in other.stderr
-    refused = await run("approvals", "list", "--thread", " ")
-    assert (refused.exit_code, refused.stdout) == (2, "")
-
-
-async def test_an_answer_that_could_not_be_taken_leaves_its_pause_in_the_list(home: Path, run: Run) -> None:
-    pause = await one()
-    async with agent() as desk:
-        with pytest.raises(RoleChanged):
-            await desk.thread("main").resume({pause.id: Approve()}, role=Role("critic", "Be brief."))
-    [listed] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
-    assert listed["id"] == pause.id
-    assert (await run("approvals", "approve", pause.id, "--always-any", *APP)).exit_code == 0
-    late = await run("approvals", "reject", pause.id, *APP, "--json")
-    error = json.loads(late.stdout)["error"]
-    assert (late.exit_code, error["code"]) == (2, "unknown_pause")
+    other = await run("approvals", "list", "--workspace", "other")
+    assert (other.exit_code, other.stdout) == (0, "")
 
 
 # --- events and chats -------------------------------------------------------------------------------------------------
-
-
-async def test_events_of_a_turn_tell_a_host_all_that_a_person_is_shown(run: Run) -> None:
-    pause = await one()
-    result = await run("approvals", "approve", pause.id, *APP, "--events")
-    opened = [event for event in map(parse_event, result.stdout.splitlines()) if isinstance(event, PauseOpened)]
-    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
-    assert [event.pause_id for event in opened] == [found["id"]]
-    [event] = opened
-    assert (event.hash, list(event.risk), event.reason, event.caller) == (
-        found["hash"],
-        ["network"],
-        "nothing in the policy allows it",
-        "series",
-    )
 
 
 async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_always(home: Path) -> None:
@@ -323,25 +229,13 @@ async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: P
     assert "open until" not in listed.stdout
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert (found["id"], found["expired"]) == (pause_id, True)
-    for words in (("approve", pause_id), ("approve", pause_id, "--always"), ("reject", pause_id)):
-        late = await run("approvals", *words, *APP, *rules, "--json")
-        error = json.loads(late.stdout)["error"]
-        assert (late.exit_code, error["code"]) == (2, "answer_invalid"), late.output
-        assert "has expired" in error["message"]
-        assert "`worldagent resume main`; the call fails with PauseExpired" in error["remedy"]
+    late = await run("approvals", "approve", pause_id, *APP, *rules, "--json")
+    error = json.loads(late.stdout)["error"]
+    assert (late.exit_code, error["code"]) == (2, "answer_invalid"), late.output
+    assert "`worldagent resume main`; the call fails with PauseExpired" in error["remedy"]
     gone_on = await run("resume", "main", *APP, *rules, "--json")
     assert (gone_on.exit_code, json.loads(gone_on.stdout)["error"]["code"]) == (1, "pause_expired"), gone_on.output
     assert done(home) == []
-
-
-@pytest.mark.requirement("T4")
-async def test_what_waits_with_time_left_is_not_listed_as_expired(home: Path, run: Run) -> None:
-    rules = policy(home, {"decision": "ask", "function": "send", "expires": 86400})
-    await run("task", "series", *APP, *rules)
-    listed = await run("approvals", "list", *DESK)
-    assert ("open until " in listed.stdout, "expired" in listed.stdout) == (True, False), listed.output
-    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
-    assert found["expired"] is False
 
 
 @pytest.mark.requirement("T4")

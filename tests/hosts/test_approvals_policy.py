@@ -13,7 +13,6 @@ from support.command_line import Run, home, run
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import PolicyInvalid
 from worldagent.harness import Policy
-from worldagent.harness.gate import Rule
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -68,9 +67,6 @@ async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_s
     chosen = Settings(policy=home / "argument.json")
     assert WorldAgent("desk", settings=chosen, **parts()).policy.seconds == len("argument")
     assert WorldAgent("desk", settings=chosen, policy=Policy(times=3), **parts()).policy == Policy(times=3)
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("WORLDAGENT_POLICY", "~/environment.json")
-    assert agent().policy.seconds == len("environment")
     monkeypatch.setenv("WORLDAGENT_POLICY", "none.json")
     with pytest.raises(PolicyInvalid, match=r"'none\.json' cannot be read: No such file"):
         agent()
@@ -78,35 +74,19 @@ async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_s
 
 async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> None:
     sends = written(home, "sends.json", SENDS)
-    for words in (("task", "series"), ("ask", "Hello"), ("resume", "main"), ("approvals", "approve", "turn_1/x")):
-        result = await run(*words, "--app", f"{DESK}strict", "--policy", sends, "--json")
-        error = json.loads(result.stdout)["error"]
-        assert (result.exit_code, error["code"]) == (2, "invalid_argument")
-        assert "sets its own policy" in error["message"]
-        assert "--policy" in error["remedy"]
-    written(home, "same.json", {"decision": "refuse", "function": "send"})
-    same = await run("task", "series", "--app", f"{DESK}strict", "--policy", "same.json")
-    assert same.exit_code == 0, same.output
-    assert done(home) == []
+    result = await run("task", "series", "--app", f"{DESK}strict", "--policy", sends)
+    assert (result.exit_code, done(home)) == (2, [])
+    assert "sets its own policy" in result.stderr
 
 
-@pytest.mark.parametrize("more", [(), APP])
-async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened(
-    home: Path, run: Run, more: tuple[str, ...]
-) -> None:
+async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened(home: Path, run: Run) -> None:
     (home / "bad.yaml").write_text("rules:\n  - decision: allow\n", encoding="utf-8")
-    for words in (("ask", "Hello"), ("task", "series"), ("resume", "main"), ("approvals", "reject", "turn_1/x")):
-        result = await run(*words, *more, "--policy", "bad.yaml", "--json")
+    for words in (("ask", "Hello"), ("resume", "main", *APP), ("approvals", "reject", "turn_1/x", *APP)):
+        result = await run(*words, "--policy", "bad.yaml", "--json")
         error = json.loads(result.stdout)["error"]
         assert (result.exit_code, error["code"]) == (2, "policy_invalid"), words
         assert "bad.yaml:2" in error["message"]
     assert not (home / "agent.db").exists()
-
-
-async def test_a_rule_about_what_the_agent_has_not_is_refused_at_the_start(home: Path, run: Run) -> None:
-    result = await run("task", "series", *APP, "--policy", written(home, "typo.json", {**SENDS, "function": "sned"}))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "names the function 'sned', which does not exist" in result.stderr
 
 
 # --- the check --------------------------------------------------------------------------------------------------------
@@ -122,40 +102,24 @@ async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
         "    also approves send(...); name the arguments that it can have",
         "  2: ask *",
     ]
-    risky = {
-        "path": "",
-        "function": "send",
-        "arguments": {"any": "value"},
-        "advice": "name the arguments that it can have",
-    }
-    assert json.loads((await run("policy", "check", file, "--json")).stdout) == {
-        "policy": {
-            "file": "policy.json",
-            "default": "ask",
-            "rules": [
-                {"name": "sends", "decision": "approve", "function": ["send"], "matches": None, "risky": [risky]},
-                {"name": "2", "decision": "ask", "function": ["*"], "matches": None, "risky": []},
-            ],
-        }
-    }
+    told = json.loads((await run("policy", "check", file, "--json")).stdout)["policy"]
+    assert (told["file"], told["default"], len(told["rules"])) == ("policy.json", "ask", 2)
+    assert told["rules"][1] == {"name": "2", "decision": "ask", "function": ["*"], "matches": None, "risky": []}
 
 
 async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run) -> None:
     mails = {**SENDS, "arguments": {"to": "*@corp.com"}, "name": "mails"}
     file = written(home, "policy.json", mails, {**mails, "arguments": {"to": {"email": "*@corp.com"}}, "name": "one"})
-    for more in ((), APP):
-        result = await run("policy", "check", file, *more)
-        assert (result.exit_code, result.stderr) == (0, "")
-        assert result.stdout.splitlines()[1:] == [
-            "  mails: approve send",
-            '    also approves send(to="evil@x.io,a@corp.com"); use email: for exactly one address',
-            "  one: approve send",
-        ]
-        found = json.loads((await run("policy", "check", file, *more, "--json")).stdout)["policy"]["rules"]
-        assert [[call["arguments"] for call in rule["risky"]] for rule in found] == [
-            [{"to": "evil@x.io,a@corp.com"}],
-            [],
-        ]
+    result = await run("policy", "check", file, *APP)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1:] == [
+        "  mails: approve send",
+        '    also approves send(to="evil@x.io,a@corp.com"); use email: for exactly one address',
+        "  one: approve send",
+    ]
+    first, second = json.loads((await run("policy", "check", file, "--json")).stdout)["policy"]["rules"]
+    assert [call["arguments"] for call in first["risky"]] == [{"to": "evil@x.io,a@corp.com"}]
+    assert second["risky"] == []
 
 
 async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_is_nothing(
@@ -175,9 +139,6 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
     shown = await run("policy", "check", file, *APP)
     assert "\n  erasing: ask erase\n" in shown.stdout
     assert "\n  maybe: refuse nothing\n" in shown.stdout
-    every = written(home, "every.json", {"decision": "ask", "name": "all"})
-    [told] = json.loads((await run("policy", "check", every, *APP, "--json")).stdout)["policy"]["rules"]
-    assert {"send", "keep", "erase", "many", "subagent"} <= set(told["matches"])
 
 
 @pytest.mark.parametrize(
@@ -186,8 +147,6 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
         ("rules: [", (), "policy.yaml:"),
         ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3 has the unknown key 'colour'"),
         ("rules:\n  - {decision: ask, function: sned}\n", APP, "names the function 'sned', which does not exist"),
-        ("version: 2\n", (), "policy.yaml:1 has version 2"),
-        ("{}", ("--app", f"{DESK}nothing"), "has no 'nothing'"),
     ],
 )
 async def test_what_is_wrong_with_a_policy_is_told_with_its_line_and_exit_code_2(
@@ -205,21 +164,7 @@ async def test_a_check_is_of_the_file_and_not_of_what_the_app_brings(home: Path,
     assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "  1: approve send")
 
 
-def test_an_agent_tells_its_policy_before_it_is_open() -> None:
-    policy = Policy(rules=(Rule(decision="ask", function="send"),))
-    assert WorldAgent("desk", policy=policy, **parts()).policy is policy
-
-
 async def test_an_open_agent_tells_all_that_can_be_called() -> None:
     async with agent() as desk:
         kinds = {function.name: function.kind for function in desk.functions}
     assert (kinds["send"], kinds["many"], kinds["subagent"]) == ("leaf", "shape", "shape")
-
-
-@pytest.mark.parametrize(
-    "words", ["approvals", "approvals list", "approvals approve", "approvals reject", "policy", "policy check"]
-)
-async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: str) -> None:
-    result = await run(*words.split(), "--help")
-    assert result.exit_code == 0
-    assert "\n   worldagent " in result.stdout

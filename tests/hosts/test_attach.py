@@ -12,7 +12,6 @@ from support.chat import Service, environment, home, piped, service
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import OpenAIStub
 from support.pieces import ADDRESS, PNG, data_uri, written
-from worldagent.hosts.cli.chat.commands import may_be_kept
 
 __all__ = ["environment", "home", "run_on_stub", "service", "stub"]  # fixtures
 
@@ -38,12 +37,9 @@ async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, t
     ("given", "told"),
     [
         ("none.png", "none.png' cannot be attached: "),
-        ("", "--attach names no file"),
         ("~nobody-of-this-name/x.png", "--attach names no file"),
         ("https://ana:secret@pictures.example/x.png", "an attachment that is text contains a user or password"),
-        ("paper.pdf", "the model 'openai/answer' accepts no files, and 'paper.pdf' is of type 'application/pdf'"),
         ("paper.pdf", "remedy: use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
-        ("https://pictures.example/lake", "remedy: give an address that ends like a file name, such as .png"),
     ],
 )
 async def test_what_cannot_be_sent_along_is_bad_usage(
@@ -56,14 +52,6 @@ async def test_what_cannot_be_sent_along_is_bad_usage(
     assert told in result.stderr
     assert "secret" not in result.stderr
     assert stub.requests == []
-
-
-async def test_what_the_model_does_not_get_is_told_where_events_are_shown(run: Run, tmp_path: Path) -> None:
-    paper = written(tmp_path, "paper.pdf", b"%PDF-1.7")
-    result = await run("ask", "Look.", "--attach", str(paper), "--events", WORLDAGENT_ATTACHMENT_FALLBACK="note")
-    events = [json.loads(line) for line in result.stdout.splitlines()]
-    [event] = [event for event in events if event["type"] == "attachment_left_out"]
-    assert (event["name"], event["reason"]) == ("paper.pdf", "not_taken")
 
 
 async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
@@ -87,16 +75,3 @@ async def test_a_piped_line_may_not_name_a_file(environment: dict[str, str], ser
     assert (code, out) == (0, "Paris.\n")
     assert "/attach takes a file only at a terminal" in told
     assert images(service.stub.requests[0]) == []
-
-
-async def test_a_file_that_cannot_be_attached_is_told_and_the_next_message_goes_without(
-    environment: dict[str, str], service: Service, tmp_path: Path
-) -> None:
-    code, out, told = await piped(environment, b"Look.\nNever mind.\n", "--attach", str(tmp_path / "none.png"))
-    assert (code, out) == (0, "Paris.\n")
-    assert "cannot be attached" in told
-    assert len(service.stub.requests) == 1
-
-
-def test_the_name_of_an_attached_file_may_be_kept_in_the_history_of_input() -> None:
-    assert may_be_kept("/attach lake.png")

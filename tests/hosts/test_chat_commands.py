@@ -26,7 +26,7 @@ from support.chat import (
 )
 from support.pieces import PNG, data_uri, written
 from support.terminal import CTRL_C, ENTER, TAB
-from worldagent.hosts.cli.chat.commands import files_named, may_be_kept
+from worldagent.hosts.cli.chat.commands import files_named
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
 
@@ -44,27 +44,28 @@ async def chatted(environment: dict[str, str], *lines: str, argv: tuple[str, ...
 
 
 async def test_new_begins_a_thread_and_threads_lists_the_newest(environment: dict[str, str], service: Service) -> None:
-    lines = ("/threads", "Hello", "/new novel", "Who lit the lamp?", "/new", "/threads", "/threads lamp", "/new novel")
+    lines = ("/threads", "Hello", "/new novel", "Who lit the lamp?", "/threads", "/new", "/threads lamp", "/new novel")
     found = await chatted(environment, *lines)
     texts = [str(value.get("text")) for value in found]
     assert texts[0] == "there is no thread yet"
     assert texts[2] == "on the new thread 'novel'"
-    assert re.fullmatch(r"on the new thread 'chat-[0-9a-f]{6}'", texts[4])
-    assert [line.split()[:2] for line in texts[5].splitlines()[1:3]] == [["novel", "Who"], ["main", "Hello"]]
+    assert [line.split()[:2] for line in texts[4].splitlines()[1:3]] == [["*", "novel"], ["main", "Hello"]]
+    assert re.fullmatch(r"on the new thread 'chat-[0-9a-f]{6}'", texts[5])
     assert "novel" in texts[6]
     assert "main" not in texts[6]
     assert found[7]["error"]["code"] == "name_taken"
     assert "Hello" not in service.asked()
 
 
-async def test_the_thread_of_the_chat_is_marked(start: Start) -> None:
-    async with start() as terminal:
-        await terminal.say("Hello")
-        shown = await terminal.say("/threads")
-        assert shown.splitlines()[1].startswith("*  main ")
-        assert all(len(line) <= 80 for line in terminal.lines)
-        await terminal.say("/new novel", then="novel>")
-        assert await terminal.say("Who are you?", prompt="novel>") == "Paris."
+async def test_the_thread_and_its_messages_are_shown(environment: dict[str, str]) -> None:
+    lines = ("/history", "Hello", "/thread", "/history", "/history 1", "/history 1001", "/thread " + "x" * 2000)
+    found = await chatted(environment, *lines)
+    texts = [value.get("text") for value in found]
+    assert texts[0] == "the thread 'main' has no messages"
+    assert texts[2] == "on the thread 'main' of the workspace 'default'"
+    assert texts[3:5] == ["user: Hello\n\nagent: Paris.", "agent: Paris."]
+    assert [value["error"]["code"] for value in found[5:]] == ["invalid_argument"] * 2
+    assert found[5]["error"]["remedy"] == "give 1 to 1000"
 
 
 # --- models, tools, cost ----------------------------------------------------------------------------------------------
@@ -132,13 +133,10 @@ async def test_a_thread_is_exported_for_people_and_for_import(
         assert "error: /export takes a file" in await terminal.say("/export")
     assert (tmp_path / "lamp.md").read_text() == f"# main\n\n## user\n\nLight it.\n\n## agent\n\n{BLOCK}\n"
     assert (tmp_path / "lamp.jsonl").read_bytes().startswith(b"{")
-    assert b"only at a terminal" in json.dumps(await chatted(environment, f"/export {tmp_path / 'x.md'}")).encode()
+    found = await chatted(environment, "Hello", f"/export {tmp_path / 'x.md'}", "/copy")
+    assert "only at a terminal" in json.dumps(found[1])
+    assert "/copy needs a terminal" in json.dumps(found[2])
     assert not (tmp_path / "x.md").exists()
-
-
-async def test_a_program_cannot_copy(environment: dict[str, str]) -> None:
-    found = await chatted(environment, "Hello", "/copy")
-    assert "/copy needs a terminal" in json.dumps(found[1])
 
 
 # --- files in messages ------------------------------------------------------------------------------------------------
@@ -213,8 +211,3 @@ async def test_no_key_answers_where_something_is_typed_or_nothing_is_asked(
         terminal.write(CTRL_C)
         await terminal.prompt("main answer>")
     assert not (home / "bought").exists()
-
-
-def test_the_names_that_new_and_export_take_may_be_kept() -> None:
-    assert may_be_kept("/new novel")
-    assert may_be_kept("/export novel.md")

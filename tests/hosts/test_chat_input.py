@@ -6,7 +6,6 @@ import asyncio
 import re
 import stat
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -36,16 +35,13 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
         told = await terminal.say(f"/role {SECRET}")
         assert told == "role of the thread 'main' set, 60 characters; it holds until /role off"
         assert await terminal.say("One") == "role: thread\nParis."
-        assert await terminal.say("Two") == "role: thread\nParis."
-        for at in (0, 1):
-            assert f"[[ ## role ## ]]\n{SECRET}" in service.said(at)
+        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
         assert SECRET in (await terminal.say("/role")).splitlines()
         assert SECRET not in " ".join(psutil.Process(terminal.process.pid).cmdline())
         assert await terminal.say("/role off") == "the role of the thread 'main' is off"
         assert await terminal.say("Three") == "Paris."
         assert "[[ ## role ## ]]" not in service.said()
         assert SECRET not in service.asked()
-        assert await terminal.say("/role off") == "the role of the thread 'main' was not set"
         terminal.write(f"/rol {SECRET}" + ENTER)  # mistyped
         await terminal.shows("the command '/rol' does not exist")
         await terminal.prompt()
@@ -62,59 +58,28 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
     assert "Three" in (home / "chat-history.jsonl").read_text(encoding="utf-8")
 
 
-async def test_a_role_comes_from_a_file_or_the_command_line(start: Start, service: Service, tmp_path: Path) -> None:
-    file = tmp_path / "lighthouse.md"
-    file.write_text(SECRET, encoding="utf-8")
-    async with start("--role", "Be brief.") as terminal:
-        assert "role: call" in await terminal.say("Hello")
-        assert "[[ ## role ## ]]\nBe brief." in service.said()
-        assert "60 characters" in await terminal.say(f"/role @{file}")
-        await terminal.say("Hello")
-        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
-        assert "'no-such-file'" in await terminal.say("/role @no-such-file")
-        assert "error:" in await terminal.say("/role -")
-        assert "role: thread" in await terminal.say("The one before still counts?")
-
-
-@pytest.mark.requirement("R10")
-async def test_each_thread_keeps_its_own_role_and_outlasts_the_time_that_is_set_for_others(
-    start: Start, service: Service
+@pytest.mark.requirement("R5", "R10")
+async def test_the_role_of_the_command_line_goes_with_every_message_until_a_thread_has_its_own(
+    start: Start, service: Service, tmp_path: Path
 ) -> None:
-    async with start(WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
-        await terminal.say(f"/role {SECRET}")
-        await terminal.say("/thread novel", then="novel>")
-        shown = await terminal.say("/role", prompt="novel>")
-        assert " ".join(shown.split()).startswith("the thread 'novel' has no role of its own")
-        assert await terminal.say("Hello", prompt="novel>") == "Paris."
-        await terminal.say("/role Be brief.", prompt="novel>")
-        assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
-        assert "[[ ## role ## ]]\nBe brief." in service.said()
-        await terminal.say("/thread main", prompt="novel>", then="main>")
-        assert await terminal.say("Hello") == "role: thread\nParis."
-        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
-        await terminal.say("/role off")
-        assert await terminal.say("Hello") == "Paris."
-        await terminal.say("/thread novel", then="novel>")
-        assert (await terminal.say("/role", prompt="novel>")).splitlines()[-1] == "Be brief."
-
-
-@pytest.mark.requirement("R5")
-async def test_the_role_of_the_command_line_goes_with_every_message_on_every_thread_until_role_says_otherwise(
-    start: Start, service: Service
-) -> None:
-    async with start("--role", "Be brief.") as terminal:
+    (file := tmp_path / "role.md").write_text(SECRET, encoding="utf-8")
+    async with start("--role", "Be brief.", WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
         assert await terminal.say("Hello") == "role: call\nParis."
         assert "call role of --role, 9 characters" in await terminal.say("/role")
         await terminal.say("/thread novel", then="novel>")
         assert await terminal.say("Hello", prompt="novel>") == "role: call\nParis."
-        why = (await terminal.say("/why", prompt="novel>")).splitlines()
-        assert [line.split()[:2] for line in why[4:6]] == [["thread", "-"], ["call", "active"]]
-        shown = await terminal.say("/role Answer in French.", prompt="novel>")
+        assert "'no-such-file'" in await terminal.say("/role @no-such-file", prompt="novel>")
+        assert "error:" in await terminal.say("/role -", prompt="novel>")
+        shown = await terminal.say(f"/role @{file}", prompt="novel>")
         assert " ".join(shown.split()).endswith("it holds until /role off; the call role of --role is off")
         why = (await terminal.say("/why", prompt="novel>")).splitlines()
         assert [line.split()[:2] for line in why[4:6]] == [["thread", "active"], ["call", "-"]]
         assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
+        assert SECRET in service.said()
         assert "Be brief" not in service.said()
+        await terminal.say("/thread main", prompt="novel>", then="main>")
+        assert await terminal.say("Hello") == "Paris."
+        assert "the thread 'main' has no role" in " ".join((await terminal.say("/role")).split())
 
 
 async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) -> None:
@@ -133,16 +98,9 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
         ]
         await terminal.say(f"/role {SECRET}")
         why = await terminal.say("/why")
-    rows = [line.split()[:2] for line in why.splitlines()[1:6]]
-    assert rows == [
-        ["account", "active"],
-        ["workspace", "active"],
-        ["channel", "-"],
-        ["thread", "active"],
-        ["call", "-"],
-    ]
+    rows = [line.split()[:2] for line in why.splitlines()[1:4]]
+    assert rows == [["account", "active"], ["workspace", "active"], ["channel", "-"]]
     assert why.splitlines()[-1] == "Where active roles conflict, the later in this list wins."
-    assert all(len(line) <= 80 for line in terminal.lines)
     assert "polite" not in terminal.text
 
 
@@ -150,12 +108,6 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
 async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
     start: Start, service: Service, tmp_path: Path
 ) -> None:
-    async def back() -> None:
-        await host.start()
-        async with asyncio.timeout(BOUND):
-            while await terminal.say("And now?") != "Paris.":
-                pass
-
     host = HostProcess(tmp_path)
     async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
         await terminal.shows(f"model openai/answer, profile general, roles at {host.url}")
@@ -163,38 +115,15 @@ async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
         assert "remedy: " in await terminal.say("Hello")
         assert service.stub.requests == []
         try:
-            await back()
-            await host.kill()
-            before = len(service.stub.requests)
-            shown = await terminal.say("Are you there?")
-            assert "error: " in shown
-            assert "workspace" in shown
-            assert "remedy: " in shown
-            assert len(service.stub.requests) == before
-            await back()
+            await host.start()
+            async with asyncio.timeout(BOUND):
+                while await terminal.say("And now?") != "Paris.":
+                    pass
         finally:
             await host.kill()
 
 
 # --- commands and input ---------------------------------------------------------------------------------------------
-
-
-async def test_threads_and_their_history(start: Start, service: Service) -> None:
-    async with start() as terminal:
-        assert await terminal.say("/history") == "the thread 'main' has no messages"
-        await terminal.say("What is the capital of France?")
-        assert await terminal.say("/thread") == "on the thread 'main' of the workspace 'default'"
-        await terminal.say("/thread novel", then="novel>")
-        await terminal.say("Who are you?", prompt="novel>")
-        assert "France" not in service.asked()
-        shown = await terminal.say("/history", prompt="novel>")
-        assert shown == "user: Who are you?\n\nagent: Paris."
-        assert await terminal.say("/history 1", prompt="novel>") == "agent: Paris."
-        for wrong in ("/history none", "/history 0", "/history 1001"):
-            assert "give 1 to 1000" in await terminal.say(wrong, prompt="novel>")
-        assert "error:" in await terminal.say("/thread " + "x" * 2000, prompt="novel>")
-        await terminal.say("/thread main", prompt="novel>", then="main>")
-        assert "France" in await terminal.say("/history")
 
 
 async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_nearest_and_not_sent(
@@ -209,11 +138,6 @@ async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_neare
         for name in (*COMMANDS, "Alt-Enter"):
             assert f"\n{name} " in f"\n{told}"
             assert told.count(f"\n{name} ") <= 1
-        assert all(len(line) <= 80 for line in terminal.lines)
-        assert service.stub.requests == []
-        assert await terminal.say("//etc/hosts, what is it?") == "Paris."
-        assert "/etc/hosts, what is it?" in service.said()
-        assert "//etc" not in service.said()
         await terminal.prompt()
         terminal.write("/hi" + TAB)
         await terminal.shows("main> /history")
@@ -262,16 +186,12 @@ async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(
     file = home / "chat-history.jsonl"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     with file.open("ab") as more:
-        more.write(b'not JSON\n{"a": 1}\n"cut off')
+        more.write(b'not JSON\n"cut off')
     async with start() as terminal:
         terminal.write(UP)
         await terminal.shows("main> /why")
         terminal.write(UP)
         await terminal.shows("main> second", "      line")
-        terminal.write(UP + UP)
-        await terminal.shows("main> first")
-        terminal.write(ENTER)
-        await terminal.shows("Paris.")
 
 
 @pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
@@ -280,10 +200,6 @@ async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
 ) -> None:
     async with start("--role", "Be brief.", **more) as terminal:
         assert (await terminal.say("Hello")).endswith("role: call\nParis.")
-        assert "error: " in await terminal.say("/hlep")
-        terminal.write("one\\" + ENTER + "two" + ENTER)
-        await terminal.until(lambda: terminal.text.count("Paris.") == 2)
-        assert "one\ntwo" in service.said()
         service.answers = [("The lamp is lit, ", "and never seen.")]
         await terminal.prompt()
         terminal.write("Tell me." + ENTER)
@@ -297,13 +213,6 @@ async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
         terminal.write(CTRL_C)
         assert await terminal.ended() == 130
         assert terminal.modes() == terminal.before
-    coloured = [code for code in escapes(terminal.raw) if code.startswith(("3", "4", "9", "10"))]
-    assert coloured == []
-    if "TERM" in more:
-        assert b"\x1b" not in terminal.raw
-
-
-def escapes(raw: bytearray) -> Iterator[str]:
-    """The parameters of every sequence that sets colours or style."""
-    for found in re.finditer(rb"\x1b\[([0-9;]*)m", raw):
-        yield from found[1].decode().split(";")
+    styles = b";".join(re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)).split(b";")
+    assert [style for style in styles if style.startswith((b"3", b"4", b"9", b"10"))] == []
+    assert b"\x1b" not in terminal.raw or "TERM" not in more

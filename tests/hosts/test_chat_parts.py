@@ -23,12 +23,9 @@ from worldagent.hosts.cli.options import ChatOptions
 from worldagent.hosts.pauses import printable
 
 
-@pytest.mark.parametrize("code", [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x1B, 0x9B])
-def test_what_turns_the_order_of_characters_around_reaches_no_terminal(code: int) -> None:
-    assert printable(f"one{chr(code)}two") == "onetwo"
-
-
-def test_separators_are_line_feeds_and_marks_of_direction_stay() -> None:
+def test_what_turns_the_order_of_characters_around_reaches_no_terminal_and_separators_are_line_feeds() -> None:
+    for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x1B, 0x9B):
+        assert printable(f"one{chr(code)}two") == "onetwo"
     assert printable("one\u2028two\u2029three\u200f\u200e\tfour\n") == "one\ntwo\nthree\u200f\u200e\tfour\n"
 
 
@@ -40,7 +37,9 @@ def test_nothing_that_sets_a_role_or_may_have_been_meant_to_is_kept(text: str, b
     assert not may_be_kept(begin + text)
 
 
-@pytest.mark.parametrize("text", ["Hello", "//etc/hosts", "/why", "/thread novel", "and /role is a command", ""])
+@pytest.mark.parametrize(
+    "text", ["Hello", "//etc/hosts", "/thread novel", "/new novel", "/attach a.png", "/export a.md", "and /role", ""]
+)
 def test_messages_and_other_commands_are_kept(text: str) -> None:
     assert may_be_kept(text)
 

@@ -7,7 +7,10 @@ import json
 import signal
 from pathlib import Path
 
-from support.chat import BOUND, CHAT, Service, environment, home, piped, service
+import pytest
+
+from support.chat import BOUND, Service, environment, home, piped, service
+from support.command_line import started
 
 __all__ = ["environment", "home", "service"]  # fixtures
 
@@ -78,46 +81,21 @@ async def test_piped_input_fails_with_1_where_the_last_line_failed(
     assert json.loads(out)["error"]["code"] == "model_unavailable"
 
 
-async def test_piped_input_is_interrupted_with_130_though_nothing_was_read(environment: dict[str, str]) -> None:
-    process = await asyncio.create_subprocess_exec(
-        *CHAT, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    try:
+@pytest.mark.parametrize("midway", [False, True])
+async def test_a_piped_chat_is_interrupted_with_130_in_an_answer_and_while_it_reads(
+    environment: dict[str, str], home: Path, service: Service, midway: bool
+) -> None:
+    service.answers = [("The lamp is lit, ", "and never seen.")] if midway else []
+    async with started(home, "chat", "--lm", "openai/answer", "--json", **environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(b"Hello\n")
-        assert await asyncio.wait_for(process.stdout.readline(), BOUND) == b"Paris.\n"
+        process.stdin.write(b"Tell me.\n")
+        if midway:
+            await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
+        else:
+            assert json.loads(await asyncio.wait_for(process.stdout.readline(), BOUND))["text"] == "Paris."
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), BOUND) == 130
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-
-
-async def test_a_piped_chat_that_is_interrupted_in_an_answer_ends_with_it(
-    environment: dict[str, str], service: Service
-) -> None:
-    service.answers = [("The lamp is lit, ", "and never seen.")]
-    process = await asyncio.create_subprocess_exec(
-        *CHAT, "--json", env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        assert process.stdin is not None
-        process.stdin.write(b"Tell me.\nAnd again.\n")
-        await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
-        process.send_signal(signal.SIGINT)
-        out, _ = await asyncio.wait_for(process.communicate(), BOUND)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 130
-    assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == ["interrupted"]
+        out = await process.stdout.read()
+    assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == ["interrupted"] * midway
     assert len(service.stub.requests) == 1
-
-
-async def test_standard_input_has_one_reader(environment: dict[str, str]) -> None:
-    code, _, told = await piped(environment, b"Hello\n", "--role", "-")
-    assert code == 2
-    assert "both read standard input" in told

@@ -11,13 +11,15 @@ import pytest
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
-from worldagent.core.events import TurnEnded, TurnStarted, parse_event
+from worldagent.core.events import ModelWaiting, TurnEnded, TurnStarted, parse_event
 from worldagent.hosts.cli.sources import MAX_STDIN_BYTES
 
 __all__ = ["run_on_stub", "stub"]  # fixtures
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 CRITIC = "critic=You judge in one sentence."
+TASK = ("task", "subagent", "--worker", CRITIC, "-p", "worker=critic", "-p", "request=Judge it.")
+NAMED = json.dumps({"fast": "openai/fast", "down": "openai/down-500"})
 
 
 def prompt(stub: OpenAIStub) -> str:
@@ -30,52 +32,36 @@ async def test_ask_prints_the_answer_and_nothing_else(run: Run) -> None:
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
 
 
-async def test_ask_reads_the_message_from_standard_input(run: Run, stub: OpenAIStub) -> None:
-    result = await run("ask", "-", stdin="Où est Málaga?\n".encode())
-    assert result.exit_code == 0, result.stderr
-    assert "Où est Málaga?" in prompt(stub)
-
-
-async def test_piped_data_follows_the_message(run: Run, stub: OpenAIStub) -> None:
-    result = await run("ask", "Summarise this:", stdin="line one\nline twö\n".encode())
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
-    assert "Summarise this:\n\nline one\nline twö" in prompt(stub)
-
-
-async def test_without_a_message_piped_data_is_the_message(run: Run, stub: OpenAIStub) -> None:
-    assert (await run("ask", stdin=b"What is the capital of France?\n")).stdout == "Paris.\n"
-    assert "What is the capital of France?" in prompt(stub)
-
-
-@pytest.mark.parametrize("data", [b"", b"\n \n"])
-async def test_empty_standard_input_leaves_the_message_as_it_is(run: Run, stub: OpenAIStub, data: bytes) -> None:
-    assert (await run("ask", "Hello", "--thread", "t", stdin=data)).exit_code == 0
-    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
-    assert shown[0]["body"]["text"] == "Hello"
-
-
-async def test_piped_data_that_an_option_reads_is_no_part_of_the_message(run: Run, stub: OpenAIStub) -> None:
-    assert (await run("ask", "Hello", "--role", "-", "--thread", "t", stdin=SECRET.encode())).exit_code == 0
-    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
-    assert shown[0]["body"]["text"] == "Hello"
-
-
 @pytest.mark.parametrize(
-    ("data", "named"),
+    ("text", "data", "message"),
     [
-        (b"\x89PNG\r\n", "standard input is not UTF-8 at byte 0"),
-        (b"x" * (MAX_STDIN_BYTES + 1), "standard input must hold at most 1,048,576 bytes"),
+        (("-",), "Où est Málaga?\n", "Où est Málaga?"),
+        (("Summarise this:",), "line one\nline twö\n", "Summarise this:\n\nline one\nline twö"),
+        ((), "What is the capital of France?\n", "What is the capital of France?"),
     ],
 )
-@pytest.mark.parametrize("text", [("Look at this:",), (), ("-",)])
-async def test_data_that_a_message_cannot_hold_is_refused(
-    run: Run, stub: OpenAIStub, text: tuple[str, ...], data: bytes, named: str
+async def test_standard_input_is_the_message_or_follows_it(
+    run: Run, stub: OpenAIStub, text: tuple[str, ...], data: str, message: str
 ) -> None:
-    result = await run("ask", *text, stdin=data)
-    assert result.exit_code == 2
-    assert named.removeprefix("standard input") in result.stderr
-    assert ("--attach FILE" in result.stderr) or "UTF-8" in named
-    assert stub.requests == []
+    result = await run("ask", *text, stdin=data.encode())
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
+    assert message in prompt(stub)
+
+
+async def test_more_data_than_a_message_can_hold_is_refused(run: Run, stub: OpenAIStub) -> None:
+    result = await run("ask", "Look at this:", stdin=b"x" * (MAX_STDIN_BYTES + 1))
+    assert (result.exit_code, stub.requests) == (2, [])
+    assert "must hold at most 1,048,576 bytes" in result.stderr
+    assert "--attach FILE" in result.stderr
+
+
+@pytest.mark.parametrize(("more", "data"), [((), b"\n \n"), (("--role", "-"), SECRET.encode())])
+async def test_empty_standard_input_and_what_an_option_reads_is_no_part_of_the_message(
+    run: Run, stub: OpenAIStub, more: tuple[str, ...], data: bytes
+) -> None:
+    assert (await run("ask", "Hello", *more, "--thread", "t", stdin=data)).exit_code == 0
+    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
+    assert shown[0]["body"]["text"] == "Hello"
 
 
 async def test_a_message_may_begin_with_an_at_sign(run: Run, stub: OpenAIStub) -> None:
@@ -110,22 +96,17 @@ async def test_the_stored_roles_of_a_role_host_shape_the_answer(run: Run, stub: 
 
 
 @pytest.mark.requirement("R8")
-@pytest.mark.parametrize("given", ["text", "file", "stdin"])
-async def test_a_role_comes_as_text_as_a_file_or_from_standard_input(
+@pytest.mark.parametrize("given", ["file", "stdin"])
+async def test_a_role_comes_as_a_file_or_from_standard_input(
     run: Run, stub: OpenAIStub, tmp_path: Path, given: str
 ) -> None:
     file = tmp_path / "role.md"
     file.write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
-    value = {"text": SECRET, "file": f"@{file}", "stdin": "-"}[given]
+    value = {"file": f"@{file}", "stdin": "-"}[given]
     result = await run("ask", "Hello", "--role", value, "-v", stdin=SECRET.encode() if given == "stdin" else b"")
     assert (result.exit_code, result.stdout) == (0, "Paris.\n")
     assert result.stderr == "role tiers: call\n"
     assert f"[[ ## role ## ]]\n{SECRET}\n" in prompt(stub)
-
-
-async def test_two_at_signs_begin_a_role_with_one(run: Run, stub: OpenAIStub) -> None:
-    assert (await run("ask", "Hello", "--role", "@@ana is a sailor, speak like one.")).exit_code == 0
-    assert "\n@ana is a sailor, speak like one." in prompt(stub)
 
 
 async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
@@ -180,15 +161,11 @@ async def test_task_runs_a_worker_that_the_command_line_defines(run: Run, stub: 
     assert turn["result"] == {"worker": "critic", "text": "It is wrong."}
 
 
-@pytest.mark.parametrize("given", ["text", "file", "stdin"])
-async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
-    run: Run, stub: OpenAIStub, tmp_path: Path, given: str
-) -> None:
+@pytest.mark.parametrize("given", ["text", "stdin"])
+async def test_params_come_as_a_json_object_and_single_ones_go_over_it(run: Run, stub: OpenAIStub, given: str) -> None:
     stub.text = "[[ ## result ## ]]\nDone.\n\n[[ ## completed ## ]]"
     document = json.dumps({"worker": "nobody", "request": "count the maps"})
-    file = tmp_path / "params.json"
-    file.write_text(document, encoding="utf-8")
-    value = {"text": document, "file": f"@{file}", "stdin": "-"}[given]
+    value = {"text": document, "stdin": "-"}[given]
     result = await run(
         "task", "subagent", "--worker", CRITIC, "--params", value, "-p", "worker=critic", stdin=document.encode()
     )
@@ -200,24 +177,15 @@ async def test_params_come_as_a_json_object_and_single_ones_go_over_it(
     ("words", "named"),
     [
         (("ask", "-", "--role", "-"), "TEXT and --role both read standard input"),
-        (("ask", "-", "--worker", "critic=-"), "TEXT and --worker both read standard input"),
         (("ask", "Hello", "--role", "@no/such/file"), "'no/such/file'"),
-        (("ask", "Hello", "--role", "@."), "'.'"),
-        (("ask", "Hello", "--role", "@a\0b"), "--role names the file"),
         (("ask", "Hello", "--role", " "), "no content"),
-        (("ask", "Hello", "--role", "x" * 40_000), "the call role has 40000 bytes"),
         (("ask", "-"), "standard input, read for TEXT, is not UTF-8 at byte 2"),
-        (("ask", "bad \udcff"), "TEXT is not UTF-8"),
         (("ask",), "there is no message: standard input is empty"),
-        (("ask", "--role", "-"), "TEXT and --role both read standard input"),
         (("ask", " "), "`text` must be a non-empty string"),
-        (("ask", "Hello", "--thread", ""), "thread ''"),
         (("ask", "Hello", "--worker", "critic"), "--worker 'critic' has no '='"),
-        (("ask", "Hello", "--worker", "critic="), "'critic' has no instructions"),
         (("task", "subagent", "--params", "[1]"), "--params is not a JSON object"),
         (("task", "subagent", "--params", "{,"), "line 1, column 2"),
-        (("task", "subagent", "-p", "worker"), "--param 'worker' has no '='"),
-        (("task", "subagent", "--worker", CRITIC, "-p", "worker=critic"), "request"),
+        (("task", "subagent", "--param", "worker"), "--param 'worker' has no '='"),
         (("task", "subagent", "-p", "worker=x", "-p", "request=y"), "no worker 'x'"),
         (("task", "nothing", "-p", "request=y"), "no shape 'nothing'"),
     ],
@@ -263,8 +231,99 @@ async def test_what_typer_refuses_exits_with_2(run: Run) -> None:
         assert (await run(*words)).exit_code == 2
 
 
-@pytest.mark.parametrize("words", [(), ("ask",), ("chat",), ("task",)])
-async def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
-    result = await run(*words, "--help")
-    assert result.exit_code == 0
-    assert "\n   worldagent " in result.stdout
+# --- models ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("model", "status", "code", "remedy"),
+    [
+        ("missing-404", 404, "model_not_found", "check the model's name"),
+        ("quoting-400", 400, None, "check that the model accepts"),
+    ],
+)
+async def test_error_has_the_status_and_the_code_of_the_service(
+    run: Run, model: str, status: int, code: str | None, remedy: str
+) -> None:
+    result = await run("ask", SECRET, "--lm", f"openai/{model}")
+    assert result.exit_code == 1
+    assert f"(HTTP {status}{f', {code}' if code else ''})" in result.stderr
+    assert remedy in result.stderr
+    assert SECRET not in result.output
+    assert "lighthouse" not in result.output
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("words", [("ask", "Hi"), TASK])
+async def test_debug_prints_types_and_places_and_no_text(run: Run, words: tuple[str, ...]) -> None:
+    given = (*words, "--role", SECRET, "--lm", "openai/quoting-400")
+    plain = await run(*given)
+    debug = await run("--debug", *given)
+    assert "debug:" not in plain.output
+    assert debug.exit_code == plain.exit_code == 1
+    assert "debug: a model call failed; messages are omitted" in debug.stderr
+    assert "LMInvalidRequestError (HTTP 400)" in debug.stderr
+    assert "debug: worldagent.core.errors.host.ModelRefused (model_refused)" in debug.stderr
+    assert "debug:   status of the service's answer: 400" in debug.stderr
+    assert "request id of the service's answer: req_42" in debug.stderr
+    assert "predictor.py:" in debug.stderr
+    for text in (SECRET, "lighthouse", "You judge", "Judge it."):
+        assert text not in debug.output
+
+
+async def test_debug_of_a_usage_error_says_where_it_was_raised(run: Run) -> None:
+    result = await run("--debug", "ask", "Hi", "--lm", "nosuch")
+    assert result.exit_code != 0
+    assert "debug: worldagent.core.errors" in result.stderr
+
+
+@pytest.mark.requirement("H4")
+@pytest.mark.parametrize(("words", "form"), [(("ask", "Hi"), ()), (TASK, ("--json",))])
+async def test_wait_for_a_rate_limit_is_noted(
+    run: Run, stub: OpenAIStub, words: tuple[str, ...], form: tuple[str, ...]
+) -> None:
+    stub.limits, stub.retry_after = 1, "1"
+    if words is TASK:
+        stub.text = "[[ ## result ## ]]\nFine.\n\n[[ ## completed ## ]]"
+    result = await run(*words, *form, WORLDAGENT_MODEL_ATTEMPTS="2")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.count("waiting 1 s for the rate limit of openai/") == 1
+    assert "waiting" not in result.stdout
+    assert len(stub.requests) == 2
+
+
+@pytest.mark.requirement("H4", "T10")
+async def test_wait_for_a_rate_limit_is_an_event(run: Run, stub: OpenAIStub) -> None:
+    stub.limits, stub.retry_after = 1, "1"
+    result = await run("ask", "Hi", "--events", WORLDAGENT_MODEL_ATTEMPTS="2")
+    events: list[Any] = [parse_event(line) for line in result.stdout.splitlines()]
+    [waiting] = [event for event in events if isinstance(event, ModelWaiting)]
+    assert waiting.call_id == waiting.turn_id
+    assert waiting.model.startswith("openai/")
+    assert 0 < waiting.seconds <= 1
+    assert events[-1].status == "done"
+
+
+@pytest.mark.requirement("H3")
+@pytest.mark.parametrize("form", ["--events", ""])
+async def test_ask_takes_a_name_of_the_settings_for_its_turn(run: Run, stub: OpenAIStub, form: str) -> None:
+    words = ("ask", "Hello", "--turn-model", "fast", *([form] if form else []))
+    done = await run(*words, WORLDAGENT_MODELS=NAMED)
+    assert done.exit_code == 0, done.output
+    assert [request["model"] for request in stub.requests] == ["fast"]
+
+
+@pytest.mark.requirement("H3")
+async def test_the_next_model_is_asked_where_one_is_out_and_resume_takes_the_same(run: Run, stub: OpenAIStub) -> None:
+    done = await run(*TASK, "--turn-model", "down", "--turn-model", "openai/limited-429", WORLDAGENT_MODELS=NAMED)
+    assert done.exit_code == 1, done.output
+    assert [request["model"] for request in stub.requests] == ["down-500", "limited-429"]
+    stub.requests.clear()
+    stub.text = "[[ ## result ## ]]\nFine.\n\n[[ ## completed ## ]]"
+    resume = ("resume", "main", "--worker", CRITIC)
+    done = await run(*resume, WORLDAGENT_MODELS=json.dumps({"other": "openai/fast"}))
+    assert done.exit_code == 1, done.output
+    assert "wants the model 'down', which is neither a model string nor the name of a model" in done.output
+    assert stub.requests == []
+    done = await run(*resume, WORLDAGENT_MODELS=json.dumps({"down": "openai/fast"}))
+    assert done.exit_code == 0, done.output
+    assert [request["model"] for request in stub.requests] == ["fast"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
 import sys
@@ -13,12 +12,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from support.agents import answering, scripted_agent
 from support.house import ROOT
 from support.role_hosts import COMMAND, http_host
-from worldagent.core import Tier
 from worldagent.hosts.cli.app import app
-from worldagent.role_resolution import Role
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 TOKEN = "t0ken-of-the-novel"
@@ -109,18 +105,6 @@ def test_json_gives_each_result_as_one_object(run: Run) -> None:
     assert object_of(missing)["error"]["code"] == "not_found"
 
 
-@pytest.mark.requirement("R9")
-def test_it_is_the_store_that_an_agent_uses(run: Run, home: Path) -> None:
-    async def kept() -> dict[Tier, Role]:
-        async with scripted_agent(home, answering()) as agent:
-            await agent.roles.put(Tier.CHANNEL, Role("room", "Be brief."), scope_id="c7")
-            return await agent.roles.list()
-
-    assert run("roles", "put", SECRET, "--workspace", "novel").exit_code == 0
-    assert asyncio.run(kept()) == {Tier.WORKSPACE: Role("workspace", SECRET)}
-    assert run("roles", "get", "--channel", "c7").stdout == "Be brief.\n"
-
-
 def test_list_shows_the_tiers_whose_scopes_are_named(run: Run) -> None:
     for words in (("--account", "ana"), ("--channel", "c7"), ("--workspace", "novel"), ()):
         assert run("roles", "put", "Short.", *words).exit_code == 0
@@ -130,27 +114,16 @@ def test_list_shows_the_tiers_whose_scopes_are_named(run: Run) -> None:
         ("account", "ana"),
         ("channel", "c7"),
     ]
-    only = object_of(run("roles", "list", "--account", "ana", "--tier", "account", "--json"))["roles"]
-    assert [role["tier"] for role in only] == ["account"]
     none = run("roles", "list", "--workspace", "diary")
     assert (none.exit_code, none.stdout) == (0, "")
     assert none.stderr == "no role is set for workspace 'diary'\n"
 
 
-def test_the_table_fits_80_columns_whatever_the_names_are(run: Run) -> None:
-    words = ("--account", "a" * 200, "--name", "a name that is " + "long " * 37)
-    assert run("roles", "put", "x" * 32_768, *words).exit_code == 0
-    table = run("roles", "list", "--account", "a" * 200).stdout.splitlines()
-    assert len(table) == 2
-    assert max(map(len, table)) <= 80
-    assert table[1].endswith(" 32768")
-
-
-@pytest.mark.parametrize("given", ["text", "file", "stdin", "at"])
+@pytest.mark.parametrize("given", ["file", "stdin", "at"])
 def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp_path: Path, given: str) -> None:
     file = tmp_path / "role.md"
     file.write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
-    value = {"text": SECRET, "file": f"@{file}", "stdin": "-", "at": f"@@{SECRET}"}[given]
+    value = {"file": f"@{file}", "stdin": "-", "at": f"@@{SECRET}"}[given]
     assert run("roles", "put", value, stdin=SECRET.encode() if given == "stdin" else b"").exit_code == 0
     assert run("roles", "get").stdout == ("@" if given == "at" else "") + f"{SECRET}\n"
 
@@ -160,34 +133,20 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
     ("words", "named"),
     [
         (("get", "--tier", "call"), "the call role is never stored"),
-        (("put", "x", "--tier", "thread"), "the thread role is never stored"),
         (("get", "--tier", "planet"), "unknown tier 'planet'"),
         (("list", "--tier", "account"), "--tier account needs the id of its account"),
-        (("get", "--tier", "channel", "--account", "ana"), "--tier channel needs"),
         (("get", "--account", "ana", "--channel", "c7"), "--account and --channel are both given"),
-        (("get", "--account", ""), "--account ''"),
-        (("list", "--workspace", "a\nb"), "--workspace 'a\\nb'"),
-        (("put", " "), "has no content"),
-        (("put", "x", "--name", " "), "no name"),
         (("put", "x" * 33 * 1024), "the workspace role has 33792 bytes"),
-        (("put", "@no/such/file"), "'no/such/file'"),
-        (("put", "-"), "not UTF-8 at byte 2"),
         (("list", "--role-host", "nowhere"), "`url` must be the http or https address"),
         (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
-        (
-            ("list", "--role-host", "http://h/mcp", "--role-host-stdio", "x"),
-            "--role-host and --role-host-stdio exclude each other",
-        ),
-        (("list", "--role-host", "http://h/mcp", "--token-file", "no-file"), "'no-file'"),
         (("list", "--token-file", "no-file"), "--token-file is for --role-host"),
         (("list", "--role-host-stdio", "'x"), "--role-host-stdio has a quote that is not closed"),
-        (("list", "--role-host-stdio", ""), "argv"),
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
     run: Run, words: tuple[str, ...], named: str
 ) -> None:
-    result = run("roles", *words, stdin=b"ab\xff")
+    result = run("roles", *words)
     assert result.exit_code == 2, result.output
     error, remedy = result.stderr.splitlines()
     assert error.startswith("error: ")
@@ -198,13 +157,9 @@ def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
 
 @pytest.mark.requirement("R14")
 def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> None:
-    for words, token in (
-        (("--role-host", "http://127.0.0.1:9/mcp"), ""),
-        (("--role-host-stdio", f"{sys.executable} -c pass"), ""),
-        (("--role-host", address), ""),
-        (("--role-host", address), "wrong"),
-    ):
-        result = run("roles", "put", SECRET, *words, WORLDAGENT_ROLE_HOST_TOKEN=token)
+    stdio = ("--role-host-stdio", f"{sys.executable} -c pass")
+    for words in (("--role-host", "http://127.0.0.1:9/mcp"), stdio, ("--role-host", address)):
+        result = run("roles", "put", SECRET, *words, WORLDAGENT_ROLE_HOST_TOKEN="wrong")
         assert (result.exit_code, result.stdout) == (1, ""), result.output
         assert "remedy: " in result.stderr
         assert SECRET not in result.output
@@ -214,20 +169,14 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
     ("words", "named"),
     [
         ((), "takes exactly one of --stdio and --http"),
-        (("--stdio", "--http", "127.0.0.1:0"), "takes exactly one of --stdio and --http"),
         (("--stdio", "--token-file", "x"), "are for --http"),
-        (("--stdio", "--allow-remote"), "are for --http"),
         (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
-        (("--stdio", "--workspace", ""), "workspace scope ''"),
         (("--http", "8100"), "--http must be HOST:PORT, got '8100'"),
-        (("--http", ":8100"), "no address"),
-        (("--http", "127.0.0.1:"), "no address"),
-        (("--http", "127.0.0.1:65536"), "no address"),
-        (("--http", "127.0.0.1:-1"), "no address"),
-        (("--http", "::1:80"), "no address"),
+        (("--http", "127.0.0.1:65536"), "--http must be HOST:PORT"),
         (("--http", "0.0.0.0:0"), "'0.0.0.0' can be reached from other machines"),
         (("--http", "0.0.0.0:0", "--allow-remote"), "no token is required"),
         (("--http", "127.0.0.1:0", "--token-file", "no-file"), "'no-file' cannot be read"),
+        (("--http", "127.0.0.1:0", "--token-file", "x.toml", "--workspace", "a"), "must not both name scopes"),
     ],
 )
 def test_a_role_host_that_cannot_be_as_asked_does_not_start(run: Run, words: tuple[str, ...], named: str) -> None:
@@ -248,18 +197,8 @@ def test_a_port_that_is_taken_is_named(run: Run, address: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("token", ""),
-        ("token", " \n"),
         ("token", f"{TOKEN}\n{TOKEN}"),
-        ("tokens.toml", ""),
-        ("tokens.toml", TOKEN),
-        ("tokens.toml", f'token = "{TOKEN}"'),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN} x"'),
         ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\nworkspace = "novel"'),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\nworkspace = [1]'),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\nworkspace = [""]'),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\nthread = ["t"]'),
-        ("tokens.toml", '[[token]]\nworkspace = ["novel"]'),
         ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\n[[token]]\ntoken = "{TOKEN}"'),
         ("tokens.toml", f'other = 1\n[[token]]\ntoken = "{TOKEN}"'),
     ],
@@ -272,19 +211,3 @@ def test_a_token_file_that_does_not_fit_is_refused_without_showing_it(
     result = run("role-host", "--http", "127.0.0.1:0", "--token-file", str(file))
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert TOKEN not in result.stderr
-
-
-def test_scopes_are_named_in_one_place(run: Run, tmp_path: Path) -> None:
-    words = ("--http", "127.0.0.1:0", "--token-file", str(tmp_path / "tokens.toml"), "--workspace", "novel")
-    result = run("role-host", *words)
-    assert result.exit_code == 2
-    assert "options and the token file must not both name scopes" in result.stderr
-
-
-@pytest.mark.parametrize("words", [("list",), ("get",), ("put",), ("delete",), ()])
-def test_every_help_has_an_example_that_can_be_copied(run: Run, words: tuple[str, ...]) -> None:
-    for command in (("roles", *words), ("role-host",)):
-        result = run(*command, "--help")
-        assert result.exit_code == 0
-        assert "\n   worldagent ro" in result.stdout
-        assert max(map(len, result.stdout.splitlines())) <= 80

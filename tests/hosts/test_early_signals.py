@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, COMMAND, Done, environment
+from support.command_line import APP, BOUND, Done, environment
 
 pytestmark = [pytest.mark.requirement("T5"), pytest.mark.timeout(200)]
 
@@ -57,22 +57,22 @@ async def ended(process: asyncio.subprocess.Process) -> Done:
     return Done(process.returncode, out.decode(), told.decode())
 
 
+TERMINATED, CANCELLED = (signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")
+
+
 @pytest.mark.parametrize(
-    ("number", "code", "name"), [(signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")]
-)
-@pytest.mark.parametrize(
-    ("module", "words"),
+    ("given", "module", "words"),
     [
-        ("typer", ("ask", "Hello", "--events", *APP)),
-        ("worldagent.hosts.cli.session", ("task", "buy", "-p", "what=hat", "--json", *APP)),
-        ("support.jobs", ("resume", "main", "--json", *APP)),
-        ("support.jobs", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # what an app prints goes to stderr
-        ("dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
+        (TERMINATED, "typer", ("ask", "Hello", "--events", *APP)),
+        (CANCELLED, "worldagent.hosts.cli.session", ("task", "buy", "-p", "what=hat", "--json", *APP)),
+        (TERMINATED, "support.jobs", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # an app prints to stderr
+        (CANCELLED, "dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
     ],
 )
 async def test_a_signal_while_a_command_loads_is_told_as_json_with_its_exit_code(
-    tmp_path: Path, number: int, code: int, name: str, module: str, words: tuple[str, ...]
+    tmp_path: Path, given: tuple[int, int, str], module: str, words: tuple[str, ...]
 ) -> None:
+    number, code, name = given
     done = await signalled(tmp_path, number, f"given[0] == {module!r}", *words)
     assert (done.code, done.told) == (code, "")
     error = json.loads(done.out)["error"]
@@ -82,12 +82,7 @@ async def test_a_signal_while_a_command_loads_is_told_as_json_with_its_exit_code
 
 
 @pytest.mark.parametrize(("number", "code"), SIGNALS)
-async def test_to_a_person_it_says_nothing(tmp_path: Path, number: int, code: int) -> None:
-    assert await signalled(tmp_path, number, "given[0] == 'typer'", "ask", "--", "--json") == Done(code, "", "")
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-async def test_nothing_is_loaded_before_signals_are_answered(tmp_path: Path, number: int, code: int) -> None:
+async def test_to_a_person_it_says_nothing_however_early_it_comes(tmp_path: Path, number: int, code: int) -> None:
     assert await signalled(tmp_path, number, FIRST, "serve", "--stdio", *APP) == Done(code, "", "")
 
 
@@ -103,20 +98,3 @@ async def test_an_interrupt_just_as_the_command_begins_is_no_traceback(
     tmp_path: Path, moment: tuple[str, str, str], told: str
 ) -> None:
     assert await signalled(tmp_path, signal.SIGINT, moment, "role-host", "--stdio") == Done(130, "", told)
-
-
-@pytest.mark.parametrize(("number", "code"), SIGNALS)
-@pytest.mark.parametrize("module", ["logging", "typer", "worldagent.hosts.cli.serve", "mcp"])
-async def test_a_server_that_is_still_loading_ends_at_a_signal(
-    tmp_path: Path, number: int, code: int, module: str
-) -> None:
-    words = (*COMMAND[:1], "-X", "importtime", *COMMAND[1:], "serve", "--stdio", *APP)
-    process = await asyncio.create_subprocess_exec(*words, **PIPES, env=environment(tmp_path), cwd=tmp_path)
-    assert process.stderr is not None
-    async with asyncio.timeout(BOUND):
-        while (line := await process.stderr.readline()).split(b"|")[-1].strip() != module.encode():
-            assert line, f"it ended before it had loaded {module}"
-    process.send_signal(number)
-    done = await ended(process)
-    rest = [line for line in done.told.splitlines() if not line.startswith("import time:")]
-    assert (done.code, done.out, rest) == (code, "", [])

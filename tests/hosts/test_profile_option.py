@@ -40,9 +40,8 @@ def system(request: dict[str, Any]) -> str:
     return str(request["messages"][0]["content"])
 
 
-@pytest.mark.parametrize("words", [("ask", "Hello"), ("ask", "Hello", "--events")])
-async def test_ask_starts_up_with_it(run: Run, stub: OpenAIStub, project: Path, words: tuple[str, ...]) -> None:
-    done = await run(*words, "--profile", "reader", "--verbose")
+async def test_ask_starts_up_with_it(run: Run, stub: OpenAIStub, project: Path) -> None:
+    done = await run("ask", "Hello", "--profile", "reader", "--verbose")
     assert done.exit_code == 0, done.output
     [request] = stub.requests
     assert "You read." in system(request)
@@ -83,16 +82,6 @@ async def test_chat_names_it_at_the_start_and_profiles_lists_all(start: Start) -
     assert any(line.startswith("general built-in") for line in lines)
 
 
-async def test_one_that_there_is_not_is_told_with_those_that_there_are(
-    run: Run, stub: OpenAIStub, project: Path
-) -> None:
-    done = await run("ask", "Hello", "--profile", "raeder")
-    assert done.exit_code == 2
-    assert "there is no profile 'raeder'" in done.output
-    assert "did you mean 'reader'?" in done.output
-    assert stub.requests == []
-
-
 async def test_a_role_that_is_called_as_a_profile_gets_a_hint_and_is_a_role(
     run: Run, stub: OpenAIStub, project: Path
 ) -> None:
@@ -102,9 +91,3 @@ async def test_a_role_that_is_called_as_a_profile_gets_a_hint_and_is_a_role(
     assert "You read." not in system(stub.requests[0])
     done = await run("ask", "Hello", "--role", "riddler")
     assert "hint" not in done.output
-
-
-async def test_an_app_brings_its_own(run: Run, project: Path) -> None:
-    done = await run("ask", "Hello", "--app", "shop:agent", "--profile", "reader")
-    assert done.exit_code == 2
-    assert "--app and --profile exclude each other" in done.output

@@ -79,83 +79,35 @@ async def test_list_shows_what_there_is_where_it_is_from_and_what_is_broken(
     assert rows[0][2] == f"[cannot be used] {user / 'bad.yaml'}:2: a profile has no key 'tool'"
     assert rows[4][2] == "[not trusted] reviews what others wrote"
     assert rows[6][2] == "[overridden] Web search and research specialist"
-    assert rows[7][2] == "my own"
     told = await as_json(run, "list")
     bad, mine = told["profiles"][0], told["profiles"][4]
-    assert bad | {"problems": []} == {
-        "name": "bad",
-        "level": "user",
-        "file": str(user / "bad.yaml"),
-        "used": True,
-        "trusted": True,
-        "description": "",
-        "problems": [],
-    }
+    assert (bad["file"], bad["used"], bad["trusted"], bad["description"]) == (str(user / "bad.yaml"), True, True, "")
     assert bad["problems"][0]["code"] == "profile_invalid"
     assert bad["problems"][0]["remedy"].startswith("did you mean 'tools'?")
     assert (mine["level"], mine["trusted"], mine["problems"]) == ("project", False, [])
     assert told["problems"] == []
 
 
-async def test_list_tells_of_a_folder_that_cannot_be_read(run: Run, home: Path, user: Path) -> None:
-    user.rmdir()
-    user.write_text("no folder")
-    result = await run("profiles", "list")
-    assert result.exit_code == 0
-    assert f"the profiles in {str(user)!r} cannot be read" in result.stderr
-    assert len((await as_json(run, "list"))["problems"]) == 1
-
-
-async def test_the_setting_profiles_names_the_users_folder(
-    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "others").mkdir()
-    (tmp_path / "others" / "own.yaml").write_text("description: x\n")
-    monkeypatch.setenv("WORLDAGENT_PROFILES", str(tmp_path / "others"))
-    assert [each["level"] for each in (await as_json(run, "list"))["profiles"] if each["name"] == "own"] == ["user"]
-
-
 @pytest.mark.requirement("P6")
 async def test_show_tells_every_setting_and_where_it_is_from(run: Run, home: Path, project: Path) -> None:
     refused = await run("profiles", "show", "mine")
     assert refused.exit_code == 2
-    assert "are not trusted" in refused.stderr
     assert f"worldagent profiles trust {project}" in refused.stderr
     assert (await run("profiles", "trust", "--yes")).exit_code == 0
     shown = (await as_json(run, "show", "mine"))["profile"]
     file = str(project / ".worldagent" / "profiles" / "mine.yaml")
     assert (shown["name"], shown["level"], shown["file"]) == ("mine", "project", file)
     settings = shown["settings"]
-    assert settings["description"] == {"value": "reviews what others wrote", "from": f"{file}:1"}
-    assert settings["system_prompt"] == {"value": "Review it.", "from": f"{file}:4"}
     assert settings["tool_settings.web_fetch.timeout"] == {"value": 5, "from": f"{file}:5"}
-    assert settings["memory.short_term_size"]["value"] == 50
     assert settings["memory.short_term_size"]["from"].endswith("searcher.yaml:23")
     assert settings["verification.max_iterations"] == {"value": 3, "from": "default"}
-    assert settings["mcp_servers.shop"] == {"value": "shop-server", "from": f"{file}:7"}
     assert settings["mcp_servers.far"] == {"value": "https://far.example/mcp", "from": f"{file}:8"}
     text = (await run("profiles", "show", "mine")).stdout
     assert text.splitlines()[0] == f"# mine, project: {file}"
-    assert f"system_prompt: Review it.  # {file}:4" in text.splitlines()
     assert "verification.max_iterations: 3  # default" in text.splitlines()
     for key in settings:
         assert f"\n{key}: " in text
     assert "of-the-shop" not in text + json.dumps(shown)
-
-
-async def test_show_prints_a_prompt_of_several_lines_as_it_is(run: Run, home: Path, user: Path) -> None:
-    shown = (await run("profiles", "show", "searcher")).stdout
-    assert "\n  <role>\n  You are a web research specialist. " in shown
-
-
-async def test_show_names_what_there_is_where_there_is_no_such_profile(run: Run, home: Path, user: Path) -> None:
-    result = await run("profiles", "show", "sercher")
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "error: there is no profile 'sercher'\n"
-        "remedy: did you mean 'searcher'? the profiles are: coder, debugger, general, searcher; "
-        f"add your own as NAME.yaml in the folder {str(user)!r}\n"
-    )
 
 
 @pytest.mark.requirement("P1")
@@ -173,39 +125,9 @@ async def test_check_tells_all_that_is_wrong_of_all_files(run: Run, home: Path, 
         f"error: {worse}:4: there is no tool 'grep_contnt'",
         f"error: {worse}:6: there is no tool 'nothing'",
     ]
-    assert lines[5].startswith("remedy: did you mean 'grep_content'? the tools are: read_file, ")
     assert "--app" in lines[7]
     assert f"{user / 'fine.yml'}: fine" in result.stdout.splitlines()
-    told = await as_json(run, "check", code=2)
-    assert len(told["problems"]) == 4
-    assert {each["name"]: len(each["problems"]) for each in told["checked"] if each["problems"]} == {
-        "bad": 2,
-        "worse": 2,
-    }
-
-
-@pytest.mark.requirement("P1")
-async def test_check_tells_what_is_wrong_in_a_file_and_with_what_it_extends_at_once_then_its_tools(
-    run: Run, home: Path, user: Path
-) -> None:
-    file = user / "mine.yaml"
-    text = "extends: nosuch\ntools: [read_fil]\nmcp_servers: {x: {}}\nskills: {}\n"
-    for more, wrong in (("", ["3: 'mcp_servers.x'"]), ("skill: 1\nagents_md: 5\n", ["5: a profile", "6: 'agents_md'"])):
-        file.write_text(text + more)
-        result = await run("profiles", "check", "mine")
-        assert result.exit_code == 2
-        told = result.stderr.splitlines()[0::2]
-        begin = [f"error: {file}:{each}" for each in (*wrong, "1: 'mine' extends 'nosuch', but there is no profile")]
-        assert len(told) == len(begin)
-        assert all(line.startswith(each) for line, each in zip(told, begin, strict=True))
-    file.write_text("tools: [read_fil]\n")
-    assert f"{file}:1: there is no tool 'read_fil'" in (await run("profiles", "check", "mine")).stderr
-
-
-async def test_check_is_content_with_what_ships(run: Run, home: Path, user: Path) -> None:
-    result = await run("profiles", "check")
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert len(result.stdout.splitlines()) == 4
+    assert len((await as_json(run, "check", code=2))["problems"]) == 4
 
 
 async def test_check_takes_names_and_files(run: Run, home: Path, user: Path, tmp_path: Path) -> None:
@@ -215,7 +137,6 @@ async def test_check_takes_names_and_files(run: Run, home: Path, user: Path, tmp
     result = await run("profiles", "check", "coder", str(own))
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout.splitlines()[1] == f"{own}: own"
-    assert (await run("profiles", "check", "bad", "coder")).exit_code == 2
     missing = await run("profiles", "check", str(tmp_path / "nowhere.yaml"))
     assert missing.exit_code == 2
     assert f"{tmp_path / 'nowhere.yaml'}:1 cannot be read: No such file" in missing.stderr
@@ -271,9 +192,7 @@ async def test_trust_shows_what_it_trusts_and_holds_until_something_changes(
     assert (await run("profiles", "show", "mine")).exit_code == 0
     with (project / ".worldagent" / "profiles" / "mine.yaml").open("a") as file:
         file.write("# more\n")
-    changed = await run("profiles", "show", "mine")
-    assert changed.exit_code == 2
-    assert "have changed since they were trusted" in changed.stderr
+    assert "have changed since they were trusted" in (await run("profiles", "show", "mine")).stderr
     again = await run("profiles", "trust", "--yes")
     assert "which have changed since they were trusted" in again.stderr
     told = (await as_json(run, "trust"))["trusted"]  # it is trusted already
@@ -286,16 +205,6 @@ async def test_trust_is_taken_back(run: Run, home: Path, project: Path) -> None:
     assert (await as_json(run, "trust", "--remove"))["removed"] == {"project": str(project)}
     assert (await run("profiles", "show", "mine")).exit_code == 2
     assert (await as_json(run, "trust", "--remove", code=1))["error"]["code"] == "not_found"
-
-
-async def test_where_there_is_no_project_that_is_told(
-    run: Run, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = await run("profiles", "trust", "--yes")
-    assert result.exit_code == 2
-    assert "no folder at or above the current one has a folder .worldagent/profiles" in result.stderr
-    assert (await run("profiles", "trust", "--yes", "nowhere")).exit_code == 2
 
 
 async def test_what_a_server_may_do_is_shown_and_no_name_forges_a_line(run: Run, home: Path, project: Path) -> None:
@@ -323,22 +232,11 @@ mcp_servers:
     ]
 
 
-async def test_an_empty_name_of_a_profile_is_refused(run: Run, home: Path, user: Path) -> None:
-    result = await run("ask", "hi", "--profile", "")
-    assert result.exit_code == 2
-    assert "there is no profile ''" in result.stderr
-
-
 async def test_what_is_broken_is_shown_before_it_is_trusted(run: Run, home: Path, project: Path) -> None:
     (project / ".worldagent" / "profiles" / "bad.yaml").write_text("tool: []\n")
     done = await run("profiles", "trust", "--yes")
     assert done.exit_code == 0
     assert "    cannot be used: " in done.stderr
-    (project / ".worldagent" / "profiles").rename(project / "outside")
-    (project / ".worldagent" / "profiles").symlink_to(project.parent)
-    refused = await run("profiles", "trust", "--yes")
-    assert refused.exit_code == 2
-    assert "a link leads out of the project" in refused.stderr
 
 
 @pytest.mark.requirement("P6")
@@ -368,57 +266,15 @@ async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path
     assert not Path(config, "worldagent", "trusted.json").exists()
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("profiles", "list"),
-        ("ask", "hi", "--profile", "coder", "--lm", "openai/none"),
-        ("serve", "--stdio", "--profile", "coder", "--lm", "openai/none"),
-        ("policy", "check", "pol.yaml"),
-    ],
-)
 async def test_without_the_extra_yaml_a_command_says_what_to_install(
-    run: Run, home: Path, user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+    run: Run, user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "pol.yaml").write_text("rules: []\n")
     for name in [name for name in sys.modules if name.startswith("ruamel.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "ruamel", None)  # so that importing it is an error, as where it is not there
-    result = await run(*words)
+    result = await run("ask", "hi", "--profile", "coder", "--lm", "openai/none")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "the extra 'yaml' is not installed\nremedy: pip install 'worldagent[yaml]'" in result.stderr
-
-
-# --- the process -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("words", [("list",), ("show", "searcher"), ("check",), ("schema",)])
-async def test_what_needs_no_model_loads_no_model_library(home: Path, words: tuple[str, ...]) -> None:
-    script = (
-        f"import atexit, json, sys; sys.argv = ['worldagent', 'profiles', *{words!r}]\n"
-        "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
-        "from worldagent.hosts.cli import main; main()"
-    )
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-c", script),
-        env=environment(home),
-        cwd=home,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    _, told = await asyncio.wait_for(process.communicate(), BOUND)
-    assert process.returncode == 0
-    loaded = set(json.loads(told.decode().splitlines()[-1]))
-    assert "worldagent.profiles" in loaded
-    assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs.engine"})
-
-
-@pytest.mark.parametrize("name", ["list", "show", "check", "schema", "trust"])
-async def test_help_shows_examples(run: Run, home: Path, name: str) -> None:
-    shown = (await run("profiles", name, "--help")).stdout
-    assert f"worldagent profiles {name}" in shown
-    assert "Example" in shown
 
 
 def test_the_page_names_every_command_and_option() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from pathlib import Path
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from support.chat import Service, Start, environment, home, piped, service, start
@@ -54,18 +56,23 @@ def test_help_shows_the_commands_in_groups() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("typed", "offered"),
-    [
-        ("thr", ["threads"]),
-        ("threads ren", ["rename"]),
-        ("trace show --ht", ["--html"]),
-        ("ask --tem", ["--temperature"]),
-    ],
-)
-async def test_a_shell_completes_commands_and_options(
-    tmp_path: Path, environment: dict[str, str], typed: str, offered: list[str]
-) -> None:
+def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:
+    """The words of a command and of all below it."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from every(below, *words, name)
+
+
+@pytest.mark.parametrize("words", [*every(get_command(app))], ids=" ".join)
+def test_every_help_has_an_example_that_can_be_copied(words: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*words, "--help"], env={"COLUMNS": "80", "TERM": "dumb"})
+    assert shown.exit_code == 0
+    assert re.search(r"\n (  )?worldagent ", shown.stdout)
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("typed", "offered"), [("thr", "threads"), ("trace show --ht", "--html")])
+async def test_a_shell_completes_commands_and_options(environment: dict[str, str], typed: str, offered: str) -> None:
     words = ["worldagent", *typed.split(" ")]
     script = "import sys; sys.argv = ['worldagent']; from worldagent.hosts.cli import main; main()"
     asking = {
@@ -77,4 +84,4 @@ async def test_a_shell_completes_commands_and_options(
         *(sys.executable, "-P", "-c", script), env=environment | asking, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await asyncio.wait_for(process.communicate(), BOUND)
-    assert out.decode().split() == offered
+    assert out.decode().split() == [offered]

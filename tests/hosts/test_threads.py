@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import shlex
-import sqlite3
-import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, Run, environment, home, run
+from support.command_line import APP, Run, home, run
 from support.hat_shop import agent, effects
-from support.processes import eventually
 from worldagent import Role
 from worldagent.core.errors import RoleRequired
 from worldagent.core.pauses import Approve
@@ -61,10 +56,8 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
         "unattended": None,
         "page_key": found[0]["page_key"],
     }
-    assert [item["thread"] for item in (await as_json(run, "threads", "list", "--limit", "1"))["threads"]] == ["hats/1"]
-    assert [item["thread"] for item in (await as_json(run, "threads", "list", "--status", "done"))["threads"]] == [
-        "talk"
-    ]
+    [talk] = (await as_json(run, "threads", "list", "--status", "done"))["threads"]
+    assert talk["thread"] == "talk"
 
 
 @pytest.mark.requirement("T4")
@@ -78,31 +71,14 @@ async def test_a_thread_is_shown_with_what_waits_how_to_answer_and_what_was_said
     told = shown.stdout
     assert told.startswith("t1: paused since ")
     assert f"\ntask {turn.id}, account ana, channel c1\n" in told
-    for pause in turn.pauses:
-        assert f"\nid: {pause.id}\n" in told
-    assert "Which hat?" in told
+    assert all(f"\nid: {pause.id}\n" in told for pause in turn.pauses)
     assert "\n  worldagent resume t1 --workspace shop --approve ID\n" in told
     assert "\n  worldagent resume t1 --workspace shop --answer ID=ANSWER\n" in told
     assert "\nlast messages:\n  ana: Good\n    morning\n  agent: Welcome to the shop.\n  ana: [task] {" in told
     found = (await as_json(run, "threads", "show", "t1"))["thread"]
     assert (found["status"], found["resume"]) == ("paused", "worldagent resume t1 --workspace shop")
     assert {pause["id"] for pause in found["pauses"]} == {pause.id for pause in turn.pauses}
-    assert [message["body"].get("text") for message in found["messages"]] == [
-        "Good\nmorning",
-        "Welcome to the shop.",
-        None,
-    ]
-
-
-async def test_what_is_over_shows_its_answer_and_nothing_to_go_on_with(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").converse("Hello", role=None)
-    shown = await run("threads", "show", "t1", *SHOP)
-    assert shown.stdout.startswith("t1: done since ")
-    assert shown.stdout.endswith("  user: Hello\n  agent: Welcome to the shop.\n")
-    assert "resume" not in shown.stdout
-    found = (await as_json(run, "threads", "show", "t1"))["thread"]
-    assert (found["pauses"], "resume" in found) == ([], False)
+    assert [message["author"] for message in found["messages"]] == ["ana", "agent", "ana"]
 
 
 @pytest.mark.requirement("T4")
@@ -122,40 +98,12 @@ async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
     assert effects(home) == []
 
 
-@pytest.mark.requirement("T4", "T5")
-async def test_a_turn_that_another_process_runs_is_cancelled_there(home: Path, run: Run) -> None:
-    async with agent() as shop:  # to the command in its thread, with connections of its own, this is another process
-        running = asyncio.create_task(shop.thread("t1").task("send", {"what": "hat"}))
-        assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
-        [state] = (await as_json(run, "threads", "list"))["threads"]
-        assert state["status"] == "running"
-        cancelled = await run("threads", "cancel", "t1", *SHOP)
-        assert cancelled.exit_code == 0, cancelled.output
-        assert (await asyncio.wait_for(running, BOUND)).status == "cancelled"
-    [state] = (await as_json(run, "threads", "list"))["threads"]
-    assert state["status"] == "cancelled"
-    assert effects(home) == ["begun hat"]
-
-
-async def test_a_turn_whose_process_is_gone_is_told_and_can_be_cancelled(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").task("buy", {"what": "hat"})
-    with closing(sqlite3.connect(home / "agent.db")) as connection, connection:
-        connection.execute("UPDATE wa_turn SET status='running'")
-    assert [item["status"] for item in (await as_json(run, "threads", "list"))["threads"]] == ["cut_off"]
-    assert (await run("threads", "cancel", "t1", *SHOP)).exit_code == 0
-    assert [item["status"] for item in (await as_json(run, "threads", "list"))["threads"]] == ["cancelled"]
-
-
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
         (("list", "--status", "waiting"), 2, "status 'waiting' is unknown"),
-        (("list", "--limit", "0"), 2, "`limit` must be 1 to 1000, got 0"),
-        (("list", "--workspace", " "), 2, "--workspace ' ' is not an id"),
         (("show", " "), 2, "THREAD ' ' is not an id"),
         (("show", "nobody"), 1, "has no thread 'nobody'"),
-        (("cancel", "nobody"), 1, "has no thread 'nobody'"),
         (("show", "t1", "--workspace", "other"), 1, "the workspace 'other' has no thread 't1'"),
     ],
 )
@@ -164,23 +112,16 @@ async def test_what_is_not_there_is_named_with_a_remedy(
 ) -> None:
     async with agent() as shop:
         await shop.thread("t1").converse("Hello")
-    for more in ((), ("--json",)):
-        result = await run("threads", *words, *(() if "--workspace" in words else SHOP), *more)
-        assert result.exit_code == code, result.output
-        told = json.loads(result.stdout)["error"]["message"] if more else result.stderr
-        assert named in told
+    result = await run("threads", *words, *(() if "--workspace" in words else SHOP), "--json")
+    assert result.exit_code == code, result.output
+    assert named in json.loads(result.stdout)["error"]["message"]
 
 
-@pytest.mark.parametrize(("words", "code"), [(("list",), 0), (("show", "t1"), 1), (("cancel", "t1"), 1)])
-async def test_a_home_without_a_database_has_no_thread_and_gets_none(
-    home: Path, run: Run, words: tuple[str, ...], code: int
-) -> None:
-    nowhere = home / "nowhere"
-    result = await run("threads", *words, "--home", str(nowhere), "--json")
-    assert result.exit_code == code
-    assert json.loads(result.stdout).keys() == ({"threads"} if code == 0 else {"error"})
+async def test_a_home_without_a_database_has_no_thread_and_gets_none(home: Path, run: Run) -> None:
+    result = await run("threads", "list", "--home", str(home / "nowhere"), "--json")
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"threads": []})
     assert "has no thread" in result.output
-    assert not nowhere.exists()
+    assert not (home / "nowhere").exists()
 
 
 async def test_a_database_that_is_none_is_named(home: Path, run: Run) -> None:
@@ -192,36 +133,11 @@ async def test_a_database_that_is_none_is_named(home: Path, run: Run) -> None:
 
 @pytest.mark.requirement("R7")
 async def test_no_role_is_shown(home: Path, run: Run) -> None:
-    from worldagent import Role
-
     async with agent() as shop:
         await shop.thread("t1").task("buy", {"what": "hat"}, role=Role("keeper", SECRET))
-    for words in (("list",), ("show", "t1"), ("cancel", "t1")):
+    for words in (("list",), ("show", "t1")):
         result = await run("threads", *words, *SHOP, "--json")
-        assert SECRET not in result.output
-        assert "keeper" not in result.output
-
-
-async def test_the_commands_load_no_model_library_and_need_no_model(home: Path) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").task("buy", {"what": "hat"})
-    for words in (["list"], ["show", "t1"], ["cancel", "t1"]):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",
-            "-c",
-            f"import atexit, json, sys; sys.argv = ['worldagent', 'threads', *{words!r}, '--workspace', 'shop']\n"
-            "atexit.register(lambda: print('', json.dumps(sorted(sys.modules)), sep='\\n', file=sys.stderr))\n"
-            "from worldagent.hosts.cli import main; main()",
-            env=environment(home, WORLDAGENT_LM="openai/nothing"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, told = await asyncio.wait_for(process.communicate(), BOUND)
-        assert process.returncode == 0, told
-        loaded = set(json.loads(told.decode().splitlines()[-1]))
-        assert "worldagent.memory" in loaded
-        assert loaded.isdisjoint({"dspy", "langchain_core", "langgraph", "litellm", "mcp", "worldagent.graphs"})
+        assert not [text for text in (SECRET, "keeper") if text in result.output]
 
 
 @pytest.mark.requirement("T4")
@@ -237,55 +153,27 @@ async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, 
     assert (forked.exit_code, forked.stdout, forked.stderr) == (0, "plan b\n", "")
     assert await as_json(run, "threads", "fork", "t1") == {"forked": {"thread": "t1", "to": "t1.3"}}
     listed = (await as_json(run, "threads", "list", "--status", "forked"))["threads"]
-    assert [(item["thread"], item["turn"], item["kind"]) for item in listed] == [
-        ("t1.3", None, None),
-        ("plan b", None, None),
-    ]
-    fork = await run("threads", "show", "plan b", *SHOP)
-    assert fork.stdout.startswith("plan b: forked since ")
-    assert "last messages:\n  ana: Good morning\n  agent: Welcome to the shop." in fork.stdout
-    cancelled = await run("threads", "cancel", "plan b", *SHOP)
-    resumed = await run("resume", "plan b", "--app", "support.hat_shop:agent")
-    assert (cancelled.exit_code, resumed.exit_code) == (1, 2)
-    for refused in (cancelled, resumed):
-        assert "the thread 'plan b' has no turn yet" in refused.stderr
-    async with agent() as shop:
-        assert (await shop.thread("plan b").converse("Hello")).status == "done"
-        assert len(await shop.thread("plan b").history()) == 4
-
-
-@pytest.mark.requirement("T4")
-async def test_a_fork_that_cannot_be_is_refused_with_what_to_do(home: Path, run: Run) -> None:
-    missing = await run("threads", "fork", "t1", *SHOP)
-    assert (missing.exit_code, "has no thread 't1'" in missing.stderr) == (1, True)
-    async with agent() as shop:
-        await shop.thread("t1").converse("Hello")
-        await shop.thread("t2").converse("Hello")
-        foreign = (await shop.thread("t2").history())[0].id
-    for words, code in (
-        (("--at", foreign), "unknown_message"),
-        (("--to", "t2"), "name_taken"),
-        (("--to", " "), "invalid_argument"),
+    assert [(item["thread"], item["turn"]) for item in listed] == [("t1.3", None), ("plan b", None)]
+    assert (await run("threads", "show", "plan b", *SHOP)).stdout.startswith("plan b: forked since ")
+    for words, code, told in (
+        (("cancel", "plan b"), 1, "the thread 'plan b' has no turn yet"),
+        (("fork", "t1", "--at", "1"), 2, "message '1' is unknown"),
+        (("fork", "t1", "--to", "plan b"), 2, "plan b"),
     ):
-        refused = await run("threads", "fork", "t1", *words, *SHOP, "--json")
-        assert (refused.exit_code, json.loads(refused.stdout)["error"]["code"]) == (2, code)
-    assert (await run("threads", "show", "t1", "--messages", "0", *SHOP)).exit_code == 2
-    assert (await as_json(run, "threads", "list", "--status", "forked"))["threads"] == []
+        refused = await run("threads", *words, *SHOP)
+        assert (refused.exit_code, told in refused.stderr) == (code, True), refused.stderr
 
 
 @pytest.mark.requirement("T4")
 async def test_a_resume_that_lacks_the_app_takes_no_answer_and_the_whole_command_is_shown(home: Path, run: Run) -> None:
     async with agent() as shop:
-        [pause] = (await shop.thread("t1").task("buy", {"what": "hat"})).pauses
+        await shop.thread("t1").task("buy", {"what": "hat"})
     shown = await run("threads", "show", "t1", *SHOP)
     assert "add the --app" in shown.stderr
     lacking = await run("resume", "t1", *SHOP, "--approve", "--json")
     error = json.loads(lacking.stdout)["error"]
     assert (lacking.exit_code, error["code"], effects(home)) == (1, "graph_changed", [])
     assert "--app" in error["remedy"]
-    [left] = (await as_json(run, "threads", "show", "t1"))["thread"]["pauses"]
-    assert (left["id"], left["answered"]) == (pause.id, False)
-
     found = await run("threads", "show", "t1", *APP, "--json")
     command = json.loads(found.stdout)["thread"]["resume"]
     assert command == "worldagent resume t1 --app support.hat_shop:agent"
@@ -340,7 +228,6 @@ async def test_threads_are_found_by_account_channel_text_and_page(home: Path, ru
     assert await found("--query", "vell") == ["t2"]
     [last] = (await as_json(run, "threads", "list", "--limit", "1"))["threads"]
     assert await found("--before", last["page_key"]) == ["t2", "t1"]
-    assert await found("--before", "2000-01-01") == []
     assert await found("--before", "2900-01-01T10:00") == ["t3", "t2", "t1"]
     refused = await run("threads", "list", *SHOP, "--before", "yesterday")
     assert refused.exit_code != 0
@@ -359,9 +246,6 @@ async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: 
     assert (await run("threads", "rename", "t1", "", *SHOP)).exit_code == 0
     [state] = (await as_json(run, "threads", "list"))["threads"]
     assert state["title"] == "Where is the Sarn?"
-    missing = await run("threads", "rename", "t2", "The river", *SHOP)
-    assert (missing.exit_code, "no thread 't2'" in missing.stderr) == (1, True)
-    assert (await run("threads", "rename", "t1", "x" * 121, *SHOP)).exit_code != 0
 
 
 @pytest.mark.requirement("T4")

@@ -24,13 +24,6 @@ class Order(BaseModel):
     what: str
 
 
-class Size(BaseModel):
-    """What a form asks."""
-
-    name: str
-    width: int
-
-
 class Receipt(BaseModel):
     """What every shape gives."""
 
@@ -87,15 +80,6 @@ async def _pick(order: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=f"{colour}: {paid}")
 
 
-async def _fit(order: Order, ctx: TaskContext) -> Receipt:
-    size = await ctx.calls.ask_person(f"Which size of {order.what}?", form=Size)
-    return Receipt(text=f"{size.name} {size.width}")
-
-
-async def _rush(order: Order, ctx: TaskContext) -> Receipt:
-    return Receipt(text=await ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"], seconds=0.001))
-
-
 async def _send(order: Order, ctx: TaskContext) -> Receipt:
     first = await ctx.call("deliver", {"what": order.what})
     return Receipt(text=f"{first}, {await ctx.call('wrap', {'what': order.what})}")
@@ -103,7 +87,7 @@ async def _send(order: Order, ctx: TaskContext) -> Receipt:
 
 def agent() -> WorldAgent:
     """Make the agent."""
-    handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "fit": _fit, "rush": _rush, "send": _send}
+    handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "send": _send}
     shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
     return WorldAgent(WORKSPACE, lm=lm, tools=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)
