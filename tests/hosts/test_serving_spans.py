@@ -27,7 +27,7 @@ from support.broken_hosts import MemoryStore
 from support.canaries import canary
 from support.forks import start
 from support.served import SECRET, Plain
-from support.sidecar_calls import Calling, Refused, Revision
+from support.sidecar_calls import MODERN, Calling, Refused, Revision
 from support.sidecar_clients import HttpClient, StdioClient
 from support.sidecar_served import TOKEN, served
 from support.sidecar_wire import BOUND
@@ -71,7 +71,6 @@ def hosts(folder: Path) -> dict[str, Any]:
     return {
         "role host": RoleHost(MemoryStore()),
         "sidecar": Sidecar(lambda workspace: scripted_agent(folder, answering())),
-        "another": Plain(folder / "notes", None),
     }
 
 
@@ -80,11 +79,8 @@ def served_spans(exporter: InMemorySpanExporter) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-@pytest.mark.parametrize("which", ["role host", "sidecar", "another"])
-async def test_a_span_has_nothing_that_a_caller_made_up(
-    tmp_path: Path, spans: InMemorySpanExporter, which: str, mode: Any
-) -> None:
-    service = hosts(tmp_path)[which]
+async def test_a_span_has_nothing_that_a_caller_made_up(tmp_path: Path, spans: InMemorySpanExporter, mode: Any) -> None:
+    service = Plain(tmp_path / "notes", None)
     application(service, Address("127.0.0.1", 0))
     server: Server[Any] = service.server
     meta: Any = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "tracestate": f"a={SECRET}", "note": SECRET}
@@ -207,8 +203,7 @@ async def test_no_span_has_a_role_that_a_call_over_http_gives(
     check_spans(told, expected, tmp_path / "seen")
 
 
-@pytest.mark.parametrize("revision", REVISIONS)
-async def test_no_span_of_a_process_has_a_role_that_a_call_over_stdio_gives(tmp_path: Path, revision: Revision) -> None:
+async def test_no_span_of_a_process_has_a_role_that_a_call_over_stdio_gives(tmp_path: Path) -> None:
     home, file = tmp_path / "home", tmp_path / "spans"
     home.mkdir()
     words = (sys.executable, "-P", "-c", _EXPORTING, str(file), "serve", "--stdio", "--app", "support.sidecar_app:make")
@@ -218,7 +213,7 @@ async def test_no_span_of_a_process_has_a_role_that_a_call_over_stdio_gives(tmp_
             (*words, *options), stdin=PIPE, stdout=PIPE, stderr=errors.fileno(), env=environment(home)
         )
     try:
-        async with StdioClient(process, revision, elicit=yes) as client:
+        async with StdioClient(process, MODERN, elicit=yes) as client:
             expected = await give_roles(client)
             process.terminate()
             assert await asyncio.wait_for(process.wait(), BOUND) == 143

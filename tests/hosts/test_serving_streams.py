@@ -92,11 +92,9 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down_and_nobody_els
         assert process.memory_info().rss - before < 20 << 20
 
 
-@ERAS
-async def test_a_client_that_reads_slowly_gets_all_of_it(server: Served, era: str) -> None:
-    session = session_of(era, server)
+async def test_a_client_that_reads_slowly_gets_all_of_it(server: Served) -> None:
     with Wire(server.address, buffer=SLOW) as slow:
-        slow.send(ask(era, session, "count", to=300, size=10_000))
+        slow.send(ask("modern", {}, "count", to=300, size=10_000))
         assert await server.notes_that("counted 30")
         assert "counted 290" not in server.noted()
         answer = await asyncio.to_thread(slow.read)
@@ -104,12 +102,11 @@ async def test_a_client_that_reads_slowly_gets_all_of_it(server: Served, era: st
     assert "result" in answer.events[-1]
 
 
-@pytest.mark.parametrize("era", ["modern"])
-async def test_five_hundred_clients_stream_at_once(tmp_path: Path, era: str) -> None:
+async def test_five_hundred_clients_stream_at_once(tmp_path: Path) -> None:
     with served(tmp_path) as found, ExitStack() as stack:
         wires = [stack.enter_context(Wire(found.address)) for _ in range(520)]
         for number, wire in enumerate(wires):
-            wire.send(ask(era, {}, "open", number=number))
+            wire.send(ask("modern", {}, "open", number=number))
 
         def opened() -> bool:
             return found.noted().count("open began") == len(wires)
