@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import unicodedata
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any, cast
 
@@ -69,11 +68,7 @@ class BrokenHost(RoleHost):
         self, how: str = "", *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING, prefix: str = ""
     ) -> None:
         self.how, self.prefix = how, prefix
-        limits = {
-            "takes more than it may": 512 * 1024 + 1,
-            "takes as much as it may": 512 * 1024,
-            "takes little": 16 * 1024,
-        }
+        limits = {"takes more than it may": 512 * 1024 + 1, "takes little": 16 * 1024}
         self.store = MemoryStore(limits.get(how, 32 * 1024), tierless=how == "knows no tiers")
         self.loop: asyncio.AbstractEventLoop | None = None
         self.refused: set[str] = set()
@@ -96,8 +91,6 @@ class BrokenHost(RoleHost):
         match self.how:
             case "lacks a tool":
                 del tools["role_get"]
-            case "wants a number":
-                tools["role_put"].input_schema["properties"]["content"] = {"type": "integer"}
             case "requires nothing":
                 tools["role_get"].input_schema["required"] = ["tier"]
             case "offers the call tier":
@@ -146,13 +139,6 @@ def _branching(properties: dict[str, Any]) -> dict[str, Any]:
     return {"properties": properties | {"tier": {"$ref": "#/$defs/a0"}}, "$defs": chain | {"a40": {"not": {}}}}
 
 
-def _of_another_revision(properties: dict[str, Any]) -> dict[str, Any]:
-    """As above, where a part says which rules it is read by."""
-    schema = _branching(properties)
-    schema["properties"]["tier"]["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
-
-
 def _looping(properties: dict[str, Any]) -> dict[str, Any]:
     return {"properties": properties | {"tier": {"$ref": "#/properties/tier"}}}
 
@@ -168,7 +154,6 @@ def _sprawling(properties: dict[str, Any]) -> dict[str, Any]:
 
 SCHEMAS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "has a schema that branches without end": _branching,
-    "has a schema with parts of another revision": _of_another_revision,
     "has a schema that refers to itself": _looping,
     "has a pattern that takes for ever": _matching,
     "has a schema without end": _sprawling,
@@ -193,11 +178,6 @@ async def _trims(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
         given["content"] = given["content"].strip()
 
 
-async def _normalises(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if isinstance(given.get("content"), str):
-        given["content"] = unicodedata.normalize("NFC", given["content"])
-
-
 async def _appends(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
     if tool == "role_put" and given.get("tier") in STORED_TIERS:
         kept = host.store.kept.get((Tier(given["tier"]), given.get("scope_id", "")))
@@ -218,11 +198,6 @@ async def _drops_extra(host: BrokenHost, tool: str, given: dict[str, Any]) -> No
 async def _cuts_ids(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
     if isinstance(given.get("scope_id"), str):
         given["scope_id"] = given["scope_id"][:200]
-
-
-async def _cuts_names(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if isinstance(given.get("name"), str):
-        given["name"] = given["name"][:200]
 
 
 async def _takes_thread(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
@@ -350,12 +325,10 @@ _BEFORE: dict[str, Callable[[BrokenHost, str, dict[str, Any]], Any]] = {
     "is slow": _sleeps,
     "hangs": _hangs,
     "trims texts": _trims,
-    "normalises texts": _normalises,
     "appends": _appends,
     "fills blanks": _fills_blanks,
     "takes more arguments": _drops_extra,
     "cuts ids": _cuts_ids,
-    "cuts names": _cuts_names,
     "takes the thread tier": _takes_thread,
     "deletes nothing gladly": _forgets_to_miss,
     "mixes calls up": _mixes_up,

@@ -116,8 +116,6 @@ class PlainHost:
                 os._exit(3)
             case "writes garbage":
                 os.write(1, b"loading roles...\n")
-            case "writes no UTF-8":
-                os.write(1, "r\u00f4les\n".encode("latin-1"))
             case "logs roles" if self.kept:
                 told = {"level": "info", "data": list(self.kept.values())}
                 notice = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}

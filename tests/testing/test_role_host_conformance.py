@@ -11,15 +11,13 @@ import sqlite3
 import sys
 import tracemalloc
 from asyncio.subprocess import PIPE
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.broken_hosts import SLOW, broken_host
 from support.mcp_hosts import opened
-from support.plain_hosts import OTHER_REVISION, plain_host
+from support.plain_hosts import plain_host
 from support.processes import eventually, held
 from support.raw_hosts import command as raw_program
 from support.raw_hosts import raw_host
@@ -53,7 +51,6 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 HTTP_FAULTS = {
     "lacks a tool": "tools.present",
-    "wants a number": "tools.arguments",
     "requires nothing": "tools.arguments",
     "offers the call tier": "tools.tiers",
     "differs between revisions": "protocol.same",
@@ -71,12 +68,10 @@ HTTP_FAULTS = {
     "answers unknown tools": "error.tool",
     "names what is put": "put.answer",
     "trims texts": "put.text",
-    "normalises texts": "put.text",
     "appends": "put.replace",
     "takes little": "put.long",
     "takes more than it may": "put.too_long",
     "fills blanks": "put.blank",
-    "cuts names": "put.blank",
     "knows no tiers": "put.tiers",
     "deletes nothing gladly": "delete.again",
     "tells of another address": "change.notice",
@@ -94,7 +89,6 @@ STDIO_FAULTS = {
     "dies of a cancelled call": "load.cancelled",
     "logs roles": "answer.text",
     "writes garbage": "stdio.output",
-    "writes no UTF-8": "stdio.output",
     "does not end": "stdio.end",
     "leaves a process": "stdio.children",
 }
@@ -106,15 +100,6 @@ def failed(results: list[Result]) -> list[str]:
 
 def missed(results: list[Result]) -> set[str]:
     return {result.id for result in results if result.status in ("fail", "skip")}
-
-
-async def peak_of(check: Coroutine[Any, Any, list[Result]]) -> tuple[list[Result], int]:
-    """Run a check; its results, and the bytes that it held at most."""
-    tracemalloc.start()
-    try:
-        return await check, tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 def told(results: list[Result]) -> str:
@@ -180,9 +165,8 @@ async def test_a_fault_that_breaks_several_points_fails_at_each(fault: str, poin
     assert failed(results) == points, told(results)
 
 
-@pytest.mark.parametrize("limit", ["", "takes as much as it may"])
-async def test_without_a_fault_a_host_over_http_passes_every_point(limit: str) -> None:
-    async with broken_host(limit) as (url, host):
+async def test_without_a_fault_a_host_over_http_passes_every_point() -> None:
+    async with broken_host() as (url, host):
         results = await check_host(HttpHost(url), WRITE)
         assert host.store.kept == {}
     assert missed(results) == {"scope.forbidden"}, told(results)
@@ -215,18 +199,15 @@ async def test_a_program_that_writes_lines_without_end_fails() -> None:
 
 async def test_an_answer_that_is_longer_than_an_agent_reads_fails_and_is_not_kept() -> None:
     async with raw_host("huge") as raw, asyncio.timeout(60):
-        results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
+        tracemalloc.start()
+        try:
+            results = await check_host(HttpHost(raw.url), HostCheckOptions(timeout=20))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
     assert peak < MUCH, f"{peak:,} bytes"
     assert "more than 8 MiB" in told(results)
     assert "list.answer" in failed(results)
-
-
-async def test_answers_are_not_kept_to_the_end_of_the_check() -> None:
-    async with raw_host("large") as raw, asyncio.timeout(60):
-        results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
-    assert peak < 2 * MUCH, f"{peak:,} bytes"  # of 16 answers at once
-    assert raw.sent > 2 * MUCH
-    assert "list.answer" not in missed(results)
 
 
 async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are_found() -> None:
@@ -249,27 +230,15 @@ async def test_a_host_that_lets_a_page_of_another_site_in_is_warned_of() -> None
     assert [result.id for result in results if result.status == "warn"] == ["http.token", "http.page"]
 
 
-async def test_a_host_of_an_unknown_revision_fails_there() -> None:
-    results = await check_host(StdioHost([sys.executable, "-c", OTHER_REVISION]), WRITE)
-    assert failed(results) == ["protocol.revision"], told(results)
-    assert {result.id for result in results if result.status == "pass"} == {
-        "connect.time",
-        "stdio.output",
-        "stdio.end",
-        "stdio.children",
-    }
-
-
 @pytest.mark.parametrize(
     "argv",
     [
         ["no-such-program-anywhere"],
         [sys.executable, "-c", "raise SystemExit(3)"],
         [sys.executable, "-c", "import time; time.sleep(600)"],
-        [sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(600)"],
         [sys.executable, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)"],
     ],
-    ids=["missing", "ends", "silent", "talks", "floods"],
+    ids=["missing", "ends", "silent", "floods"],
 )
 async def test_a_program_that_is_no_host_fails_to_connect_in_bounded_time(argv: list[str]) -> None:
     before = held()

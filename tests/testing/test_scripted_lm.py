@@ -132,7 +132,6 @@ async def test_an_async_iterator_streams_as_it_yields() -> None:
     ("reply", "expected"),
     [
         (RateLimitError("slow down", retry_after=0.0), dspy.LMRateLimitError),
-        (RateLimitError, dspy.LMRateLimitError),
         (ContextLengthError("too long"), dspy.ContextWindowExceededError),
         (KeyError("anything else"), dspy.LMUnexpectedError),
     ],
@@ -234,7 +233,7 @@ async def test_copies_share_the_script() -> None:
     assert len(lm.calls) == 3
 
 
-@pytest.mark.parametrize("replies", ["one text", {"reply": "x"}])
+@pytest.mark.parametrize("replies", ["one text"])
 def test_a_single_reply_instead_of_a_list_is_refused(replies: Any) -> None:
     with pytest.raises(InvalidArgument, match="list of replies"):
         ScriptedLM(replies)
