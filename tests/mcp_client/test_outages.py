@@ -47,9 +47,8 @@ async def until_hanging(home: Path) -> None:
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_host_that_was_killed_and_started_again_is_used_again_at_once(tmp_path: Path, mode: Mode) -> None:
-    async with HostProcess(tmp_path) as process, opened(HttpHost(process.url, mode=mode)) as store:
+async def test_a_host_that_was_killed_and_started_again_is_used_again_at_once(tmp_path: Path) -> None:
+    async with HostProcess(tmp_path) as process, opened(HttpHost(process.url)) as store:
         await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
         await process.kill()
         with pytest.raises(HostUnavailable):
@@ -131,8 +130,7 @@ async def test_many_calls_share_one_attempt_to_connect(tmp_path: Path) -> None:
             assert len(psutil.Process().children()) == 1
 
 
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize(("kind", "mode"), [("http", "auto"), ("stdio", "legacy")])
 async def test_cancelling_a_call_cancels_it_in_the_host_and_spares_the_others(
     tmp_path: Path, kind: Kind, mode: Mode
 ) -> None:
@@ -211,24 +209,12 @@ async def test_a_close_that_is_cancelled_goes_on_without_its_caller(tmp_path: Pa
         assert await eventually(lambda: others() == 0 and not psutil.Process().children())
 
 
-def test_a_loop_that_ends_without_closing_leaves_no_child(tmp_path: Path) -> None:
-    async def use() -> None:
-        with host("stdio", tmp_path, mode="legacy", timeout=20) as given:
-            await HostRoleStore(given).list(LISTED)
-
-    asyncio.run(use())
-    assert psutil.Process().children() == []
-
-
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_the_first(
-    tmp_path: Path, kind: Kind
-) -> None:
+async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_the_first(tmp_path: Path) -> None:
     def elsewhere(work: Coroutine[Any, Any, Any]) -> Any:
         """Run in a loop of another thread, while this one goes on."""
         return asyncio.to_thread(asyncio.run, asyncio.wait_for(work, 10))
 
-    with host(kind, tmp_path, timeout=20) as given:
+    with host("stdio", tmp_path, timeout=20) as given:
         store = HostRoleStore(given)
         await store.put(Tier.WORKSPACE, "w", Role("x", "y"))
         for attempt in (store.list(LISTED), store.connect(), store.delete(Tier.WORKSPACE, "w"), store.aclose()):
@@ -275,10 +261,9 @@ async def test_more_calls_than_may_wait_are_refused() -> None:
             await asyncio.wait(calls)
 
 
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path, kind: Kind) -> None:
+async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path) -> None:
     async def life() -> None:
-        with host(kind, tmp_path, timeout=20) as given:
+        with host("stdio", tmp_path, timeout=20) as given:
             async with opened(given) as store:
                 await asyncio.gather(*(store.list(LISTED) for _ in range(5)))
 

@@ -139,6 +139,13 @@ def _branching(properties: dict[str, Any]) -> dict[str, Any]:
     return {"properties": properties | {"tier": {"$ref": "#/$defs/a0"}}, "$defs": chain | {"a40": {"not": {}}}}
 
 
+def _of_another_revision(properties: dict[str, Any]) -> dict[str, Any]:
+    """As above, where a part says which rules it is read by."""
+    schema = _branching(properties)
+    schema["properties"]["tier"]["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    return schema
+
+
 def _looping(properties: dict[str, Any]) -> dict[str, Any]:
     return {"properties": properties | {"tier": {"$ref": "#/properties/tier"}}}
 
@@ -154,6 +161,7 @@ def _sprawling(properties: dict[str, Any]) -> dict[str, Any]:
 
 SCHEMAS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "has a schema that branches without end": _branching,
+    "has a schema with parts of another revision": _of_another_revision,
     "has a schema that refers to itself": _looping,
     "has a pattern that takes for ever": _matching,
     "has a schema without end": _sprawling,

@@ -76,10 +76,6 @@ class HostProcess:
                     return
                 await asyncio.sleep(0.02)
 
-    def mend(self) -> None:
-        """Make it a sound host from its next start on."""
-        self._broken = []
-
     async def kill(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
