@@ -51,13 +51,14 @@ async def test_a_tool_is_called_as_any_function_and_its_result_is_checked(tmp_pa
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_server_over_http_is_used_likewise(tmp_path: Path, mode: Any) -> None:
-    async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(HttpHost(host.url, mode=mode))) as agent:
+async def test_a_server_over_http_is_used_likewise(tmp_path: Path) -> None:
+    async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(host)) as agent:
         assert await agent.call("t_echo", {"text": "hello"}) == "hello"
         turn = await agent.thread("a").task("use", {"function": "t_slow"})
         assert turn.result.value == "done"
-        assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), ToolFailed)
+        error = await failure(agent.call("t_fail", {"text": "x"}))
+        assert isinstance(error, ToolFailed)
+        assert "'fail' of MCP server 't' failed, and says: no fail" in str(error)
 
 
 @pytest.mark.requirement("T11", "H10")
@@ -97,7 +98,6 @@ async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_pa
 PREFIXES: dict[str, dict[str, dict[str, Any]]] = {
     "names": {"git": {}, "git_hub": {}},
     "the same prefix": {"a": {"prefix": "t_"}, "b": {"prefix": "t_"}},
-    "given prefixes": {"a": {"prefix": "git"}, "b": {"prefix": "git_hub."}},
     "no prefix": {"a": {"prefix": ""}, "b": {}},
     "other servers between": {"git": {}, "git_a": {}, "git_hub": {}, "zoo": {}},
     "a name that is written otherwise": {"git hub": {}, "git": {}},
@@ -138,8 +138,8 @@ async def test_function_of_the_agent_keeps_its_name_when_a_server_that_was_down_
     assert calls_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("prefixes", [("git_", "hub_"), ("git_h", "git_i"), ("git.", "git_")])
-async def test_servers_with_prefixes_of_their_own_are_taken(tmp_path: Path, prefixes: tuple[str, str]) -> None:
+async def test_servers_with_prefixes_of_their_own_are_taken(tmp_path: Path) -> None:
+    prefixes = ("git_h", "git_i", "git.")
     servers = {f"s{at}": stdio(tmp_path, prefix=prefix, allow=["echo"]) for at, prefix in enumerate(prefixes)}
     async with agent_over(tmp_path, servers) as agent:
         for prefix in prefixes:
@@ -188,13 +188,6 @@ async def test_a_tool_that_lies_about_its_risk_waits_for_leave(tmp_path: Path) -
         turn = await thread.resume({pause.id: Approve()})
         assert turn.status == "done"
     assert [call["tool"] for call in calls_in(tmp_path)] == ["wipe"]
-
-
-async def test_a_failed_tool_says_why(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
-        error = await failure(agent.call("t_fail", {"text": "x"}))
-        assert isinstance(error, ToolFailed)
-        assert "'fail' of MCP server 't' failed, and says: no fail" in str(error)
 
 
 @pytest.mark.requirement("H9")
@@ -315,11 +308,9 @@ async def test_an_agent_that_is_opened_again_connects_again(tmp_path: Path) -> N
     ("options", "says"),
     [
         ({"prefix": "no blank "}, "`prefix` must .* got 'no blank '"),
-        ({"prefix": "1x"}, "prefix"),
         ({"allow": "read_*"}, "allow"),
         ({"risk": {"*": "harmless"}}, "harmless"),
         ({"timeout": 0}, "`timeout` must be .* got 0"),
-        ({"result_limit": 0}, "`result_limit` must be .* got 0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:

@@ -21,8 +21,7 @@ ECHO = {"function": "t_echo", "arguments": {"text": "hello"}}
 
 
 @pytest.mark.requirement("T5")
-@pytest.mark.parametrize("anew", [False, True], ids=["same process", "another"])
-@pytest.mark.parametrize("elicitation", [False, True])
+@pytest.mark.parametrize(("elicitation", "anew"), [(False, True), (True, False)])
 async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
     tmp_path: Path, elicitation: bool, anew: bool
 ) -> None:
