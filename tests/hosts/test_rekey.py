@@ -224,19 +224,6 @@ def test_a_key_that_is_gone_is_made_unasked_and_nothing_else_changes(home: Path)
     assert made.decode().strip() not in result.output
 
 
-def test_a_key_that_is_there_is_not_replaced_unasked(home: Path) -> None:
-    before = contents(home)
-    for words in ((), ("--json",)):
-        result = doctor("--rekey", "--home", home, *words)
-        assert result.exit_code == 2
-        assert "3 unfinished turns were recorded with it" in " ".join(result.output.split())
-        assert contents(home) == before
-    state = look_at_key(InstallationOptions(home=home))
-    with pytest.raises(InvalidArgument, match="there already"):
-        make_key(state, replace=False)
-    assert contents(home) == before
-
-
 async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
     async with opened(tmp_path) as agent:
         await pause_all(agent)
@@ -276,6 +263,8 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
         assert told in " ".join(result.output.split())
     assert KEY not in doctor("--rekey", "--yes", "--home", home, WORLDAGENT_ROLE_KEY=KEY).output
     assert "--yes is for --rekey" in doctor("--yes", "--home", home).output
+    with pytest.raises(InvalidArgument, match="there already"):
+        make_key(look_at_key(InstallationOptions(home=home)), replace=False)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert "belongs to another user" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
     monkeypatch.undo()

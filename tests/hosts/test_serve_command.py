@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 from typer.testing import CliRunner
 
+from support.certificates import certificate
 from support.command_line import BOUND, Done, command, started
 from support.openai_stub import openai_stub
-from support.processes import eventually, next_line, run_script
+from support.processes import eventually, run_script
 from support.role_hosts import Mode
 from support.serve_command import HTTP, MAKE, serving
 from support.sidecar_calls import LEGACY, MODERN, Revision
@@ -156,14 +161,6 @@ async def test_it_tells_where_it_is_reached_and_that_no_token_is_asked_for(home:
     assert list((home / "sidecars").iterdir()) == []
 
 
-async def test_as_json_it_tells_a_program_how_it_is_reached(home: Path) -> None:
-    async with started(home, *HTTP, *MAKE, "--workspace", "novel", "--workspace", "shop", "--json") as process:
-        told = json.loads(await next_line(process, BOUND))
-        assert told.pop("version")
-        assert told.pop("address").startswith("http://127.0.0.1:")
-        assert told == {"pid": process.pid, "transport": "http", "workspaces": ["novel", "shop"]}
-
-
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 async def test_a_signal_stops_a_turn_which_can_be_resumed(home: Path, number: int, code: int) -> None:
@@ -295,8 +292,6 @@ class TestWorkspaces:
         async with serving(home, *MAKE, "--token-file", str(file), "--workspace", "shop") as sidecar:
             async with caller_of(sidecar.url, "auto", "two") as client:
                 assert (await client("threads"))["threads"] == []
-                assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
-            async with caller_of(sidecar.url, "auto", "one") as client:
                 assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
 
     async def test_a_file_of_tokens_none_of_which_reaches_anything_is_refused(self, home: Path) -> None:
@@ -466,6 +461,37 @@ async def test_a_home_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (home / "sidecars").write_text("a file")
     done = await command(home, *HTTP, *MAKE, "--json")
     assert (done.code, json.loads(done.out.splitlines()[-1])["error"]["code"]) == (1, "storage_unavailable")
+
+
+@pytest.mark.requirement("T10")
+async def test_over_tls_other_machines_have_a_conversation_under_the_names_that_it_is_given(
+    home: Path, tmp_path: Path
+) -> None:
+    cert, key = certificate(tmp_path, "sidecar")
+    files = ("--token-file", str(tokens(home, one=["*"])), "--tls-cert", str(cert), "--tls-key", str(key))
+    words = (*MAKE, *files, "--workspace", "shop")
+    async with serving(home, *words, "--server-name", "ship.example", http="0.0.0.0:0") as sidecar:
+        assert sidecar.url.startswith("https://0.0.0.0:")
+        at = f"localhost:{urlsplit(sidecar.url).port}"
+        trusting = ssl.create_default_context(cafile=str(cert))
+        headers = {"Authorization": "Bearer one"}
+        async with (
+            httpx2.AsyncClient(headers=headers, verify=trusting, timeout=BOUND, trust_env=False) as http,
+            Client(streamable_http_client(f"https://{at}/mcp", http_client=http)) as client,
+        ):
+            said = await Caller(client)("converse", thread="t1", text="Hi words=2")
+            assert said["turn"]["text"] == "word0 word1"
+            for name, status in (("ship.example", 400), ("evil.example", 421)):  # 400: it is no message
+                told = await http.post(f"https://{at}/mcp", content=b"x", headers={"Host": name})
+                assert told.status_code == status
+        async with httpx2.AsyncClient(timeout=BOUND, trust_env=False) as http:
+            with pytest.raises(httpx2.ConnectError, match="certificate"):
+                await http.get(f"https://{at}/health")
+            with pytest.raises(httpx2.TransportError):  # no answer, not one that says no
+                await http.get(f"http://{at}/health")
+        done = await sidecar.ended()
+    assert done.code == 143
+    assert "Traceback" not in done.told
 
 
 async def test_limits_of_the_options_hold(home: Path) -> None:

@@ -86,12 +86,6 @@ def test_a_request_is_one_line_of_data(capsys: pytest.CaptureFixture[str], form:
     assert (read[3]["method"], read[3]["tool"]) == ("?", "?")
 
 
-def test_requests_are_not_written_above_their_level(capsys: pytest.CaptureFixture[str]) -> None:
-    with quiet_logs(level="warning"):
-        RequestLog({"converse"}).record(method="tools/call", tool="converse", code="ok", ms=1.0)
-    assert capsys.readouterr().err == ""
-
-
 @FORMS
 def test_a_line_that_comes_again_and_again_is_counted(capsys: pytest.CaptureFixture[str], form: LogForm) -> None:
     with quiet_logs(form=form):

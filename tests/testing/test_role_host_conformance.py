@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import socket
 import sqlite3
 import sys
 import tracemalloc
-from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -329,23 +327,6 @@ async def test_a_check_that_is_cancelled_clears_what_it_wrote() -> None:
         with pytest.raises(asyncio.CancelledError):
             await check
         assert host.store.kept == {}
-
-
-async def test_ctrl_c_ends_the_command_and_clears_what_it_wrote(tmp_path: Path) -> None:
-    store = tmp_path / "roles.db"
-    with http_host(store) as (url, _):
-        words = [*COMMAND[:-1], "doctor", "--role-host", url, "--write"]
-        command = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=PIPE)
-        assert command.stdout is not None
-        async with asyncio.timeout(60):
-            while b"put.replace" not in (line := await command.stdout.readline()):
-                assert line
-            assert rows(store)
-            command.send_signal(signal.SIGINT)
-            out, err = await command.communicate()
-        assert command.returncode == 130, (out, err)
-        assert b"Traceback" not in err
-        assert rows(store) == []
 
 
 async def test_results_are_told_one_by_one_as_they_are_known() -> None:
