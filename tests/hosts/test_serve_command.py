@@ -289,10 +289,12 @@ class TestWorkspaces:
 
     async def test_no_token_reaches_more_than_what_is_served(self, home: Path) -> None:
         file = tokens(home, one=["novel"], two=["*"])
-        async with serving(home, *MAKE, "--token-file", str(file), "--workspace", "shop") as sidecar:
-            async with caller_of(sidecar.url, "auto", "two") as client:
-                assert (await client("threads"))["threads"] == []
-                assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
+        async with (
+            serving(home, *MAKE, "--token-file", str(file), "--workspace", "shop") as sidecar,
+            caller_of(sidecar.url, "auto", "two") as client,
+        ):
+            assert (await client("threads"))["threads"] == []
+            assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
 
     async def test_a_file_of_tokens_none_of_which_reaches_anything_is_refused(self, home: Path) -> None:
         file = tokens(home, one=["novel"])

@@ -17,19 +17,6 @@ TIERS = ["workspace", "account", "channel"]
 LONGEST = 32 * 1024
 SLEEPER = ["sleep", "600"]
 
-OTHER_REVISION = """
-import json, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
-        result = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    elif "id" in asked:
-        error = {"code": -32601, "message": "no"}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
-"""
-"""A program that speaks a revision that nobody knows."""
-
 _TEXT = {"type": "string"}
 _TIER = {"type": "string", "enum": TIERS}
 _SCOPE_IDS = {"type": "object", "propertyNames": {"enum": TIERS}, "additionalProperties": _TEXT}

@@ -188,6 +188,11 @@ async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:
     assert {result.id: result.detail for result in results}["protocol.revision"] == "2025-11-25"
 
 
+async def test_a_host_of_an_unknown_revision_fails_there() -> None:
+    results = await check_host(StdioHost(raw_program("an unknown revision")), WRITE)
+    assert failed(results) == ["protocol.revision"], told(results)
+
+
 async def test_a_program_that_writes_lines_without_end_fails() -> None:
     async with asyncio.timeout(60):
         results = await check_host(StdioHost(raw_program("chatter")), HostCheckOptions(timeout=20, ending=0.2))
