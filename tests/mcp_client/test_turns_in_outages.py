@@ -17,7 +17,7 @@ from support.mcp_hosts import HostProcess, Kind, host
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import HostUnavailable, RoleSourceUnavailable
+from worldagent.core.errors import RoleSourceUnavailable
 from worldagent.mcp_client import HttpHost
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -99,20 +99,6 @@ async def test_killed_while_it_lists_roles(tmp_path: Path, kind: Kind) -> None:
         assert await thread.history() == ()
         await mortal.come_back()
         assert (await thread.converse("Hi")).text == "Fine."
-
-
-async def test_killed_while_it_is_given_a_role(tmp_path: Path, kind: Kind) -> None:
-    async with agent_of(kind, tmp_path, broken="hangs until told") as (agent, mortal):
-        put = asyncio.create_task(agent.roles.put(Tier.WORKSPACE, HOUSE))
-        await mortal.hangs()
-        await mortal.kill()
-        with pytest.raises(HostUnavailable, match=says(kind)) as caught:
-            await put
-        assert HOUSE.content not in str(caught.value)
-        await mortal.come_back()
-        assert await agent.roles.get(Tier.WORKSPACE) is None
-        await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        assert await agent.roles.get(Tier.WORKSPACE) == HOUSE
 
 
 async def test_killed_during_a_model_call_the_turn_goes_on_with_the_roles_it_has(tmp_path: Path, kind: Kind) -> None:

@@ -16,6 +16,7 @@ from support.canaries import canary
 from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
 from support.raised import failure
 from support.raw_hosts import RawHost, command, raw_host
+from support.wire import recorded
 from worldagent import Role
 from worldagent.core.errors import (
     GraphChanged,
@@ -117,59 +118,23 @@ async def test_a_tool_whose_schema_is_none_is_left_out_and_the_others_stay(
 
 
 async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
-    """Raw messages: the library of the server would not send them."""
-    script = tmp_path / "raw.py"
-    script.write_text(RAW)
-    server = McpServer(StdioHost([sys.executable, str(script)], mode="legacy"), allow=["*"])
-    async with agent_over(tmp_path, server) as agent:
-        assert list(agent.mcp["t"].functions) == ["good"]
-        assert dict(agent.mcp["t"].left_out) == {
-            "text": "the schema of its arguments must describe an object",
-            "None": "its description violates MCP",
-            "list": "the schema of its result must describe an object",
-        }
-        assert await agent.call("t_good", {}) == "fine"
-
-
-RAW = """
-import json, sys
-INFO = {"name": "x", "version": "1"}
-TOOLS = [
-    {"name": "good", "inputSchema": {"type": "object"}},
-    {"name": "text", "inputSchema": {"type": "string"}},
-    {"inputSchema": {"type": "object"}},
-    {"name": "list", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
-]
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked:
-        continue
-    result = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": INFO},
-        "tools/list": {"tools": TOOLS},
-        "tools/call": {"content": [{"type": "text", "text": "fine"}]},
-    }.get(asked["method"])
-    said = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
-"""
-
-
-SHAPELESS = {
-    "required": {"type": "object", "required": "a"},
-    "$schema": {"type": "object", "$schema": 5},
-}
-
-
-@pytest.mark.parametrize("part", SHAPELESS)
-async def test_a_schema_that_mcp_does_not_allow_takes_away_its_own_tool_alone(tmp_path: Path, part: str) -> None:
-    script = tmp_path / "raw.py"
-    bad = {"name": "bad", "inputSchema": SHAPELESS[part]}
-    script.write_text(RAW.replace("TOOLS = [", f"TOOLS = [\n    {bad!r},\n    {{**{bad!r}, 'name': ''}},"))
-    server = McpServer(StdioHost([sys.executable, str(script)], mode="legacy"), allow=["good", "bad"])
-    async with agent_over(tmp_path, server) as agent:
-        assert list(agent.mcp["t"].functions) == ["good"]
-        assert dict(agent.mcp["t"].left_out) == {"bad": f"its description violates MCP (at inputSchema.{part})"}
-        assert await agent.call("t_good", {}) == "fine"
+    objects = {"inputSchema": {"type": "object"}}
+    tools = [
+        {"name": "echo", **objects},
+        {"name": "text", "inputSchema": {"type": "string"}},
+        objects,
+        {"name": "list", **objects, "outputSchema": {"type": "array"}},
+        {"name": "", "inputSchema": {"type": "object", "required": "a"}},
+        {"name": "required", "inputSchema": {"type": "object", "required": "a"}},
+        {"name": "$schema", "inputSchema": {"type": "object", "$schema": 5}},
+    ]
+    assert await _left_out(tmp_path, listing(tmp_path, tools, allow=["?*"])) == {
+        "text": "the schema of its arguments must describe an object",
+        "None": "its description violates MCP",
+        "list": "the schema of its result must describe an object",
+        "required": "its description violates MCP (at inputSchema.required)",
+        "$schema": "its description violates MCP (at inputSchema.$schema)",
+    }
 
 
 async def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:
@@ -321,27 +286,13 @@ async def test_a_paused_turn_whose_server_is_down_waits_for_it(tmp_path: Path) -
         assert turn.result.value == "x"
 
 
-TEE = """
-import subprocess, sys
-child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
-with open(sys.argv[1], "ab", 0) as out:
-    for line in sys.stdin.buffer:
-        out.write(line)
-        child.stdin.write(line)
-        child.stdin.flush()
-child.stdin.close()
-child.wait()
-"""
-
-
 @pytest.mark.requirement("R7", "T8")
 async def test_no_role_travels_to_a_server(tmp_path: Path) -> None:
     """With a role at the tiers of a turn, nothing but the arguments of its calls reaches the server."""
     texts = [canary(40, "stored"), canary(40, "thread"), canary(40, "call")]
-    sound, wire = stdio(tmp_path).host, tmp_path / "wire.log"
+    sound, wire = stdio(tmp_path).host, tmp_path / "wire"
     assert isinstance(sound, StdioHost)
-    tee = StdioHost([sys.executable, "-c", TEE, str(wire), *sound.argv])
-    async with agent_over(tmp_path, McpServer(tee)) as agent:
+    async with agent_over(tmp_path, McpServer(StdioHost(recorded(wire, sound.argv)))) as agent:
         await agent.roles.put("workspace", Role("stored", texts[0]))
         thread = agent.thread("a")
         thread.role.set(Role("said", texts[1]))
@@ -353,6 +304,6 @@ async def test_no_role_travels_to_a_server(tmp_path: Path) -> None:
                 await failure(running)
             else:
                 assert (await running).status == "done"
-    sent = wire.read_text()
+    sent = wire.with_suffix(".to").read_text()
     assert sent.count("hello") == 3
     assert not [text for text in texts if text in sent]

@@ -168,12 +168,12 @@ def command(notes: Path, **options: Any) -> list[str]:
 
 
 @contextmanager
-def served(folder: Path, *, before: tuple[str, ...] = (), **options: Any) -> Generator[Served, None, None]:
+def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
     """Serve over HTTP on a free port. Options are those of `HttpOptions`, and `tokens`, `plain`, `level` and `form`."""
     notes, errors = folder / "notes", folder / "errors"
     with errors.open("wb") as log:
         process = subprocess.Popen(
-            [*before, *command(notes, **options)], env=clean_environment(), stdout=subprocess.PIPE, stderr=log
+            command(notes, **options), env=clean_environment(), stdout=subprocess.PIPE, stderr=log
         )
         try:
             assert process.stdout is not None

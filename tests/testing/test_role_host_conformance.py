@@ -17,8 +17,8 @@ from support.broken_hosts import SLOW, broken_host
 from support.mcp_hosts import opened
 from support.plain_hosts import plain_host
 from support.processes import eventually, held
+from support.raw_hosts import FRIEND, raw_host
 from support.raw_hosts import command as raw_program
-from support.raw_hosts import raw_host
 from support.role_hosts import COMMAND, environment, http_host
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
@@ -94,6 +94,10 @@ STDIO_FAULTS = {
 
 def failed(results: list[Result]) -> list[str]:
     return [result.id for result in results if result.status == "fail"]
+
+
+def problems(results: list[Result]) -> dict[str, str]:
+    return {result.id: result.problem for result in results if result.status == "fail"}
 
 
 def missed(results: list[Result]) -> set[str]:
@@ -360,3 +364,44 @@ def rows(store: Path) -> list[tuple[str, str, str]]:
         return connection.execute("SELECT tier, scope_id, content FROM wa_role ORDER BY 1, 2").fetchall()
     finally:
         connection.close()
+
+
+# --- hosts that are out to keep it busy ------------------------------------------------------------------------------
+
+
+ENDLESS = "the schema of role_get does not come to an end"
+ENDLESS_SCHEMAS = {
+    "has a schema that branches without end": ENDLESS,
+    "has a schema with parts of another revision": ENDLESS,
+    "has a schema that refers to itself": ENDLESS,
+    "has a schema without end": "the schema of role_get has more than 1,000 parts or 64 KiB",
+    "has a pattern that takes for ever": None,
+}
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("fault", ENDLESS_SCHEMAS)
+async def test_a_schema_that_takes_for_ever_fails_its_points_and_the_check_goes_on(fault: str) -> None:
+    problem = ENDLESS_SCHEMAS[fault]
+    async with broken_host(fault) as (url, _), asyncio.timeout(60):
+        results = await check_host(HttpHost(url))
+    broken = {} if problem is None else dict.fromkeys(("tools.arguments", "tools.tiers"), problem)
+    assert problems(results) == broken
+    assert all(result.remedy for result in results if result.status == "fail")
+
+
+@pytest.mark.requirement("R9")
+async def test_an_http_head_that_drips_has_the_time_of_one_call() -> None:
+    async with raw_host("drips its head to strangers") as raw, asyncio.timeout(60):
+        results = await check_host(HttpHost(raw.url, FRIEND), HostCheckOptions(timeout=1))
+    assert problems(results)["http.token"] == "it did not answer within 1 s"
+
+
+@pytest.mark.requirement("R9")
+async def test_a_packed_answer_is_not_read_and_points_that_saw_no_answer_do_not_pass() -> None:
+    async with raw_host("sound", "Content-Encoding: gzip") as raw:
+        results = await check_host(HttpHost(raw.url))
+    assert "compressed" in problems(results)["list.answer"]
+    skipped = {result.id: result.problem for result in results if result.status == "skip"}
+    assert skipped.keys() >= {"answer.contract", "answer.fields", "answer.text", "error.code", "error.values"}
+    assert skipped["answer.contract"] == "no call was answered"
