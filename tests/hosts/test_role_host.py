@@ -19,8 +19,8 @@ from mcp.client.subscriptions import ResourceUpdated
 from support.published import check_answer
 from support.role_hosts import BOUND, Mode, http_client_of, http_host, stdio_client_of
 from worldagent.core import Tier
-from worldagent.core.errors import InvalidArgument, StorageUnavailable
-from worldagent.hosts.role_host import Address, Grant, RoleHost, Tokens, schemas, serve_http
+from worldagent.core.errors import StorageUnavailable
+from worldagent.hosts.role_host import RoleHost, schemas
 from worldagent.role_resolution import Role, SqliteRoleStore
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
@@ -293,17 +293,6 @@ async def test_scopes_hold_over_stdio_too(tmp_path: Path) -> None:
     async with stdio_client_of(tmp_path / "roles.db", "auto", "--workspace", "novel") as client:
         assert (await call(client, "role_get", tier="workspace", scope_id="novel"))["code"] == "not_found"
         assert (await call(client, "role_get", tier="account", scope_id="ana"))["code"] == "forbidden"
-
-
-async def test_a_host_that_others_can_reach_needs_leave_and_a_token(tmp_path: Path) -> None:
-    store = await SqliteRoleStore.open(tmp_path / "roles.db")
-    try:
-        with pytest.raises(InvalidArgument, match="other machines"):
-            await serve_http(RoleHost(store, tokens=Tokens([(TOKEN, Grant({}))])), Address("0.0.0.0", 0))
-        with pytest.raises(InvalidArgument, match="no token"):
-            await serve_http(RoleHost(store), Address("0.0.0.0", 0), allow_remote=True)
-    finally:
-        await store.aclose()
 
 
 # --- change notices -------------------------------------------------------------------------------------------------

@@ -107,20 +107,6 @@ def test_what_a_handler_fails_with_stays_inside(server: Served, era: str) -> Non
     assert "ValueError" in server.told()
 
 
-@pytest.mark.parametrize("revision", ["2031-01-01", "\xff", ""])
-def test_an_unknown_revision_is_refused_with_those_that_there_are(server: Served, revision: str) -> None:
-    with Wire(server.address) as wire:
-        answer = wire.ask("POST", "/mcp", BODY, **{**HEADERS, "MCP-Protocol-Version": revision})
-        assert answer.status == 400
-        assert "error" in answer.json
-
-
-def test_a_session_that_there_is_not_gets_404(server: Served) -> None:
-    with Wire(server.address) as wire:
-        headers = {**initialize(wire), "Mcp-Session-Id": "0" * 32}
-        assert wire.ask("POST", "/mcp", json.dumps(call("say", {})).encode(), **headers).status == 404
-
-
 # --- names, pages, tokens -----------------------------------------------------------------------------------------
 
 
@@ -190,18 +176,6 @@ def test_a_method_that_takes_no_calls_is_told_with_the_one_that_does(server: Ser
         answer = wire.ask(method, "/mcp", b"", **HEADERS)
         assert (answer.status, answer.json) == (405, {"error": "method_not_allowed", "remedy": "use POST"})
         assert answer.headers["allow"] == "POST"
-        assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
-
-
-@ERAS
-@pytest.mark.parametrize("accept", ["text/html", "application/json"])
-def test_a_client_that_takes_no_answer_of_ours_is_told_what_to_take(server: Served, era: str, accept: str) -> None:
-    with Wire(server.address) as wire:
-        answer = wire.ask("POST", "/mcp", BODY, **headers_of(era, wire) | {"Accept": accept})
-        assert answer.status == 406
-        assert {"error"} <= answer.json.keys()
-        assert all(word in answer.body for word in (b"application/json", b"text/event-stream"))
-        assert b"html" not in answer.body
         assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.canaries import canary
-from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
+from support.mcp_tools import agent_over, calls_in, listing, stdio, until
 from support.raised import failure
 from support.raw_hosts import RawHost, command, raw_host
 from support.wire import recorded
@@ -103,32 +103,28 @@ async def test_a_call_that_takes_too_long_is_given_up_and_told_to_the_server(tmp
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
-async def test_a_tool_whose_schema_is_none_is_left_out_and_the_others_stay(
+async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_others_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, "worldagent.mcp"):
-        async with agent_over(tmp_path, stdio(tmp_path, broken="bad schema")) as agent:
-            left_out = agent.mcp["t"].left_out
-            assert await agent.call("t_echo", {"text": "here"}) == "here"
-            assert isinstance(await failure(agent.call("t_bad", {})), UnknownFunction)
-    assert set(left_out) == {"bad", "far"}
-    assert "is not a JSON Schema (at properties.a.type: anyOf)" in left_out["bad"]
-    assert "refers to something that is not in it" in left_out["far"]
-    assert "the tool 'bad' is left out" in caplog.text
-
-
-async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
     objects = {"inputSchema": {"type": "object"}}
     tools = [
         {"name": "echo", **objects},
         {"name": "text", "inputSchema": {"type": "string"}},
         objects,
+        {"name": "", **objects},
+        {"name": "type", "inputSchema": {"type": "object", "properties": {"a": {"type": "strin"}}}},
+        {"name": "far", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}},
         {"name": "list", **objects, "outputSchema": {"type": "array"}},
-        {"name": "", "inputSchema": {"type": "object", "required": "a"}},
         {"name": "required", "inputSchema": {"type": "object", "required": "a"}},
         {"name": "$schema", "inputSchema": {"type": "object", "$schema": 5}},
     ]
-    assert await _left_out(tmp_path, listing(tmp_path, tools, allow=["?*"])) == {
+    with caplog.at_level(logging.WARNING, "worldagent.mcp"):
+        left_out = await _left_out(tmp_path, listing(tmp_path, tools, allow=["*"]))
+    assert "the tool 'far' is left out" in caplog.text
+    assert "is not a JSON Schema (at properties.a.type: anyOf)" in left_out.pop("type")
+    assert "refers to something that is not in it" in left_out.pop("far")
+    assert left_out == {
+        "": "it has no name",
         "text": "the schema of its arguments must describe an object",
         "None": "its description violates MCP",
         "list": "the schema of its result must describe an object",
@@ -137,25 +133,12 @@ async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_othe
     }
 
 
-async def test_a_tool_without_a_name_is_left_out(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, broken="no name")) as agent:
-        assert dict(agent.mcp["t"].left_out) == {"": "it has no name"}
-        assert isinstance(await failure(agent.call("t_", {})), UnknownFunction)
-        assert await agent.call("t_echo", {"text": "here"}) == "here"
-
-
 async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
     """The tools of `t` that are left out; a good one of the same server can be called."""
     async with agent_over(home, server) as agent:
         assert agent.mcp["t"].connected
         assert await agent.call("t_echo", {"text": "fine"}) == "fine"
         return dict(agent.mcp["t"].left_out)
-
-
-async def test_tool_nested_too_deep_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
-    deep = {"deep": "its description is nested deeper than 190 levels"}
-    async with over_http(tmp_path, broken="deep") as host:
-        assert await _left_out(tmp_path, McpServer(host)) == deep
 
 
 @pytest.mark.parametrize("depth", [90, 100, 100_000])

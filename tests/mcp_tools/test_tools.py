@@ -10,7 +10,6 @@ import pytest
 
 from support.agents import scripted_agent
 from support.jobs import Muse, shape
-from support.mcp_hosts import free_port
 from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
 from support.raised import failure
 from worldagent.core.errors import (
@@ -83,9 +82,11 @@ async def test_tools_of_a_server_that_is_not_offered_are_called_by_code_and_work
 
 @pytest.mark.requirement("H10")
 async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, prefix="x.")) as agent:
-        assert await agent.call("x.odd_name_", {"text": "odd"}) == "odd"
-        assert agent.mcp["t"].functions["odd name!"].name == "x.odd_name_"
+    servers = {"t": stdio(tmp_path, prefix="git."), "u": stdio(tmp_path, prefix="git_h", allow=["echo"])}
+    async with agent_over(tmp_path, servers) as agent:
+        assert await agent.call("git.odd_name_", {"text": "odd"}) == "odd"
+        assert await agent.call("git_hecho", {"text": "other"}) == "other"
+        assert agent.mcp["t"].functions["odd name!"].name == "git.odd_name_"
         assert "t_echo" not in [made.name for made in agent.mcp["t"].functions.values()]
 
 
@@ -124,26 +125,6 @@ async def test_server_down_at_start_keeps_its_tool_names_and_their_approval(tmp_
     async with agent_over(tmp_path, servers, policy=allowed) as agent:
         assert list(agent.mcp["git"].functions) == ["hub_create_issue"]
         assert not agent.mcp["git_hub"].connected
-
-
-async def test_function_of_the_agent_keeps_its_name_when_a_server_that_was_down_offers_it(tmp_path: Path) -> None:
-    port = free_port()
-    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
-    async with agent_over(tmp_path, server, tools=[t_echo]) as agent:
-        assert not agent.mcp["t"].connected
-        async with over_http(tmp_path, port=port):
-            await agent.mcp["t"].connect()
-            assert await agent.call("t_echo", {"text": "mine"}) == "mine"
-            assert agent.mcp["t"].left_out == {"echo": "another function has this name"}
-    assert calls_in(tmp_path) == []
-
-
-async def test_servers_with_prefixes_of_their_own_are_taken(tmp_path: Path) -> None:
-    prefixes = ("git_h", "git_i", "git.")
-    servers = {f"s{at}": stdio(tmp_path, prefix=prefix, allow=["echo"]) for at, prefix in enumerate(prefixes)}
-    async with agent_over(tmp_path, servers) as agent:
-        for prefix in prefixes:
-            assert await agent.call(f"{prefix}echo", {"text": prefix}) == prefix
 
 
 async def test_what_the_allow_list_leaves_out_is_not_there(tmp_path: Path) -> None:

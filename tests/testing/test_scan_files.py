@@ -46,14 +46,6 @@ def test_a_text_in_a_file_of_a_folder_is_found_and_the_file_is_named(tmp_path: P
     assert text not in str(caught.value)
 
 
-def test_a_clean_folder_gives_a_report_of_what_was_read(tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(bytes(1000))
-    (tmp_path / "two").write_bytes(bytes(500))
-    report = assert_no_role_leak(tmp_path, [SHORT, LONG])
-    assert (report.findings, report.raw_only) == ((), ())
-    assert report.bytes_scanned >= 1500
-
-
 def test_a_text_across_the_border_of_two_chunks_is_found(tmp_path: Path) -> None:
     for shift in (1, 20, 39, 200, 399):
         (tmp_path / "big").write_bytes(bytes((4 << 20) - shift) + LONG.encode() + bytes(5 << 20))
