@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import socket
 from collections.abc import Coroutine
@@ -47,36 +46,12 @@ async def until_hanging(home: Path) -> None:
 
 
 @pytest.mark.requirement("R14")
-async def test_a_host_that_was_killed_and_started_again_is_used_again_at_once(tmp_path: Path) -> None:
-    async with HostProcess(tmp_path) as process, opened(HttpHost(process.url)) as store:
-        await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
-        await process.kill()
-        with pytest.raises(HostUnavailable):
-            await store.list(LISTED)
-        await process.start()
-        assert await store.list(LISTED) == {Tier.WORKSPACE: Role("x", "kept")}
-
-
-@pytest.mark.requirement("R14")
 async def test_a_restart_that_no_call_saw_costs_no_error_though_the_host_forgot_the_session(tmp_path: Path) -> None:
     async with HostProcess(tmp_path) as process, opened(HttpHost(process.url, mode="legacy")) as store:
         await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
         await process.kill()
         await process.start()
         assert await store.delete(Tier.WORKSPACE, "w") is True
-
-
-@pytest.mark.requirement("R14")
-async def test_a_child_that_was_killed_is_started_again_by_the_next_call(tmp_path: Path) -> None:
-    with host("stdio", tmp_path, timeout=20) as given:
-        async with opened(given) as store:
-            await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
-            [child] = psutil.Process().children()
-            child.kill()
-            with contextlib.suppress(HostUnavailable):  # as long as nobody has noticed
-                await store.list(LISTED)
-            assert await store.list(LISTED) == {Tier.WORKSPACE: Role("x", "kept")}
-        assert psutil.Process().children() == []
 
 
 @pytest.mark.requirement("R14")

@@ -55,7 +55,7 @@ class Mortal:
 
 @contextlib.asynccontextmanager
 async def agent_of(
-    kind: Kind, home: Path, lm: Any = None, *, broken: str = "", **roles: Any
+    kind: Kind, home: Path, lm: Any = None, *, broken: str = ""
 ) -> AsyncGenerator[tuple[WorldAgent, Mortal]]:
     """An agent that asks its host in every turn; when it is closed, no task and no child is left."""
     settings = {"role_timeout": 60, "role_cache_ttl": 0}
@@ -66,7 +66,7 @@ async def agent_of(
         else:
             process = None
             given = stack.enter_context(host("stdio", home, broken=broken, timeout=30))
-        made = scripted_agent(home / "home", lm or answering(), roles=Roles(host=given, **roles), settings=settings)
+        made = scripted_agent(home / "home", lm or answering(), roles=Roles(host=given), settings=settings)
         async with made as agent:
             yield agent, Mortal(home, process)
         assert await eventually(lambda: others() == 0)
@@ -120,28 +120,6 @@ async def test_killed_during_a_model_call_the_turn_goes_on_with_the_roles_it_has
         with contextlib.suppress(RoleSourceUnavailable):  # where nobody had noticed yet
             await agent.thread("t").converse("Hi")
         assert (await agent.thread("t").converse("Hi")).role_tiers == (Tier.WORKSPACE,)
-
-
-async def test_killed_where_the_embedder_goes_on_without(tmp_path: Path, kind: Kind) -> None:
-    async with agent_of(kind, tmp_path, broken="hangs until told", on_unavailable="skip") as (agent, mortal):
-        thread = agent.thread("t", account="ana")
-        stream = thread.stream("Hi", role=Role("c", "Be harsh."))
-
-        async def run() -> list[Any]:
-            async with stream:
-                return [event async for event in stream]
-
-        turn = asyncio.create_task(run())
-        await mortal.hangs()
-        await mortal.kill()
-        skipped = {(e.tier, e.code) for e in await turn if e.type == "role_tier_skipped"}
-        assert skipped == {(tier, "role_source_unavailable") for tier in (Tier.WORKSPACE, Tier.ACCOUNT)}
-        assert set(stream.turn.skipped_tiers) == {Tier.WORKSPACE, Tier.ACCOUNT}
-        assert stream.turn.role_tiers == (Tier.CALL,)
-        await mortal.come_back()
-        await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        back = await thread.converse("Hi")
-        assert (back.skipped_tiers, back.role_tiers) == ((), (Tier.WORKSPACE,))
 
 
 async def test_many_turns_at_once_in_an_outage_all_fail_and_all_work_afterwards(tmp_path: Path, kind: Kind) -> None:

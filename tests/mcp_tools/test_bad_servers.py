@@ -148,7 +148,7 @@ async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, dep
     bad = f'{{"name": "bad", "description": "\\"{{[", "inputSchema": {params}}}'
     good = '{"name": "echo", "inputSchema": {"type": "object"}}'
     left_out = await _left_out(tmp_path, listing(tmp_path, f"[{bad}, {good}]"))
-    assert set(left_out) == ({"bad"} if depth > 90 else set())
+    assert left_out == ({"bad": "its description is nested deeper than 190 levels"} if depth > 90 else {})
 
 
 async def test_tool_with_an_invalid_header_annotation_is_named_among_those_left_out(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import json
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any, cast
 
-import uvicorn
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
 
@@ -360,38 +359,6 @@ _AFTER: dict[str, Callable[[BrokenHost, str, dict[str, Any], CallToolResult], No
 }
 
 
-class _Server(uvicorn.Server):
-    """A server in a loop that has other things to do: signals are not its business, and it tells when it listens."""
-
-    def __init__(self, app: Any) -> None:
-        super().__init__(uvicorn.Config(app, port=0, log_config=None, ws="none", timeout_graceful_shutdown=1))
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-@contextlib.asynccontextmanager
-async def broken_host(how: str = "", **more: Any) -> AsyncGenerator[tuple[str, BrokenHost]]:
-    """Serve a host with one fault in the running loop; give its address and the host."""
-    host = BrokenHost(how, **more)
-    host.loop = asyncio.get_running_loop()
-    server = _Server(host.app())
-    serving = asyncio.create_task(server.serve())
-    try:
-        await asyncio.wait_for(server.listening.wait(), 20)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp", host
-    finally:
-        host.end_streams()
-        server.should_exit = True
-        await asyncio.wait({serving}, timeout=20)
-
-
 @contextlib.contextmanager
 def broken_over_http(how: str = "", **more: Any) -> Generator[tuple[str, BrokenHost]]:
     """Serve a host with one fault in a thread; give its address and the host."""
@@ -399,3 +366,10 @@ def broken_over_http(how: str = "", **more: Any) -> Generator[tuple[str, BrokenH
     with over_http(cast("StubHost", host)) as url:
         yield url, host
         host.end_streams()
+
+
+@contextlib.asynccontextmanager
+async def broken_host(how: str = "", **more: Any) -> AsyncGenerator[tuple[str, BrokenHost]]:
+    """The same for a block of asynchronous code."""
+    with broken_over_http(how, **more) as given:
+        yield given
