@@ -26,14 +26,13 @@ from support.example_hosts import (
     rust_in_standard_form,
     typescript_command,
 )
-from support.mcp_hosts import Mode, opened
+from support.mcp_hosts import opened
 from support.pages import DOCS, Block, blocks
 from support.role_hosts import BOUND, environment
-from support.role_store_checks import check_many_at_once, check_roles
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden
 from worldagent.hosts.role_host import schemas
-from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client import HttpHost
 
 TOKEN = "token-of-the-example"
 EXCHANGES = [block for block in blocks("text") if block.page == DOCS / "role-host.md"]
@@ -182,22 +181,6 @@ def resolved(schema: Any, definitions: dict[str, Any] | None = None) -> Any:
     return parts
 
 
-@pytest.mark.requirement("R9")
-async def test_a_store_over_stdio_does_what_every_store_does(command: list[str]) -> None:
-    async with opened(StdioHost(command, timeout=30)) as store:
-        await check_roles(store)
-        await check_many_at_once(store)
-
-
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_store_over_http_does_what_every_store_does(mode: Mode) -> None:
-    with over_http() as url:
-        async with opened(HttpHost(url, TOKEN, mode=mode, timeout=30)) as store:
-            await check_roles(store)
-            await check_many_at_once(store)
-
-
 # --- odd input --------------------------------------------------------------------------------------------------------
 
 NO_MESSAGES = [
@@ -251,15 +234,6 @@ async def test_the_reader_in_rust_takes_what_is_json_and_nothing_else(rust: list
     taken = [answer.get("error", {}).get("code") != -32700 for answer in answers]
     assert taken == [True] * len(JSON) + [False] * len(NO_JSON)
     assert (tmp_path / "errors").read_bytes() == b""
-
-
-@pytest.mark.parametrize("written", ["18446744073709551616", "1.50", r'"a\u00e9\"b"'])
-async def test_the_one_in_rust_gives_an_id_back_as_it_was_written(
-    written: str, rust: list[str], tmp_path: Path
-) -> None:
-    async with conversation(rust, tmp_path / "errors") as host:
-        await host.say(f'{{"jsonrpc":"2.0","id":{written},"method":"ping"}}'.encode())
-        assert await host.end() == f'{{"jsonrpc":"2.0","id":{written},"result":{{}}}}\n'.encode()
 
 
 # --- the files --------------------------------------------------------------------------------------------------------

@@ -132,48 +132,6 @@ async def test_the_published_tools_are_those_of_the_contract(shared: str, mode: 
     assert [tool.annotations.read_only_hint for tool in tools if tool.annotations] == [True, True, False, False]
 
 
-PLACE = {"tier": "account", "scope_id": "bad"}
-ROLE = {**PLACE, "name": "n", "content": SECRET}
-
-
-BAD: list[tuple[str, dict[str, Any]]] = [
-    ("role_list", {}),
-    ("role_list", {"scope_ids": []}),
-    ("role_list", {"scope_ids": {"call": "bad"}}),
-    ("role_list", {"scope_ids": {SECRET: "bad"}}),
-    ("role_list", {"scope_ids": {"account": ["bad"]}}),
-    ("role_list", {"scope_ids": {"account": ""}}),
-    ("role_get", {"tier": "account"}),
-    ("role_get", {"tier": "account", "scope_id": True}),
-    ("role_get", {"tier": "account", "scope_id": " "}),
-    ("role_get", {"tier": "account", "scope_id": "a\nb"}),
-    ("role_get", {"tier": "account", "scope_id": "x" * 201}),
-    ("role_get", {"tier": "thread", "scope_id": "bad"}),
-    ("role_delete", {"tier": SECRET, "scope_id": "bad"}),
-    ("role_delete", {**PLACE, "content": SECRET}),
-    ("role_put", {**PLACE, "name": "n"}),
-    ("role_put", {**ROLE, "content": " \n\t"}),
-    ("role_put", {**ROLE, "content": {"text": SECRET}}),
-    ("role_put", {**ROLE, "name": " "}),
-    ("role_put", {**ROLE, "name": "x" * 4_000_000}),
-    ("role_put", {**ROLE, "name": "x\u200b"}),
-    ("role_put", {**ROLE, "tier": "call"}),
-    ("role_put", {**ROLE, "exclusive": True}),
-    ("role_put", {**ROLE, SECRET: SECRET}),
-]
-
-
-@pytest.mark.requirement("R15")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_arguments_that_do_not_fit_are_invalid_and_change_nothing(shared: str, mode: Mode) -> None:
-    async with http_client_of(shared, mode) as client:
-        await call(client, "role_put", **PLACE, name="kept", content="Kept.")
-        for tool, arguments in BAD:
-            assert await call(client, tool, **arguments) == {"contract": 1, "code": "invalid"}, (tool, arguments)
-        kept = await call(client, "role_get", **PLACE)
-        assert kept["role"] == record("account", "Kept.", "kept")
-
-
 @pytest.mark.requirement("R15")
 async def test_a_role_is_too_long_above_32_kib_of_utf_8(shared: str) -> None:
     async with http_client_of(shared, "auto") as client:
@@ -185,27 +143,6 @@ async def test_a_role_is_too_long_above_32_kib_of_utf_8(shared: str) -> None:
                 assert await call(client, "role_put", **place, content=content) == {"contract": 1, "code": "too_long"}
             got = await call(client, "role_get", tier="workspace", scope_id=f"long {letter}")
             assert got["role"]["content"] == fits
-
-
-async def test_a_tool_that_the_contract_does_not_have_is_an_error_of_the_protocol(shared: str) -> None:
-    async with http_client_of(shared, "auto") as client:
-        with pytest.raises(MCPError, match="role_list") as caught:
-            await client.call_tool("role_steal", {"content": SECRET})
-        assert SECRET not in str(caught.value)
-        assert await call(client, "role_list", scope_ids={}) == {"contract": 1, "roles": []}
-
-
-@pytest.mark.requirement("T9")
-async def test_many_clients_at_once_each_see_their_own(shared: str) -> None:
-    async def one(number: int) -> None:
-        place = {"tier": "account", "scope_id": f"many {number}"}
-        async with http_client_of(shared, "auto") as client:
-            for turn in range(10):
-                text = f"Of {number} in {turn}."
-                await call(client, "role_put", **place, name="n", content=text)
-                assert (await call(client, "role_get", **place))["role"]["content"] == text
-
-    await asyncio.gather(*(one(number) for number in range(8)))
 
 
 async def test_of_many_deletions_at_once_one_finds_the_role(shared: str) -> None:

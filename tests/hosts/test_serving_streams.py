@@ -90,16 +90,6 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down_and_nobody_els
         assert process.memory_info().rss - before < 20 << 20
 
 
-async def test_a_client_that_reads_slowly_gets_all_of_it(server: Served) -> None:
-    with Wire(server.address, buffer=SLOW) as slow:
-        slow.send(ask("modern", {}, "count", to=300, size=10_000))
-        assert await server.notes_that("counted 30")
-        assert "counted 290" not in server.noted()
-        answer = await asyncio.to_thread(slow.read)
-    assert [event["params"]["progress"] for event in answer.events[:-1]] == list(range(300))
-    assert "result" in answer.events[-1]
-
-
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 

@@ -108,12 +108,6 @@ def told(results: list[Result]) -> str:
     return "\n".join(f"{each.status} {each.id}: {each.problem} {each.remedy}" for each in results)
 
 
-def test_a_point_needs_earlier_points_only() -> None:
-    ids = [point.id for point in HOST_POINTS]
-    for number, point in enumerate(HOST_POINTS):
-        assert set(point.needs) <= set(ids[:number]), f"{point.id} needs what comes after it"
-
-
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("kind", ["stdio", "http"])
 async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(kind: str, tmp_path: Path) -> None:
