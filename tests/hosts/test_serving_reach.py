@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -43,25 +42,6 @@ async def test_other_machines_need_leave_or_tls_and_a_token(
     assert "other machines" in await refused(with_token, host)
     for options in (tls, {"allow_remote": True}, {**tls, "allow_remote": True}):
         assert "no token is required" in await refused(without, host, **options)
-
-
-def test_other_machines_are_served_over_tls(tmp_path: Path, files: tuple[Path, Path]) -> None:
-    context = ssl.create_default_context(cafile=str(files[0]))
-    bearer = {"Authorization": f"Bearer {TOKEN}", "Host": "ship.example", "Origin": "https://ship.example"}
-    options: dict[str, Any] = {
-        "tls_cert": str(files[0]),
-        "tls_key": str(files[1]),
-        "tokens": {TOKEN: ""},
-    }
-    with served(tmp_path, host="0.0.0.0", **options) as found:
-        assert found.address.url == f"https://0.0.0.0:{found.address.port}/mcp"
-        local = Address("127.0.0.1", found.address.port)
-        message = call("count", {"to": 20}, progress=True)
-        with Wire(local, context=context) as wire:
-            body, headers = modern(message)
-            answer = wire.ask("POST", "/mcp", body, **{**headers, **bearer})
-            assert [event["params"]["progress"] for event in answer.events[:-1]] == list(range(20))
-            assert wire.ask("POST", "/mcp", body, **{**headers, **bearer, "Authorization": "Bearer x"}).status == 401
 
 
 def test_names_that_are_given_are_the_only_ones(tmp_path: Path) -> None:
