@@ -93,17 +93,6 @@ class Wire:
         pairs = (row.split(":", 1) for row in rows)
         return int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}
 
-    def ended(self) -> bool:
-        """Read to the end of the connection; whether it came."""
-        try:
-            while self._more():
-                pass
-        except ConnectionError:
-            return True
-        except TimeoutError:
-            return False
-        return True
-
     def _more(self) -> bool:
         data = self.socket.recv(1 << 16)
         self.rest += data
