@@ -31,7 +31,6 @@ from support.pages import DOCS, Block, blocks
 from support.role_hosts import BOUND, environment
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden
-from worldagent.hosts.role_host import schemas
 from worldagent.mcp_client import HttpHost
 
 TOKEN = "token-of-the-example"
@@ -155,30 +154,6 @@ def contract_part(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 OF_ITS_OWN = {"capabilities", "instructions", "serverInfo", "content", "_meta"}
-
-
-@pytest.mark.requirement("R9")
-async def test_the_tools_have_the_schemas_of_the_contract(command: list[str], tmp_path: Path) -> None:
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(1, "initialize", **HELLO)
-        tools = (await host.ask(2, "tools/list"))["result"]["tools"]
-    shown = {f"{tool['name']}.{way}": resolved(tool[f"{way}Schema"]) for tool in tools for way in ("input", "output")}
-    assert shown == {name: resolved(schema) for name, schema in schemas().items() if name != "error"}
-
-
-def resolved(schema: Any, definitions: dict[str, Any] | None = None) -> Any:
-    """Put definitions where they are used, and leave out what says nothing: the dialect, and that a key is a text."""
-    if isinstance(schema, list):
-        return [resolved(part, definitions) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    known = schema.get("$defs", definitions) or {}
-    if "$ref" in schema:
-        return resolved(known[schema["$ref"].rpartition("/")[2]], known)
-    parts = {key: resolved(part, known) for key, part in schema.items() if key not in ("$schema", "$defs")}
-    if "propertyNames" in parts:
-        parts["propertyNames"].pop("type", None)
-    return parts
 
 
 # --- odd input --------------------------------------------------------------------------------------------------------

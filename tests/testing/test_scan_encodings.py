@@ -95,26 +95,6 @@ def test_it_agrees_with_a_plain_search_on_texts_that_repeat(data: str, text: str
     assert bool(scan_for_roles(data, text).findings) is expected
 
 
-@given(
-    seed=st.integers(0, 1000),
-    size=st.integers(30, 60),
-    at=st.integers(0, 200),
-    pad=st.integers(0, 5),
-    drop=st.integers(0, 3),
-    alphabet=st.sampled_from([b"+/", b"-_"]),
-)
-def test_base64_is_exact_to_the_byte_wherever_it_was_cut(
-    seed: int, size: int, at: int, pad: int, drop: int, alphabet: bytes
-) -> None:
-    text = canary(260, seed)
-    raw = b"\xff" * pad + text[at : at + size].encode() + b"\xff"
-    digits = base64.b64encode(raw, altchars=alphabet)[drop:]
-    lost = max(0, -(-6 * drop // 8) - pad)  # bytes of the piece whose first bits were cut away
-    findings = scan_for_roles(digits, text).findings
-    left = min(size, len(text) - at) - lost
-    assert [finding.length for finding in findings] == ([left] if left >= ECHO_RUN else [])
-
-
 @encoded
 def test_a_canary_below_40_characters_is_searched_as_a_whole(encode: Callable[[str], bytes]) -> None:
     for length in range(4, ECHO_RUN):
