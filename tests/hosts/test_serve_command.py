@@ -305,16 +305,11 @@ class TestWorkspaces:
         assert error["remedy"] == "name one of them in the token file, or serve one that a token names: --workspace"
 
     @pytest.mark.parametrize("name", ["alone", "only"])
-    async def test_an_app_with_one_agent_serves_its_workspace(self, home: Path, name: str) -> None:
-        async with serving(apps(home), "--app", f"apps:{name}") as sidecar:
-            assert [each.workspaces for each in running_sidecars(home / "sidecars")] == [("alone",)]
-            async with caller_of(sidecar.url, "auto") as client:
-                assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
-
-    @pytest.mark.parametrize("name", ["make", "only"])
-    async def test_home_option_is_the_home_of_an_app_that_names_none(self, home: Path, name: str) -> None:
+    async def test_an_app_with_one_agent_serves_its_workspace_from_the_home_of_the_option(
+        self, home: Path, name: str
+    ) -> None:
         other = home / "other"
-        words = ("--home", str(other), "--workspace", "alone", "--app", f"apps:{name}")
+        words = ("--home", str(other), "--app", f"apps:{name}")
         async with serving(apps(home), *words) as sidecar, caller_of(sidecar.url, "auto") as client:
             assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
             assert [each.workspaces for each in running_sidecars(other / "sidecars")] == [("alone",)]
