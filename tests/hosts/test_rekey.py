@@ -263,7 +263,7 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
         assert told in " ".join(result.output.split())
     assert KEY not in doctor("--rekey", "--yes", "--home", home, WORLDAGENT_ROLE_KEY=KEY).output
     assert "--yes is for --rekey" in doctor("--yes", "--home", home).output
-    with pytest.raises(InvalidArgument, match="there already"):
+    with pytest.raises(InvalidArgument, match="exists already"):
         make_key(look_at_key(InstallationOptions(home=home)), replace=False)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     assert "belongs to another user" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())

@@ -24,6 +24,7 @@ from support.openai_stub import openai_stub
 from support.processes import eventually, run_script
 from support.role_hosts import Mode
 from support.serve_command import HTTP, MAKE, serving
+from support.served_wire import call, modern
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
@@ -477,8 +478,9 @@ async def test_over_tls_other_machines_have_a_conversation_under_the_names_that_
         ):
             said = await Caller(client)("converse", thread="t1", text="Hi words=2")
             assert said["turn"]["text"] == "word0 word1"
-            for name, status in (("ship.example", 400), ("evil.example", 421)):  # 400: it is no message
-                told = await http.post(f"https://{at}/mcp", content=b"x", headers={"Host": name})
+            body, routed = modern(call("threads", {}))
+            for name, status in (("ship.example", 200), ("evil.example", 421)):
+                told = await http.post(f"https://{at}/mcp", content=body, headers=routed | {"Host": name})
                 assert told.status_code == status
         async with httpx2.AsyncClient(timeout=BOUND, trust_env=False) as http:
             with pytest.raises(httpx2.ConnectError, match="certificate"):

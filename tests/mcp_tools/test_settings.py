@@ -121,7 +121,7 @@ async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(mo
     assert (sound.status, sound.detail) == ("pass", "one: 13 functions")
     odd = await looked({"one": entry(broken="bad schema")})
     assert odd.status == "warn"
-    assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is no JSON Schema" in odd.problem
+    assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is not a JSON Schema" in odd.problem
     down = await looked({"one": entry(), "two": {"command": "no-such-program"}})
     assert down.status == "fail"
     assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"
