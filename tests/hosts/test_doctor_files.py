@@ -19,10 +19,6 @@ def device(place: Path) -> None:
     place.symlink_to("/dev/zero")
 
 
-def loop(place: Path) -> None:
-    place.symlink_to(place)
-
-
 def dangling(place: Path) -> None:
     place.symlink_to(place.parent / "nowhere" / "file")
 
@@ -38,7 +34,6 @@ def listening(place: Path) -> None:
 STRANGE: dict[str, tuple[Callable[[Path], None], str]] = {
     "pipe": (os.mkfifo, "is a named pipe, not a database"),
     "device": (device, "is a device, not a database"),
-    "loop": (loop, "cannot be examined"),
     "dangling": (dangling, "is a broken link"),
     "socket": (listening, "is a socket, not a database"),
     "folder": (Path.mkdir, "is a folder, not a database"),
@@ -63,8 +58,7 @@ def home(tmp_path: Path) -> Path:
     return place
 
 
-@pytest.mark.parametrize("name", ["agent", "roles"])
-@pytest.mark.parametrize("kind", STRANGE)
+@pytest.mark.parametrize(("kind", "name"), [("pipe", "agent"), *((kind, "roles") for kind in STRANGE)])
 async def test_what_is_no_file_is_named_and_not_opened(kind: str, name: str, home: Path) -> None:
     make, told = STRANGE[kind]
     make(home / f"{name}.db")
@@ -75,13 +69,12 @@ async def test_what_is_no_file_is_named_and_not_opened(kind: str, name: str, hom
     assert results["home.private"].status == ("skip" if name == "roles" else "pass")
 
 
-@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
-async def test_so_is_what_stands_where_sqlite_keeps_files_of_its_own(suffix: str, home: Path) -> None:
+async def test_so_is_what_stands_where_sqlite_keeps_files_of_its_own(home: Path) -> None:
     (home / "roles.db").touch(mode=0o600)
-    os.mkfifo(home / f"roles.db{suffix}")
+    os.mkfifo(home / "roles.db-wal")
     results = await check(home)
     assert bad(results) == ["database.roles"]
-    assert f"roles.db{suffix}' is a named pipe" in results["database.roles"].problem
+    assert "roles.db-wal' is a named pipe" in results["database.roles"].problem
 
 
 async def test_a_link_to_a_database_that_can_be_made_is_as_good_as_none(home: Path, tmp_path: Path) -> None:
@@ -91,23 +84,15 @@ async def test_a_link_to_a_database_that_can_be_made_is_as_good_as_none(home: Pa
     assert "does not exist yet" in results["database.roles"].detail
 
 
-@pytest.mark.parametrize("make", [loop, dangling])
-async def test_a_home_that_is_a_link_to_nowhere_is_named(make: Callable[[Path], None], tmp_path: Path) -> None:
-    make(tmp_path / "link")
+async def test_a_home_that_is_a_link_to_nowhere_is_named(tmp_path: Path) -> None:
+    dangling(tmp_path / "link")
     results = await check(tmp_path / "link" / "home")
     assert "home.folder" in bad(results)
     assert results["home.folder"].problem == f"{str(tmp_path / 'link')!r} is a broken link"
 
 
-@pytest.mark.parametrize("make", [os.mkfifo, loop])
-async def test_a_lock_that_is_no_file_is_named(make: Callable[[Path], None], home: Path) -> None:
-    make(home / "locks" / "0123.lock")
+async def test_a_lock_that_is_no_file_is_named(home: Path) -> None:
+    os.mkfifo(home / "locks" / "0123.lock")
     results = await check(home)
     assert bad(results) == ["lock.files"]
     assert "0123.lock' is not a regular file" in results["lock.files"].problem
-
-
-async def test_a_folder_of_locks_that_is_a_loop_is_named(home: Path) -> None:
-    (home / "locks").rmdir()
-    loop(home / "locks")
-    assert bad(await check(home)) == ["lock.files"]

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import re
 import shlex
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,19 +22,16 @@ from support.example_hosts import (
     TYPESCRIPT,
     code_lines,
     conversation,
-    request,
     rust_command,
     rust_in_standard_form,
     typescript_command,
 )
-from support.mcp_hosts import Mode, opened
+from support.mcp_hosts import opened
 from support.pages import DOCS, Block, blocks
 from support.role_hosts import BOUND, environment
-from support.role_store_checks import check_many_at_once, check_roles
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden
-from worldagent.hosts.role_host import schemas
-from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client import HttpHost
 
 TOKEN = "token-of-the-example"
 EXCHANGES = [block for block in blocks("text") if block.page == DOCS / "role-host.md"]
@@ -161,68 +156,6 @@ def contract_part(answer: dict[str, Any]) -> dict[str, Any]:
 OF_ITS_OWN = {"capabilities", "instructions", "serverInfo", "content", "_meta"}
 
 
-@pytest.mark.requirement("R9")
-async def test_the_tools_have_the_schemas_of_the_contract(command: list[str], tmp_path: Path) -> None:
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(1, "initialize", **HELLO)
-        tools = (await host.ask(2, "tools/list"))["result"]["tools"]
-    shown = {f"{tool['name']}.{way}": resolved(tool[f"{way}Schema"]) for tool in tools for way in ("input", "output")}
-    assert shown == {name: resolved(schema) for name, schema in schemas().items() if name != "error"}
-
-
-def resolved(schema: Any, definitions: dict[str, Any] | None = None) -> Any:
-    """Put definitions where they are used, and leave out what says nothing: the dialect, and that a key is a text."""
-    if isinstance(schema, list):
-        return [resolved(part, definitions) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    known = schema.get("$defs", definitions) or {}
-    if "$ref" in schema:
-        return resolved(known[schema["$ref"].rpartition("/")[2]], known)
-    parts = {key: resolved(part, known) for key, part in schema.items() if key not in ("$schema", "$defs")}
-    if "propertyNames" in parts:
-        parts["propertyNames"].pop("type", None)
-    return parts
-
-
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_store_over_stdio_does_what_every_store_does(command: list[str], mode: Mode) -> None:
-    async with opened(StdioHost(command, mode=mode, timeout=30)) as store:
-        await check_roles(store)
-        await check_many_at_once(store)
-
-
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_store_over_http_does_what_every_store_does(mode: Mode) -> None:
-    with over_http() as url:
-        async with opened(HttpHost(url, TOKEN, mode=mode, timeout=30)) as store:
-            await check_roles(store)
-            await check_many_at_once(store)
-
-
-@pytest.mark.requirement("R9")
-async def test_lengths_are_characters_of_an_id_or_name_and_bytes_of_a_content(
-    command: list[str], tmp_path: Path
-) -> None:
-    face, most = "\U0001f600", 32 * 1024
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(0, "initialize", **HELLO)
-        for scope_id, content, expected in [
-            (face * 200, "é" * (most // 2), None),
-            (face * 201, "y", "invalid"),
-            ("w", "é" * (most // 2) + "y", "too_long"),
-            ("w", face * (most // 4), None),
-            (" ", "y" * (most + 1), "invalid"),
-        ]:
-            arguments = {"tier": "channel", "scope_id": scope_id, "name": face * 200, "content": content}
-            answer = (await host.ask(1, "tools/call", name="role_put", arguments=arguments))["result"]
-            said = answer["structuredContent"]
-            assert said.get("code") == expected
-            assert expected or said["role"] == {"name": face * 200, "content": content, "tier": "channel"}
-
-
 # --- odd input --------------------------------------------------------------------------------------------------------
 
 NO_MESSAGES = [
@@ -230,43 +163,13 @@ NO_MESSAGES = [
     b"garbage",
     b"\xff\xfe\x00",
     b"5",
-    b"null",
     b"[]",
-    b"{}",
-    b'"' * 3,
     b'{"jsonrpc":"2.0"',
     b'{"jsonrpc":"2.0","id":null,"method":"ping"}',
     b'{"jsonrpc":"2.0","id":{},"method":"ping"}',
-    b'{"jsonrpc":"2.0","id":true,"method":"ping"}',
     b'{"jsonrpc":"2.0","method":"notifications/unheard-of","params":{"x":1}}',
     b"[" * 100_000,
-    b'{"x":' * 100_000,
     b"x" * (5 << 20),
-]
-CALL = {"name": "role_put", "arguments": {"tier": "workspace", "scope_id": "w", "name": "x", "content": "y"}}
-MISFITS: list[dict[str, Any]] = [
-    {"tier": 5},
-    {"tier": None},
-    {"tier": "Workspace"},
-    {"tier": "call"},
-    {"scope_id": ["w"]},
-    {"scope_id": ""},
-    {"scope_id": "  "},
-    {"scope_id": "a\nb"},
-    {"scope_id": "a\u200bb"},
-    {"scope_id": "\U0001f600" * 201},
-    {"name": ""},
-    {"name": " \t"},
-    {"name": {}},
-    {"name": "a\0b"},
-    {"name": "a\x1b[2Jb"},
-    {"name": "\U0001f600" * 201},
-    {"name": "x" * 1_000_000},
-    {"content": " \u2003\n\x1c\x85"},
-    {"content": 1.5},
-    {"content": None},
-    {"exclusive": True},
-    {"applies_to": "critic"},
 ]
 
 
@@ -278,85 +181,6 @@ async def test_lines_that_are_no_requests_do_not_end_it(command: list[str], tmp_
             assert (await host.ask(f"still there {number}", "ping"))["result"] == {}
         await host.end()
     assert b"panicked" not in (tmp_path / "errors").read_bytes()
-
-
-async def test_arguments_that_do_not_fit_are_invalid_and_change_nothing(command: list[str], tmp_path: Path) -> None:
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(0, "initialize", **HELLO)
-        fit = CALL["arguments"]
-        assert isinstance(fit, dict)
-        for arguments in [*({**fit, **misfit} for misfit in MISFITS), {}, {"tier": "workspace"}]:
-            answer = await host.ask("a", "tools/call", name="role_put", arguments=arguments)
-            assert answer["result"]["isError"] is True, arguments
-            assert answer["result"]["structuredContent"] == {"contract": 1, "code": "invalid"}, arguments
-        wrong: list[Any] = [None, [], "w", {"call": "w"}, {"workspace": 5}, {"workspace": ""}]
-        for scope_ids in wrong:
-            answer = await host.ask("b", "tools/call", name="role_list", arguments={"scope_ids": scope_ids})
-            assert answer["result"]["structuredContent"] == {"contract": 1, "code": "invalid"}, scope_ids
-        asked = {"tier": "workspace", "scope_id": "w"}
-        answer = await host.ask("c", "tools/call", name="role_get", arguments=asked)
-        assert answer["result"]["structuredContent"]["code"] == "not_found"
-
-
-async def test_requests_of_wrong_types_are_answered(command: list[str], tmp_path: Path) -> None:
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(0, "initialize", **HELLO)
-        wrong: list[Any] = [{"name": 5}, {"name": "role_drop"}, {}]
-        for number, params in enumerate(wrong):
-            answer = await host.ask(f"wrong {number}", "tools/call", **params)
-            assert answer["error"]["code"] == -32602
-        assert (await host.ask("unheard of", "roles/list"))["error"]["code"] == -32601
-        misfits: list[Any] = [[], 5, "x"]
-        for arguments in misfits:
-            answer = await host.ask("a", "tools/call", name="role_list", arguments=arguments)
-            assert "error" in answer or answer["result"]["isError"] is True
-
-
-async def test_an_unknown_revision_is_refused_with_the_known_ones(command: list[str], tmp_path: Path) -> None:
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": "2031-01-01",
-        "io.modelcontextprotocol/clientCapabilities": {},
-        "io.modelcontextprotocol/clientInfo": {"name": "agent", "version": "1"},
-    }
-    async with conversation(command, tmp_path / "errors") as host:
-        error = (await host.ask(1, "server/discover", _meta=meta))["error"]
-        assert error["code"] == -32022
-        assert error["data"] == {"supported": ["2026-07-28"], "requested": "2031-01-01"}
-        assert (await host.ask(2, "initialize", **{**HELLO, "protocolVersion": "2031-01-01"}))["result"][
-            "protocolVersion"
-        ] == "2025-11-25"
-
-
-async def test_half_of_a_surrogate_pair_is_no_role(command: list[str], tmp_path: Path) -> None:
-    line = json.dumps(request("half", "tools/call", **CALL)).replace('"y"', r'"\ud83d"').encode()
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(0, "initialize", **HELLO)
-        await host.say(line)
-        asked = {"tier": "workspace", "scope_id": "w"}
-        answer = await host.ask("after", "tools/call", name="role_get", arguments=asked)
-        assert answer["result"]["structuredContent"]["code"] == "not_found"
-
-
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize("what", ["scope_id", "name"])
-async def test_an_id_and_a_name_have_printable_characters(what: str, command: list[str], tmp_path: Path) -> None:
-    assigned = [chr(code) for code in range(0, 0x110000, 61) if unicodedata.category(chr(code)) not in ("Cn", "Cs")]
-    characters = [*map(chr, range(0x100)), "\u200b", "\u2028", "\ufeff", "\u0301", "\ue000", *assigned]
-    async with conversation(command, tmp_path / "errors") as host:
-        await host.ask(-1, "initialize", **HELLO)
-        place = {"tier": "account", "scope_id": "none"}
-        tool, more = ("role_get", {}) if what == "scope_id" else ("role_put", {"content": "y"})
-        calls = [
-            request(number, "tools/call", name=tool, arguments={**place, **more, what: f"x{character}"})
-            for number, character in enumerate(characters)
-        ]
-        saying = asyncio.create_task(host.say(*calls))
-        answers = [await host.hear() for _ in calls]
-        await saying
-    codes = {answer["id"]: answer["result"]["structuredContent"].get("code") for answer in answers}
-    fits = "not_found" if what == "scope_id" else None
-    expected = [fits if character.isprintable() else "invalid" for character in characters]
-    assert [codes[number] for number in range(len(characters))] == expected
 
 
 # --- what only the one in Rust does itself ----------------------------------------------------------------------------
@@ -375,7 +199,7 @@ NO_JSON = (
 
 
 async def test_the_reader_in_rust_takes_what_is_json_and_nothing_else(rust: list[str], tmp_path: Path) -> None:
-    texts = [*JSON, *NO_JSON, *changed_texts(random.Random(11), 2_000)]
+    texts = [*JSON, *NO_JSON]
     async with conversation(rust, tmp_path / "errors") as host:
         lines = [f'{{"jsonrpc":"2.0","id":"x","method":"ping","params":{{"x":{text}}}}}' for text in texts]
         saying = asyncio.create_task(host.say(*(line.encode() for line in lines)))
@@ -383,49 +207,8 @@ async def test_the_reader_in_rust_takes_what_is_json_and_nothing_else(rust: list
         await saying
         await host.end()
     taken = [answer.get("error", {}).get("code") != -32700 for answer in answers]
-    assert taken[: len(JSON)] == [True] * len(JSON)
-    assert taken[len(JSON) : len(JSON) + len(NO_JSON)] == [False] * len(NO_JSON)
-    wrong = [line for line, was in zip(lines, taken, strict=True) if was != is_json(line) and "[" * 50 not in line]
-    assert wrong == []
+    assert taken == [True] * len(JSON) + [False] * len(NO_JSON)
     assert (tmp_path / "errors").read_bytes() == b""
-
-
-def changed_texts(chance: random.Random, count: int) -> list[str]:
-    """Give JSON texts with up to two characters put in, taken out or changed."""
-    made: list[str] = []
-    for _ in range(count):
-        text = list(chance.choice(JSON))
-        for _ in range(chance.randrange(3)):
-            place = chance.randrange(len(text) + 1)
-            text[place : place + chance.randrange(2)] = chance.choice('[]:,"\\0123-+.eEu \ttrnfd8')
-        made.append("".join(text))
-    return made
-
-
-def is_json(line: str) -> bool:
-    def refuse(word: str) -> None:
-        raise ValueError(word)
-
-    try:
-        json.dumps(json.loads(line, parse_constant=refuse), ensure_ascii=False).encode()
-    except ValueError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("written", ["7", "-1", "18446744073709551616", "1.50", r'"a\u00e9\"b"', '""'])
-async def test_the_one_in_rust_gives_an_id_back_as_it_was_written(
-    written: str, rust: list[str], tmp_path: Path
-) -> None:
-    async with conversation(rust, tmp_path / "errors") as host:
-        await host.say(f'{{"jsonrpc":"2.0","id":{written},"method":"ping"}}'.encode())
-        assert await host.end() == f'{{"jsonrpc":"2.0","id":{written},"result":{{}}}}\n'.encode()
-
-
-async def test_the_one_in_rust_answers_what_it_has_read_when_its_input_ends(rust: list[str], tmp_path: Path) -> None:
-    async with conversation(rust, tmp_path / "errors") as host:
-        await host.say(*(request(number, "ping") for number in range(1_000)))
-        assert len((await host.end()).splitlines()) == 1_000
 
 
 # --- the files --------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
@@ -11,12 +11,12 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from mcp import Client
 from mcp.types import Tool
 
+from support.broken_hosts import MemoryStore
 from support.published import check_answer, least_arguments
 from support.role_hosts import BOUND, Mode
 from support.sidecar_served import agents, caller_of, served
-from worldagent import Role
-from worldagent.core import STORED_TIERS, Tier
-from worldagent.core.errors import RoleTooLong, WorldAgentError
+from worldagent.core import Tier
+from worldagent.core.errors import WorldAgentError
 from worldagent.harness import Worker
 from worldagent.hosts import role_host
 from worldagent.hosts.role_host import RoleHost
@@ -97,37 +97,15 @@ async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_pa
     assert {tool.name for tool in tools} - answered == {"resume"}  # the turn is done
 
 
-class Store:
+class Store(MemoryStore):
     """A store of roles that fails as it is told to."""
 
-    tiers = frozenset(STORED_TIERS)
+    away = False
 
-    def __init__(self) -> None:
-        self.role: Role | None = None
-        self.away = False
-
-    def _check(self) -> None:
+    def key(self, tier: Tier, scope_id: str) -> tuple[Tier, str]:
         if self.away:
             raise OSError("the store is away")
-
-    async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
-        self._check()
-        return dict.fromkeys(scope_ids, self.role) if self.role else {}
-
-    async def get(self, tier: Tier, scope_id: str) -> Role | None:
-        self._check()
-        return self.role
-
-    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
-        self._check()
-        if len(role.content) > 32 << 10:
-            raise RoleTooLong("the role is too long", remedy="shorten it")
-        self.role = role
-
-    async def delete(self, tier: Tier, scope_id: str) -> bool:
-        self._check()
-        found, self.role = self.role is not None, None
-        return found
+        return super().key(tier, scope_id)
 
 
 @pytest.mark.requirement("R9")

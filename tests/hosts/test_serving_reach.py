@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import socket
-import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +12,11 @@ import pytest
 
 from support.certificates import certificate
 from support.served import Plain, served
-from support.served_wire import Wire, call, initialize, modern
+from support.served_wire import Wire, call, modern
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import Address, HttpOptions, Tokens, read_token_file, serve_http
 
 TOKEN = "t0ken-of-the-novel"
-OTHERS = ("0.0.0.0", "::", "host.example", "192.0.2.1")
 
 
 @pytest.fixture
@@ -35,7 +32,7 @@ async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> st
     return caught.value.problem
 
 
-@pytest.mark.parametrize("host", OTHERS)
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "host.example"])
 async def test_other_machines_need_leave_or_tls_and_a_token(
     tmp_path: Path, files: tuple[Path, Path], host: str
 ) -> None:
@@ -45,28 +42,6 @@ async def test_other_machines_need_leave_or_tls_and_a_token(
     assert "other machines" in await refused(with_token, host)
     for options in (tls, {"allow_remote": True}, {**tls, "allow_remote": True}):
         assert "no token is required" in await refused(without, host, **options)
-
-
-@pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_other_machines_are_served_over_tls(tmp_path: Path, files: tuple[Path, Path], era: str) -> None:
-    context = ssl.create_default_context(cafile=str(files[0]))
-    bearer = {"Authorization": f"Bearer {TOKEN}", "Host": "ship.example", "Origin": "https://ship.example"}
-    options: dict[str, Any] = {
-        "tls_cert": str(files[0]),
-        "tls_key": str(files[1]),
-        "tokens": {TOKEN: ""},
-    }
-    with served(tmp_path, host="0.0.0.0", **options) as found:
-        assert found.address.url == f"https://0.0.0.0:{found.address.port}/mcp"
-        local = Address("127.0.0.1", found.address.port)
-        message = call("count", {"to": 20}, progress=True)
-        with Wire(local, context=context) as wire:
-            body, headers = modern(message)
-            if era == "legacy":
-                body, headers = json.dumps(message).encode(), initialize(wire, **bearer)
-            answer = wire.ask("POST", "/mcp", body, **{**headers, **bearer})
-            assert [event["params"]["progress"] for event in answer.events[:-1]] == list(range(20))
-            assert wire.ask("POST", "/mcp", body, **{**headers, **bearer, "Authorization": "Bearer x"}).status == 401
 
 
 def test_names_that_are_given_are_the_only_ones(tmp_path: Path) -> None:
@@ -109,11 +84,8 @@ async def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path, file
     "given",
     [
         {"tls_cert": Path("cert.pem")},
-        {"tls_key": Path("key.pem")},
         {"max_body": 0},
-        {"session_idle": -1.0},
         {"keep_alive": float("nan")},
-        {"connections": 0},
         {"drain": -1.0},
     ],
 )
@@ -133,12 +105,6 @@ async def test_an_address_in_use_is_told(tmp_path: Path) -> None:
         f"cannot listen on 127.0.0.1:{port}: another program listens there; choose another port, or 0 for a free one; "
         "`worldagent ps` lists the running sidecars"
     )
-
-
-async def test_an_address_of_another_machine_is_told(tmp_path: Path) -> None:
-    options = HttpOptions(allow_remote=True)
-    with pytest.raises(InvalidArgument, match="Cannot assign requested address; choose another address"):
-        await serve_http(Plain(tmp_path / "notes", Tokens([(TOKEN, "all")])), Address("192.0.2.1", 0), options)
 
 
 # --- token files ------------------------------------------------------------------------------------------------------
@@ -174,20 +140,20 @@ def test_a_token_that_is_none_is_told_with_what_it_is_in(tmp_path: Path) -> None
         file.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidArgument, match=r"the token file '.*token' has no token, or an invalid one"):
             read(file)
-    with pytest.raises(InvalidArgument, match="the variable has no token"):
-        Tokens([("a b", "all")], source="the variable")
+    for tokens in ([], ["a b"], ["ä"], [TOKEN, TOKEN]):
+        with pytest.raises(InvalidArgument) as caught:
+            Tokens([(token, "all") for token in tokens])
+        assert TOKEN not in str(caught.value)
+    assert TOKEN not in repr(Tokens([(TOKEN, "all")]))
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "token = 'a'",
         "[token]\ntoken = 'a'",
         "[[token]]\nship = 'a'",
         "[[token]]\ntoken = 'a b'\nship = 'a'",
         f"[[token]]\ntoken = '{TOKEN}'",
-        f"[[token]]\ntoken = '{TOKEN}'\nship = ['{TOKEN}']",
         f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'",
         f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n[[token]]\ntoken = '{TOKEN}'\nship = 'b'",
         f"other = '{TOKEN}'",

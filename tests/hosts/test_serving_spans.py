@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from asyncio.subprocess import PIPE
 from collections import Counter
 from collections.abc import Generator
 from contextlib import suppress
@@ -25,13 +22,11 @@ from support.agents import answering, scripted_agent
 from support.asked_people import Shop, task
 from support.broken_hosts import MemoryStore
 from support.canaries import canary
-from support.forks import start
 from support.served import SECRET, Plain
 from support.sidecar_calls import Calling, Refused, Revision
-from support.sidecar_clients import HttpClient, StdioClient
+from support.sidecar_clients import HttpClient
 from support.sidecar_served import TOKEN, served
-from support.sidecar_wire import BOUND
-from support.sidecars import REVISIONS, environment
+from support.sidecars import REVISIONS
 from worldagent.hosts.role_host import RoleHost
 from worldagent.hosts.serving import Address, Tokens, application
 from worldagent.hosts.sidecar import Grant, Sidecar
@@ -40,22 +35,6 @@ from worldagent.testing import scan_for_roles
 pytestmark = pytest.mark.requirement("R7")
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 ROLE, NAME = canary(400, "role of a span"), canary(12, "name of a span")
-
-# A sidecar that exports every span of its process, of whichever library, into a file, a line each.
-_EXPORTING = """
-import runpy, sys
-from opentelemetry.trace import set_tracer_provider
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import ConsoleSpanExporter, SimpleSpanProcessor
-
-out = open(sys.argv.pop(1), "a")
-exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.to_json(indent=None) + "\\n")
-provider = TracerProvider()
-provider.add_span_processor(SimpleSpanProcessor(exporter))
-set_tracer_provider(provider)
-sys.argv[0] = "worldagent"
-runpy.run_module("worldagent.hosts.cli", run_name="__main__")
-"""
 
 
 @pytest.fixture
@@ -71,7 +50,6 @@ def hosts(folder: Path) -> dict[str, Any]:
     return {
         "role host": RoleHost(MemoryStore()),
         "sidecar": Sidecar(lambda workspace: scripted_agent(folder, answering())),
-        "another": Plain(folder / "notes", None),
     }
 
 
@@ -80,11 +58,8 @@ def served_spans(exporter: InMemorySpanExporter) -> list[Any]:
 
 
 @pytest.mark.parametrize("mode", ["legacy", "2026-07-28"])
-@pytest.mark.parametrize("which", ["role host", "sidecar", "another"])
-async def test_a_span_has_nothing_that_a_caller_made_up(
-    tmp_path: Path, spans: InMemorySpanExporter, which: str, mode: Any
-) -> None:
-    service = hosts(tmp_path)[which]
+async def test_a_span_has_nothing_that_a_caller_made_up(tmp_path: Path, spans: InMemorySpanExporter, mode: Any) -> None:
+    service = Plain(tmp_path / "notes", None)
     application(service, Address("127.0.0.1", 0))
     server: Server[Any] = service.server
     meta: Any = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "tracestate": f"a={SECRET}", "note": SECRET}
@@ -205,25 +180,3 @@ async def test_no_span_has_a_role_that_a_call_over_http_gives(
         expected = await give_roles(client)
     told = [str(span.to_json(indent=None)) for span in spans.get_finished_spans()]
     check_spans(told, expected, tmp_path / "seen")
-
-
-@pytest.mark.parametrize("revision", REVISIONS)
-async def test_no_span_of_a_process_has_a_role_that_a_call_over_stdio_gives(tmp_path: Path, revision: Revision) -> None:
-    home, file = tmp_path / "home", tmp_path / "spans"
-    home.mkdir()
-    words = (sys.executable, "-P", "-c", _EXPORTING, str(file), "serve", "--stdio", "--app", "support.sidecar_app:make")
-    options = ("--home", str(home), "--workspace", sidecar_app.WORKSPACE)
-    with (tmp_path / "errors").open("ab") as errors:
-        process = await start(
-            (*words, *options), stdin=PIPE, stdout=PIPE, stderr=errors.fileno(), env=environment(home)
-        )
-    try:
-        async with StdioClient(process, revision, elicit=yes) as client:
-            expected = await give_roles(client)
-            process.terminate()
-            assert await asyncio.wait_for(process.wait(), BOUND) == 143
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    check_spans(file.read_text().splitlines(), expected, Path(environment(home)[sidecar_app.SEEN]))

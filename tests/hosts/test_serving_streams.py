@@ -7,14 +7,12 @@ import json
 import signal
 import socket
 from collections.abc import Generator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from support.processes import eventually
 from support.served import BOUND, Served, served
 from support.served_wire import Wire, call, initialize, modern, request
 
@@ -90,36 +88,6 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down_and_nobody_els
         counted = sum(note.startswith("counted") for note in server.noted())
         assert counted < 200  # of what would be a gigabyte
         assert process.memory_info().rss - before < 20 << 20
-
-
-@ERAS
-async def test_a_client_that_reads_slowly_gets_all_of_it(server: Served, era: str) -> None:
-    session = session_of(era, server)
-    with Wire(server.address, buffer=SLOW) as slow:
-        slow.send(ask(era, session, "count", to=300, size=10_000))
-        assert await server.notes_that("counted 30")
-        assert "counted 290" not in server.noted()
-        answer = await asyncio.to_thread(slow.read)
-    assert [event["params"]["progress"] for event in answer.events[:-1]] == list(range(300))
-    assert "result" in answer.events[-1]
-
-
-@pytest.mark.parametrize("era", ["modern"])
-async def test_five_hundred_clients_stream_at_once(tmp_path: Path, era: str) -> None:
-    with served(tmp_path) as found, ExitStack() as stack:
-        wires = [stack.enter_context(Wire(found.address)) for _ in range(520)]
-        for number, wire in enumerate(wires):
-            wire.send(ask(era, {}, "open", number=number))
-
-        def opened() -> bool:
-            return found.noted().count("open began") == len(wires)
-
-        assert await eventually(opened, BOUND)
-        found.process.terminate()
-        for wire in wires:
-            answer = await asyncio.to_thread(wire.read)
-            assert [event.get("params", {}).get("message") for event in answer.events] == ["opened", "last", None]
-        assert await asyncio.to_thread(found.process.wait, BOUND) == 143
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
-import ipaddress
 import socket
 import ssl
 import sys
@@ -17,12 +15,10 @@ from typing import Any
 
 import psutil
 import pytest
-from cryptography import x509  # mcp brings it
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from support.agents import answering, scripted_agent
-from support.mcp_hosts import Kind, Mode, host
+from support.certificates import certificate
+from support.mcp_hosts import host
 from support.processes import eventually, held, others
 from support.raw_hosts import HUGE, RawHost, command, raw_host
 from support.role_hosts import COMMAND, environment, http_host
@@ -87,17 +83,13 @@ async def agent_of(home: Path, given: HttpHost | StdioHost) -> AsyncGenerator[tu
 OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
     ("huge", INVALID, "answered with more than 8 MiB"),
     ("deep", INVALID, "wrote something that is not an MCP message"),
-    ("deep but closed", INVALID, "wrote something that is not an MCP message"),
     ("no utf-8", INVALID, "wrote something that is not an MCP message"),
     ("half a pair", INVALID, "wrote something that is not an MCP message"),
-    ("no json", INVALID, "wrote something that is not an MCP message"),
     ("chatter", INVALID, "wrote something that is not an MCP message"),
     ("nothing", DOWN, "did not answer within 1 s"),
     ("another's answer", DOWN, "did not answer within 1 s"),
     ("closes its output", DOWN, "ended in the middle of a call"),
     ("an error of its own", DOWN, r"failed \(MCP error -32050\)"),
-    ("the library's code for a lost connection", DOWN, r"failed \(MCP error -32000\)"),
-    ("a status of http for a code", DOWN, r"failed \(MCP error 404\)"),
     ("a result that is none", INVALID, "not an MCP message of its kind"),
     ("a number for a name", INVALID, "answered role_(list|get) with something that is not"),
     ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
@@ -116,32 +108,21 @@ async def test_a_program_that_answers_anything_fails_the_turn_with_what_it_did(
 
 HUGE_SAYS = "answered with more than 8 MiB"
 OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
-    ("huge", "application/json", INVALID, HUGE_SAYS),
     ("huge", "text/event-stream", INVALID, HUGE_SAYS),
     ("deep", "application/json", INVALID, "not an MCP message"),
-    ("deep but closed", "application/json", INVALID, "not an MCP message"),
     ("no utf-8", "application/json", INVALID, "not an MCP message"),
-    ("no utf-8", "text/event-stream", INVALID, "not an MCP message"),
-    ("half a pair", "application/json", INVALID, "not an MCP message"),
     ("no json", "text/event-stream", INVALID, "not an MCP message"),
     ("no object", "application/json", INVALID, "not an MCP message"),
     ("nothing", "application/json", INVALID, "not an MCP message"),
     ("nothing", "text/event-stream", DOWN, "ended in the middle of a call"),
-    ("another's answer", "application/json", DOWN, "did not answer within 1 s"),
     ("drips", "application/json", DOWN, "did not answer within 1 s"),
     ("an error of its own", "application/json", DOWN, r"failed \(MCP error -32050\)"),
-    ("the library's code for a lost connection", "application/json", DOWN, r"failed \(MCP error -32000\)"),
-    ("a status of http for a code", "application/json", DOWN, r"failed \(MCP error 404\)"),
     ("an error without a number", "application/json", INVALID, "not an MCP message"),
-    ("a result that is none", "application/json", INVALID, "not an MCP message of its kind"),
-    ("an unknown revision", "application/json", INVALID, "speaks no protocol revision"),
     ("204 No Content", "text/plain", INVALID, "rejected a request"),
     ("401 Unauthorized", "text/plain", HostForbidden, "refused access; pass a token"),
-    ("403 Forbidden", "text/plain", HostForbidden, "refused access; pass a token"),
     ("404 Not Found", "text/plain", INVALID, "the address is perhaps not its MCP endpoint"),
     ("429 Too Many Requests", "text/plain", DOWN, r"takes no calls at present \(HTTP 429\); try again later"),
     ("502 Bad Gateway", "text/plain", DOWN, r"failed \(HTTP 502\)"),
-    ("503 Service Unavailable", "text/plain", DOWN, r"takes no calls at present \(HTTP 503\); try again later"),
 ]
 
 
@@ -163,16 +144,7 @@ async def test_a_service_that_answers_anything_fails_the_turn_with_what_it_did(
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("content", ["application/json", "text/event-stream"])
-async def test_a_sound_answer_in_plain_bytes_is_taken(tmp_path: Path, content: str) -> None:
-    async with raw_host(kind=content) as raw, agent_of(tmp_path, HttpHost(raw.url)) as (agent, _):
-        assert (await agent.thread("t").converse("Hi")).role_tiers == ()
-    async with agent_of(tmp_path, StdioHost(command("sound"))) as (agent, _):
-        assert (await agent.thread("t").converse("Hi")).role_tiers == ()
-
-
-@pytest.mark.requirement("R14")
-@pytest.mark.parametrize(("given", "when"), [("30", "in 30 s"), ("secret time", "later"), ("9" * 4000, "later")])
+@pytest.mark.parametrize(("given", "when"), [("30", "in 30 s"), ("9" * 4000, "later")])
 async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, given: str, when: str) -> None:
     async with (
         raw_host("503 Busy", f"Retry-After: {given}") as raw,
@@ -182,7 +154,7 @@ async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, 
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("over", ["stdio", "application/json", "text/event-stream", "gzip"])
+@pytest.mark.parametrize("over", ["stdio", "text/event-stream", "gzip"])
 async def test_an_answer_of_100_mb_is_not_kept_in_memory(tmp_path: Path, over: str) -> None:
     async with AsyncExitStack() as stack:
         raw: RawHost | None = None
@@ -211,9 +183,8 @@ async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> Non
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_program_that_wrote_a_banner_and_is_slow_later_is_told_as_slow(tmp_path: Path, mode: Mode) -> None:
-    async with agent_of(tmp_path, StdioHost(command("a banner, then silence"), mode=mode, timeout=0.5)) as (agent, _):
+async def test_a_program_that_wrote_a_banner_and_is_slow_later_is_told_as_slow(tmp_path: Path) -> None:
+    async with agent_of(tmp_path, StdioHost(command("a banner, then silence"), timeout=0.5)) as (agent, _):
         await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow, or raise")
 
 
@@ -243,15 +214,8 @@ async def test_a_program_that_writes_without_end_leaves_the_loop_to_others(tmp_p
 
 
 @pytest.mark.requirement("R15")
-@pytest.mark.parametrize("kind", ["stdio", "http"])
-async def test_a_role_of_a_host_over_the_limit_is_refused_with_its_tier(tmp_path: Path, kind: Kind) -> None:
-    async with AsyncExitStack() as stack:
-        how = "a role over the limit"
-        if kind == "stdio":
-            given: HttpHost | StdioHost = StdioHost(command(how))
-        else:
-            given = HttpHost((await stack.enter_async_context(raw_host(how))).url)
-        agent, lm = await stack.enter_async_context(agent_of(tmp_path, given))
+async def test_a_role_of_a_host_over_the_limit_is_refused_with_its_tier(tmp_path: Path) -> None:
+    async with agent_of(tmp_path, StdioHost(command("a role over the limit"))) as (agent, lm):
         with pytest.raises(RoleTooLong, match="workspace role has 33000 bytes, and the limit is 32768") as caught:
             await agent.thread("t").converse("Hi")
         check(caught.value)
@@ -266,7 +230,7 @@ async def test_a_name_with_a_null_byte_is_a_label_and_reaches_no_model(tmp_path:
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Moved", "308 Moved"])
+@pytest.mark.parametrize("status", ["301 Moved", "307 Moved"])
 async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_there(tmp_path: Path, status: str) -> None:
     async with raw_host() as other, raw_host(status, f"Location: {other.url}") as raw:
         async with agent_of(tmp_path, HttpHost(raw.url, TOKEN)) as (agent, _):
@@ -281,28 +245,12 @@ async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_ther
 
 @pytest.mark.requirement("R14")
 async def test_a_certificate_that_nobody_vouches_for_is_refused_before_the_token_is_sent(tmp_path: Path) -> None:
-    async with raw_host(tls=self_signed(tmp_path)) as raw:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate(tmp_path, "unknown"))
+    async with raw_host(tls=context) as raw:
         async with agent_of(tmp_path / "home", HttpHost(raw.url, TOKEN)) as (agent, _):
             await fails(agent, DOWN, "its TLS certificate is not trusted.*install a certificate")
         assert raw.came == b""
-
-
-def self_signed(folder: Path) -> ssl.SSLContext:
-    """Make a certificate for this machine that only its maker knows."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.datetime.now(datetime.UTC)
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + datetime.timedelta(days=1))
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
-    (folder / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    (folder / "key.pem").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    return context
 
 
 @pytest.mark.requirement("R14")
@@ -327,8 +275,6 @@ async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_
     ("program", "says"),
     [
         ("no-such-program", "there is no such program or folder"),
-        ("missing/host", "there is no such program or folder"),
-        ("plain", "it is not an executable program"),
         ("folder", "it is not an executable program"),
         ("noise", "it is not a program that this machine can run"),
         ("ends", "it ended at once"),
@@ -338,7 +284,6 @@ async def test_a_program_that_cannot_be_started_is_named_with_what_is_wrong(
     tmp_path: Path, program: str, says: str
 ) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "plain").write_text("#!/bin/sh\n")
     (tmp_path / "noise").write_bytes(b"\x00\x01secret")
     (tmp_path / "ends").write_text("#!/bin/sh\necho secret >&2\nexit 3\n")
     for name in ("noise", "ends"):
@@ -371,22 +316,18 @@ async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_pat
 
 
 @pytest.mark.requirement("R9", "R14")
-@pytest.mark.parametrize("kind", ["stdio", "http"])
-async def test_a_scope_that_the_host_keeps_from_this_caller_is_refused(tmp_path: Path, kind: Kind) -> None:
-    scope = ("--workspace", "another")
-    with http_host(tmp_path / "host.db", *scope, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
-        argv = [*COMMAND, "--stdio", "--store", str(tmp_path / "host.db"), *scope]
-        given = HttpHost(url, TOKEN) if kind == "http" else StdioHost(argv, environment())
-        async with agent_of(tmp_path, given) as (agent, lm):
-            with pytest.raises(
-                HostForbidden, match=r"the workspace role could not be read: .*refused access; .*for this scope"
-            ) as caught:
-                await agent.thread("t").converse("Hi")
-            check(caught.value)
-            with pytest.raises(HostForbidden):
-                await agent.roles.delete(Tier.WORKSPACE)
-            await agent.roles.put(Tier.WORKSPACE, Role("x", "y"), scope_id="another")
-        assert lm.calls == []
+async def test_a_scope_that_the_host_keeps_from_this_caller_is_refused(tmp_path: Path) -> None:
+    argv = [*COMMAND, "--stdio", "--store", str(tmp_path / "host.db"), "--workspace", "another"]
+    async with agent_of(tmp_path, StdioHost(argv, environment())) as (agent, lm):
+        with pytest.raises(
+            HostForbidden, match=r"the workspace role could not be read: .*refused access; .*for this scope"
+        ) as caught:
+            await agent.thread("t").converse("Hi")
+        check(caught.value)
+        with pytest.raises(HostForbidden):
+            await agent.roles.delete(Tier.WORKSPACE)
+        await agent.roles.put(Tier.WORKSPACE, Role("x", "y"), scope_id="another")
+    assert lm.calls == []
 
 
 @pytest.mark.requirement("R9", "R14")
@@ -416,9 +357,8 @@ async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outa
 
 
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("kind", ["stdio", "http"])
-async def test_a_tier_that_the_host_does_not_offer_is_refused_and_not_asked_for(tmp_path: Path, kind: Kind) -> None:
-    with host(kind, tmp_path, tiers=["workspace", "account"]) as given:
+async def test_a_tier_that_the_host_does_not_offer_is_refused_and_not_asked_for(tmp_path: Path) -> None:
+    with host("http", tmp_path, tiers=["workspace", "account"]) as given:
         async with agent_of(tmp_path / "home", given) as (agent, _):
             for use in (
                 agent.roles.put(Tier.CHANNEL, Role("x", "secret"), scope_id="c"),

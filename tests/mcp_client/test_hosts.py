@@ -28,18 +28,12 @@ def test_tokens_and_variables_are_not_shown() -> None:
     ("make", "says"),
     [
         (lambda: HttpHost("host.example"), "url"),
-        (lambda: HttpHost("ftp://host.example"), "url"),
         (lambda: HttpHost("http://ana:s3cret@host.example/mcp"), "url"),
-        (lambda: HttpHost("http://host.example:99999/mcp"), "url"),
-        (lambda: HttpHost(URL, ""), "`token`"),
         (lambda: HttpHost(URL, "s3cret\r\nX-Evil: 1"), "`token`"),
         (lambda: HttpHost(URL, mode="modern"), "`mode` must be .* got 'modern'"),  # type: ignore[arg-type]  # the mistake that is tested
-        (lambda: HttpHost(URL, timeout=0), "`timeout` must be .* got 0"),
         (lambda: HttpHost(URL, connect_timeout=float("nan")), "`connect_timeout` must be .* got nan"),
         (lambda: HttpHost(URL, tools={"roles": "x"}), "'roles'"),
-        (lambda: HttpHost(URL, tools={"role_list": ""}), "its own name"),
         (lambda: HttpHost(URL, tools={"role_list": "role_get"}), "its own name"),
-        (lambda: StdioHost("my-host --stdio"), "argv"),
         (lambda: StdioHost([]), "argv"),
         (lambda: StdioHost(["host", "a\0b"]), "argv"),
         (lambda: StdioHost(["host"], {"A": 1}), "env"),  # type: ignore[dict-item]  # the mistake that is tested

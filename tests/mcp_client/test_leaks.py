@@ -44,8 +44,7 @@ async def watching(home: Path) -> AsyncGenerator[Watch]:
 
 
 @pytest.mark.requirement("R7")
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize(("kind", "mode"), [("http", "auto"), ("stdio", "legacy")])
 async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     elsewhere = tmp_path / "host"
     elsewhere.mkdir()
@@ -77,15 +76,10 @@ async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, ki
     [
         ("http", "bad json"),
         ("stdio", "garbage"),
-        ("http", "crashes"),
         ("stdio", "crashes"),
-        ("http", "dies"),
         ("stdio", "dies"),
         ("http", "hangs"),
-        ("stdio", "hangs"),
         ("stdio", "code invalid"),  # it refuses the put
-        ("http", "code too_long"),
-        ("http", "500"),
     ],
 )
 async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, broken: str) -> None:
@@ -105,8 +99,7 @@ async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, b
 
 
 @pytest.mark.requirement("R7")
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
+@pytest.mark.parametrize(("kind", "mode"), [("http", "legacy"), ("stdio", "auto")])
 async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     elsewhere = tmp_path / "host"
     elsewhere.mkdir()
@@ -126,9 +119,7 @@ async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Pa
 
 
 @pytest.mark.requirement("R7")
-@pytest.mark.parametrize(
-    "how", ["echoes as text", "echoes as json", "echoes as an error", "401 Unauthorized", "429 Busy"]
-)
+@pytest.mark.parametrize("how", ["echoes as text", "echoes as json", "echoes as an error", "401 Unauthorized"])
 async def test_a_host_that_sends_the_role_back_in_any_form_leaves_none(tmp_path: Path, how: str) -> None:
     with raw_process(how) as url:
         hosts: list[HttpHost | StdioHost] = [
@@ -205,22 +196,6 @@ async def test_the_token_is_in_no_log(tmp_path: Path) -> None:
 
 
 KEY = "key-that-stands-in-an-address-and-nowhere-else"
-
-
-@pytest.mark.requirement("R7")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_key_in_the_address_is_in_no_log(tmp_path: Path, mode: Mode) -> None:
-    async with (
-        HostProcess(tmp_path) as process,
-        watching(tmp_path / "home") as seen,
-        opened(HttpHost(f"{process.url}?key={KEY}", mode=mode)) as store,
-    ):
-        await store.list({Tier.WORKSPACE: "w"})
-        # Loggers that come later are reached too.
-        logging.getLogger("mcp.client.made_later").setLevel(logging.DEBUG)
-        logging.getLogger("httpx2.made_later").setLevel(logging.DEBUG)
-        await store.list({Tier.WORKSPACE: "w"})
-    seen.assert_clean(KEY)
 
 
 async def test_a_logger_that_a_library_makes_later_is_reached_too(

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from pathlib import Path
 
 import pytest
 
-from support.mcp_hosts import Kind, opened
+from support.mcp_hosts import opened
 from support.processes import eventually
 from support.role_host_stub import StubHost, over_http
-from support.stores import reference
-from worldagent import Role, Tier
+from worldagent import Tier
 from worldagent.mcp_client import HttpHost
 
 
@@ -59,26 +57,6 @@ async def test_a_host_that_ends_the_stream_is_listened_to_again_with_the_next_qu
                 stub.end_streams()
                 assert await eventually(lambda: not stub.bus._listeners)
     assert listening(stub) == 3
-
-
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_the_reference_host_tells_of_each_kind_of_change(tmp_path: Path, kind: Kind) -> None:
-    told: list[object] = []
-    with reference(kind, tmp_path) as given:
-        async with opened(given) as store:
-            store.on_change(lambda tier, scope_id: told.append((tier, scope_id)))
-            await store.list({Tier.WORKSPACE: "w", Tier.CHANNEL: "c 7/ü"})
-            async with asyncio.timeout(30):
-                while not told:  # the stream may not be open yet; a change before it is told to nobody
-                    await store.put(Tier.WORKSPACE, "w", Role("x", "y"))
-                    await asyncio.sleep(0.02)
-            told.clear()
-            await store.put(Tier.CHANNEL, "c 7/ü", Role("x", "y"))
-            assert await eventually(lambda: (Tier.CHANNEL, "c 7/ü") in told)
-            told.clear()
-            await store.delete(Tier.CHANNEL, "c 7/ü")
-            assert await eventually(lambda: told == [(Tier.CHANNEL, "c 7/ü")])
 
 
 async def test_an_older_revision_is_not_asked_for_notices() -> None:

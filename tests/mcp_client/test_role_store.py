@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from support.mcp_hosts import Kind, Mode, host, opened
 from support.role_host_stub import StubHost, over_http
-from support.role_store_checks import WHERE, check_many_at_once, check_roles
+from support.role_store_checks import WHERE, check_roles
 from worldagent import Role, Tier
-from worldagent.core.errors import HostForbidden, RoleNotStorable, RoleTooLong, UnknownTier
-from worldagent.mcp_client import HttpHost
-
-RIGHT = "token-which-the-host-takes-and-nobody-sees"
-WRONG = "token-which-no-host-takes-and-nobody-sees"
+from worldagent.core.errors import (
+    HostForbidden,
+    HostUnavailable,
+    RoleInvalid,
+    RoleNotStorable,
+    RoleSourceInvalid,
+    RoleTooLong,
+    UnknownTier,
+    WorldAgentError,
+)
+from worldagent.mcp_client import HostRoleStore, HttpHost
 
 
 @pytest.mark.requirement("R9")
@@ -83,14 +90,6 @@ async def test_a_role_with_applicability_of_its_own_is_not_sent() -> None:
     assert stub.calls == []
 
 
-@pytest.mark.requirement("R15")
-async def test_the_host_has_a_limit_of_its_own() -> None:
-    with over_http(StubHost()) as url:
-        async with opened(HttpHost(url)) as store:
-            with pytest.raises(RoleTooLong, match="workspace role is longer than role host"):
-                await store.put(Tier.WORKSPACE, "w", Role("x", "y" * 33_000))
-
-
 @pytest.mark.requirement("R9")
 async def test_tools_may_have_other_names() -> None:
     stub = StubHost(prefix="my_")
@@ -103,28 +102,6 @@ async def test_tools_may_have_other_names() -> None:
             assert await store.delete(Tier.WORKSPACE, "w")
 
 
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize("token", [None, WRONG])
-async def test_a_wrong_token_is_refused_with_the_remedy_and_the_right_one_is_not(token: str | None) -> None:
-    with over_http(StubHost(), token=RIGHT) as url:
-        async with opened(HttpHost(url, token)) as store:
-            with pytest.raises(HostForbidden, match="refused access; pass a token that it accepts") as caught:
-                await store.list(WHERE)
-            shown = (
-                f"{caught.value!r} {caught.value} {caught.value.args} {HttpHost(url, RIGHT)!r} {HttpHost(url, WRONG)!r}"
-            )
-            for token_of_somebody in (RIGHT, WRONG, "secret words of the host"):
-                assert token_of_somebody not in shown
-        async with opened(HttpHost(url, RIGHT)) as store:
-            assert await store.list(WHERE) == {}
-
-
-async def test_a_hundred_calls_at_once_are_all_answered(tmp_path: Path) -> None:
-    with host("stdio", tmp_path, timeout=30) as given:
-        async with opened(given) as store:
-            await check_many_at_once(store)
-
-
 async def test_a_host_cannot_have_arguments_copied_into_headers() -> None:
     stub = StubHost(broken="copies content into headers")
     with over_http(stub) as url:
@@ -132,3 +109,98 @@ async def test_a_host_cannot_have_arguments_copied_into_headers() -> None:
             await store.connect()
             await asyncio.gather(store.put(Tier.WORKSPACE, "w", Role("x", "y")), return_exceptions=True)
     assert not [name for name in stub.headers if name.startswith("mcp-param")]
+
+
+# --- the tiers that a host keeps, as its schemas say -----------------------------------------------------------------
+
+
+USUAL = {Tier.WORKSPACE, Tier.ACCOUNT}
+
+
+async def tiers_of(schema: Any, definitions: dict[str, Any]) -> frozenset[Tier]:
+    """What a host is taken to keep whose schemas say this of a tier."""
+    stub = StubHost()
+    stub.tier_schema, stub.definitions = schema, definitions
+    with over_http(stub) as url:
+        async with opened(HttpHost(url)) as store, asyncio.timeout(20):
+            await store.connect()
+            return store.tiers
+
+
+@pytest.mark.parametrize(
+    ("tier", "offered"),
+    [
+        ({"enum": ["workspace", "account", "channel"]}, {*USUAL, Tier.CHANNEL}),
+        ({"$ref": "#/$defs/Tier"}, USUAL),
+        ({"anyOf": [{"const": "account"}, {"oneOf": [{"$ref": "#/$defs/Tier"}]}]}, USUAL),
+        (True, USUAL),
+    ],
+)
+async def test_the_tiers_are_read_from_the_schema_of_role_get(tier: Any, offered: set[Tier]) -> None:
+    assert await tiers_of(tier, {"Tier": {"enum": ["workspace", "account"]}}) == offered
+
+
+async def test_a_host_that_keeps_none_of_the_tiers_is_of_no_use() -> None:
+    with pytest.raises(RoleSourceInvalid, match="keeps none of the tiers"):
+        await tiers_of({"enum": ["call", "thread", 5, None, []]}, {})
+
+
+@pytest.mark.parametrize(
+    "definitions",
+    [
+        {"a": {"anyOf": [{"$ref": "#/$defs/a"}] * 200}},
+        {f"a{place}" if place else "a": {"allOf": [{"$ref": f"#/$defs/a{place + 1}"}] * 2} for place in range(60)},
+    ],
+)
+@pytest.mark.timeout(30)
+async def test_a_schema_that_refers_to_itself_without_end_is_read_at_once(definitions: dict[str, Any]) -> None:
+    assert await tiers_of({"$ref": "#/$defs/a"}, definitions) == USUAL
+
+
+# --- hosts that break the contract -----------------------------------------------------------------------------------
+
+
+BROKEN: list[tuple[Kind, str, type[WorldAgentError], str]] = [
+    ("http", "no role_list", RoleSourceInvalid, "has no tool 'role_list'"),
+    ("http", "no structure", RoleSourceInvalid, "no structured content"),
+    ("http", "no code", RoleSourceInvalid, "an error that has no code"),
+    ("http", "contract 2", RoleSourceInvalid, "version 1 of the contract"),
+    ("http", "two roles", RoleSourceInvalid, "two roles of the workspace tier"),
+    ("http", "foreign tier", RoleSourceInvalid, "not one of the requested roles"),
+    ("http", "no list", RoleSourceInvalid, "something that is not a list"),
+    ("http", "code surprise", RoleSourceInvalid, "an error code that the contract does not define"),
+    ("http", "code forbidden", HostForbidden, "refused access"),
+    ("http", "code unavailable", HostUnavailable, "cannot reach the workspace role now"),
+    ("http", "code invalid", RoleInvalid, "rejected the workspace role or its scope as invalid"),
+    ("http", "code too_long", RoleTooLong, "longer than role host"),
+    ("stdio", "crashes", HostUnavailable, "failed"),
+]
+
+
+@pytest.mark.requirement("R9", "R14")
+@pytest.mark.parametrize(("kind", "broken", "error", "says"), BROKEN, ids=[f"{row[0]} {row[1]}" for row in BROKEN])
+async def test_a_broken_host_is_named_with_what_it_did_and_without_what_it_said(
+    tmp_path: Path, kind: Kind, broken: str, error: type[WorldAgentError], says: str
+) -> None:
+    with host(kind, tmp_path, broken=broken, timeout=0.5) as given:
+        async with opened(given) as store:
+            with pytest.raises(error, match=says) as caught:
+                await store.list({Tier.WORKSPACE: "w"})
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__context__ is None
+    assert str(caught.value).endswith(caught.value.remedy)
+
+
+@pytest.mark.parametrize("tool", ["role_get", "role_put", "role_delete"])
+async def test_a_missing_tool_is_missed_when_it_is_needed(tmp_path: Path, tool: str) -> None:
+    def attempt(store: HostRoleStore) -> Any:
+        if tool == "role_put":
+            return store.put(Tier.WORKSPACE, "w", Role("x", "y"))
+        return (store.get if tool == "role_get" else store.delete)(Tier.WORKSPACE, "w")
+
+    with host("http", tmp_path, broken=f"no {tool}") as given:
+        async with opened(given) as store:
+            assert await store.list({Tier.WORKSPACE: "w"}) == {}
+            with pytest.raises(RoleSourceInvalid, match=f"has no tool '{tool}'"):
+                await attempt(store)

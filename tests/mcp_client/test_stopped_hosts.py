@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.mcp_hosts import HostProcess, Kind, Mode, host
+from support.mcp_hosts import HostProcess, Kind, host
 from support.processes import eventually, others
 from worldagent import Role, Tier
 from worldagent.core.errors import HostUnavailable
@@ -24,7 +24,6 @@ from worldagent.mcp_client import HostRoleStore, HttpHost
 pytestmark = [
     pytest.mark.requirement("R14"),
     pytest.mark.parametrize("kind", ["http", "stdio"]),
-    pytest.mark.parametrize("mode", ["auto", "legacy"]),
 ]
 LIMIT = 1.0
 LISTED = {Tier.WORKSPACE: "w"}
@@ -54,10 +53,10 @@ class Stoppable:
 
 
 @contextlib.asynccontextmanager
-async def stoppable(kind: Kind, mode: Mode, home: Path) -> AsyncGenerator[Stoppable]:
+async def stoppable(kind: Kind, home: Path) -> AsyncGenerator[Stoppable]:
     """A host that a test may stop. Closing takes 3 s or so; afterwards there is no task and no child but a service."""
     async with contextlib.AsyncExitStack() as stack:
-        limits: dict[str, Any] = {"mode": mode, "timeout": LIMIT, "connect_timeout": 60}
+        limits: dict[str, Any] = {"timeout": LIMIT, "connect_timeout": 60}
         if kind == "http":
             given: Any = HttpHost((await stack.enter_async_context(HostProcess(home))).url, **limits)
         else:
@@ -74,10 +73,8 @@ async def stoppable(kind: Kind, mode: Mode, home: Path) -> AsyncGenerator[Stoppa
         assert len(psutil.Process().children()) == (kind == "http")
 
 
-async def test_calls_to_it_end_in_time_and_it_is_used_again_when_it_goes_on(
-    tmp_path: Path, kind: Kind, mode: Mode
-) -> None:
-    async with stoppable(kind, mode, tmp_path) as it:
+async def test_calls_to_it_end_in_time_and_it_is_used_again_when_it_goes_on(tmp_path: Path, kind: Kind) -> None:
+    async with stoppable(kind, tmp_path) as it:
         it.stop()
         await it.refused()
         it.go_on()
@@ -86,9 +83,9 @@ async def test_calls_to_it_end_in_time_and_it_is_used_again_when_it_goes_on(
 
 
 async def test_a_program_that_stays_so_is_started_again_and_a_service_is_used_when_it_goes_on(
-    tmp_path: Path, kind: Kind, mode: Mode
+    tmp_path: Path, kind: Kind
 ) -> None:
-    async with stoppable(kind, mode, tmp_path) as it:
+    async with stoppable(kind, tmp_path) as it:
         it.stop()
         for _ in range(2):
             await it.refused()
@@ -101,19 +98,8 @@ async def test_a_program_that_stays_so_is_started_again_and_a_service_is_used_wh
             assert await eventually(lambda: not psutil.pid_exists(it.pid), 4)
 
 
-async def test_many_calls_with_long_roles_end_in_time(tmp_path: Path, kind: Kind, mode: Mode) -> None:
-    async with stoppable(kind, mode, tmp_path) as it:
-        it.stop()
-        for _ in range(1 if kind == "stdio" else 2):
-            await asyncio.gather(*(it.refused(Role("x", "y" * 30_000)) for _ in range(12)))
-        it.go_on()
-        with contextlib.suppress(HostUnavailable):  # of a program that is being given up just now
-            await it.store.list(LISTED)
-        assert set(await it.store.list(LISTED)) == {Tier.WORKSPACE}
-
-
-async def test_calls_that_are_cancelled_end_at_once(tmp_path: Path, kind: Kind, mode: Mode) -> None:
-    async with stoppable(kind, mode, tmp_path) as it:
+async def test_calls_that_are_cancelled_end_at_once(tmp_path: Path, kind: Kind) -> None:
+    async with stoppable(kind, tmp_path) as it:
         it.stop()
         for _ in range(3):
             put = asyncio.create_task(it.store.put(Tier.WORKSPACE, "w", Role("x", "y" * 200_000)))
@@ -124,7 +110,7 @@ async def test_calls_that_are_cancelled_end_at_once(tmp_path: Path, kind: Kind, 
             assert time.monotonic() - began < LIMIT / 2
 
 
-async def test_closing_does_not_wait_for_it(tmp_path: Path, kind: Kind, mode: Mode) -> None:
-    async with stoppable(kind, mode, tmp_path) as it:
+async def test_closing_does_not_wait_for_it(tmp_path: Path, kind: Kind) -> None:
+    async with stoppable(kind, tmp_path) as it:
         it.stop()
         await asyncio.gather(*(it.refused(Role("x", "y" * 30_000)) for _ in range(12)))

@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.mcp_hosts import HostProcess, Kind, Mode, host
+from support.mcp_hosts import HostProcess, Kind, host
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import HostUnavailable, RoleSourceUnavailable
+from worldagent.core.errors import RoleSourceUnavailable
 from worldagent.mcp_client import HttpHost
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.requirement("R14"),
     pytest.mark.parametrize("kind", ["http", "stdio"]),
 ]
-both_revisions = pytest.mark.parametrize("mode", ["auto", "legacy"])
 HOUSE = Role("house", "house words")
 
 
@@ -56,18 +55,18 @@ class Mortal:
 
 @contextlib.asynccontextmanager
 async def agent_of(
-    kind: Kind, home: Path, lm: Any = None, *, broken: str = "", mode: Mode = "auto", **roles: Any
+    kind: Kind, home: Path, lm: Any = None, *, broken: str = ""
 ) -> AsyncGenerator[tuple[WorldAgent, Mortal]]:
     """An agent that asks its host in every turn; when it is closed, no task and no child is left."""
     settings = {"role_timeout": 60, "role_cache_ttl": 0}
     async with contextlib.AsyncExitStack() as stack:
         if kind == "http":
             process = await stack.enter_async_context(HostProcess(home, broken=broken))
-            given: Any = HttpHost(process.url, mode=mode, timeout=30)
+            given: Any = HttpHost(process.url, timeout=30)
         else:
             process = None
-            given = stack.enter_context(host("stdio", home, broken=broken, mode=mode, timeout=30))
-        made = scripted_agent(home / "home", lm or answering(), roles=Roles(host=given, **roles), settings=settings)
+            given = stack.enter_context(host("stdio", home, broken=broken, timeout=30))
+        made = scripted_agent(home / "home", lm or answering(), roles=Roles(host=given), settings=settings)
         async with made as agent:
             yield agent, Mortal(home, process)
         assert await eventually(lambda: others() == 0)
@@ -86,10 +85,9 @@ def names_the_tiers(error: RoleSourceUnavailable) -> None:
     assert error.__context__ is None
 
 
-@both_revisions
-async def test_killed_while_it_lists_roles(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+async def test_killed_while_it_lists_roles(tmp_path: Path, kind: Kind) -> None:
     lm = answering()
-    async with agent_of(kind, tmp_path, lm, broken="hangs until told", mode=mode) as (agent, mortal):
+    async with agent_of(kind, tmp_path, lm, broken="hangs until told") as (agent, mortal):
         thread = agent.thread("t", account="ana")
         turn = asyncio.create_task(thread.converse("Hi"))
         await mortal.hangs()
@@ -101,37 +99,6 @@ async def test_killed_while_it_lists_roles(tmp_path: Path, kind: Kind, mode: Mod
         assert await thread.history() == ()
         await mortal.come_back()
         assert (await thread.converse("Hi")).text == "Fine."
-
-
-@both_revisions
-async def test_killed_between_two_turns(tmp_path: Path, kind: Kind, mode: Mode) -> None:
-    lm = answering()
-    async with agent_of(kind, tmp_path, lm, mode=mode) as (agent, mortal):
-        thread = agent.thread("t", account="ana")
-        await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        await thread.converse("1")
-        await mortal.kill()
-        await mortal.come_back()
-        try:
-            await thread.converse("2")
-        except RoleSourceUnavailable as error:  # where nobody had noticed yet
-            names_the_tiers(error)
-        await thread.converse("3")
-    assert {call.role for call in lm.calls} == {HOUSE.content}
-
-
-async def test_killed_while_it_is_given_a_role(tmp_path: Path, kind: Kind) -> None:
-    async with agent_of(kind, tmp_path, broken="hangs until told") as (agent, mortal):
-        put = asyncio.create_task(agent.roles.put(Tier.WORKSPACE, HOUSE))
-        await mortal.hangs()
-        await mortal.kill()
-        with pytest.raises(HostUnavailable, match=says(kind)) as caught:
-            await put
-        assert HOUSE.content not in str(caught.value)
-        await mortal.come_back()
-        assert await agent.roles.get(Tier.WORKSPACE) is None
-        await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        assert await agent.roles.get(Tier.WORKSPACE) == HOUSE
 
 
 async def test_killed_during_a_model_call_the_turn_goes_on_with_the_roles_it_has(tmp_path: Path, kind: Kind) -> None:
@@ -153,28 +120,6 @@ async def test_killed_during_a_model_call_the_turn_goes_on_with_the_roles_it_has
         with contextlib.suppress(RoleSourceUnavailable):  # where nobody had noticed yet
             await agent.thread("t").converse("Hi")
         assert (await agent.thread("t").converse("Hi")).role_tiers == (Tier.WORKSPACE,)
-
-
-async def test_killed_where_the_embedder_goes_on_without(tmp_path: Path, kind: Kind) -> None:
-    async with agent_of(kind, tmp_path, broken="hangs until told", on_unavailable="skip") as (agent, mortal):
-        thread = agent.thread("t", account="ana")
-        stream = thread.stream("Hi", role=Role("c", "Be harsh."))
-
-        async def run() -> list[Any]:
-            async with stream:
-                return [event async for event in stream]
-
-        turn = asyncio.create_task(run())
-        await mortal.hangs()
-        await mortal.kill()
-        skipped = {(e.tier, e.code) for e in await turn if e.type == "role_tier_skipped"}
-        assert skipped == {(tier, "role_source_unavailable") for tier in (Tier.WORKSPACE, Tier.ACCOUNT)}
-        assert set(stream.turn.skipped_tiers) == {Tier.WORKSPACE, Tier.ACCOUNT}
-        assert stream.turn.role_tiers == (Tier.CALL,)
-        await mortal.come_back()
-        await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        back = await thread.converse("Hi")
-        assert (back.skipped_tiers, back.role_tiers) == ((), (Tier.WORKSPACE,))
 
 
 async def test_many_turns_at_once_in_an_outage_all_fail_and_all_work_afterwards(tmp_path: Path, kind: Kind) -> None:

@@ -9,15 +9,14 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.canaries import canary
-from support.mcp_hosts import free_port
-from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
+from support.mcp_tools import agent_over, calls_in, listing, stdio, until
 from support.raised import failure
 from support.raw_hosts import RawHost, command, raw_host
+from support.wire import recorded
 from worldagent import Role
 from worldagent.core.errors import (
     GraphChanged,
@@ -104,83 +103,34 @@ async def test_a_call_that_takes_too_long_is_given_up_and_told_to_the_server(tmp
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
-async def test_a_tool_whose_schema_is_none_is_left_out_and_the_others_stay(
+async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_others_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    objects = {"inputSchema": {"type": "object"}}
+    tools = [
+        {"name": "echo", **objects},
+        {"name": "text", "inputSchema": {"type": "string"}},
+        objects,
+        {"name": "", **objects},
+        {"name": "type", "inputSchema": {"type": "object", "properties": {"a": {"type": "strin"}}}},
+        {"name": "far", "inputSchema": {"type": "object", "properties": {"a": {"$ref": "https://example.com/x"}}}},
+        {"name": "list", **objects, "outputSchema": {"type": "array"}},
+        {"name": "required", "inputSchema": {"type": "object", "required": "a"}},
+        {"name": "$schema", "inputSchema": {"type": "object", "$schema": 5}},
+    ]
     with caplog.at_level(logging.WARNING, "worldagent.mcp"):
-        async with agent_over(tmp_path, stdio(tmp_path, broken="bad schema")) as agent:
-            left_out = agent.mcp["t"].left_out
-            assert await agent.call("t_echo", {"text": "here"}) == "here"
-            assert isinstance(await failure(agent.call("t_bad", {})), UnknownFunction)
-    assert set(left_out) == {"bad", "far"}
-    assert "is not a JSON Schema (at properties.a.type: anyOf)" in left_out["bad"]
-    assert "refers to something that is not in it" in left_out["far"]
-    assert "the tool 'bad' is left out" in caplog.text
-
-
-async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_others_stay(tmp_path: Path) -> None:
-    """Raw messages: the library of the server would not send them."""
-    script = tmp_path / "raw.py"
-    script.write_text(RAW)
-    server = McpServer(StdioHost([sys.executable, str(script)], mode="legacy"), allow=["*"])
-    async with agent_over(tmp_path, server) as agent:
-        assert list(agent.mcp["t"].functions) == ["good"]
-        assert dict(agent.mcp["t"].left_out) == {
-            "text": "the schema of its arguments must describe an object",
-            "None": "its description violates MCP",
-            "list": "the schema of its result must describe an object",
-        }
-        assert await agent.call("t_good", {}) == "fine"
-
-
-RAW = """
-import json, sys
-INFO = {"name": "x", "version": "1"}
-TOOLS = [
-    {"name": "good", "inputSchema": {"type": "object"}},
-    {"name": "text", "inputSchema": {"type": "string"}},
-    {"inputSchema": {"type": "object"}},
-    {"name": "list", "inputSchema": {"type": "object"}, "outputSchema": {"type": "array"}},
-]
-for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" not in asked:
-        continue
-    result = {
-        "initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": INFO},
-        "tools/list": {"tools": TOOLS},
-        "tools/call": {"content": [{"type": "text", "text": "fine"}]},
-    }.get(asked["method"])
-    said = {"result": result} if result else {"error": {"code": -32601, "message": "no"}}
-    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], **said}), flush=True)
-"""
-
-
-SHAPELESS = {
-    "required": {"type": "object", "required": "a"},
-    "properties": {"type": "object", "properties": ["a"]},
-    "$schema": {"type": "object", "$schema": 5},
-}
-
-
-@pytest.mark.parametrize("part", SHAPELESS)
-async def test_a_schema_that_mcp_does_not_allow_takes_away_its_own_tool_alone(tmp_path: Path, part: str) -> None:
-    script = tmp_path / "raw.py"
-    bad = {"name": "bad", "inputSchema": SHAPELESS[part]}
-    script.write_text(RAW.replace("TOOLS = [", f"TOOLS = [\n    {bad!r},\n    {{**{bad!r}, 'name': ''}},"))
-    server = McpServer(StdioHost([sys.executable, str(script)], mode="legacy"), allow=["good", "bad"])
-    async with agent_over(tmp_path, server) as agent:
-        assert list(agent.mcp["t"].functions) == ["good"]
-        assert dict(agent.mcp["t"].left_out) == {"bad": f"its description violates MCP (at inputSchema.{part})"}
-        assert await agent.call("t_good", {}) == "fine"
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_tool_without_a_name_is_left_out(tmp_path: Path, mode: Any) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, mode=mode, broken="no name")) as agent:
-        assert dict(agent.mcp["t"].left_out) == {"": "it has no name"}
-        assert isinstance(await failure(agent.call("t_", {})), UnknownFunction)
-        assert await agent.call("t_echo", {"text": "here"}) == "here"
+        left_out = await _left_out(tmp_path, listing(tmp_path, tools, allow=["*"]))
+    assert "the tool 'far' is left out" in caplog.text
+    assert "is not a JSON Schema (at properties.a.type: anyOf)" in left_out.pop("type")
+    assert "refers to something that is not in it" in left_out.pop("far")
+    assert left_out == {
+        "": "it has no name",
+        "text": "the schema of its arguments must describe an object",
+        "None": "its description violates MCP",
+        "list": "the schema of its result must describe an object",
+        "required": "its description violates MCP (at inputSchema.required)",
+        "$schema": "its description violates MCP (at inputSchema.$schema)",
+    }
 
 
 async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
@@ -191,25 +141,14 @@ async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
         return dict(agent.mcp["t"].left_out)
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_tool_nested_too_deep_is_left_out_and_the_others_stay(tmp_path: Path, mode: Any, transport: str) -> None:
-    deep = {"deep": "its description is nested deeper than 190 levels"}
-    if transport == "stdio":
-        assert await _left_out(tmp_path, stdio(tmp_path, mode=mode, broken="deep")) == deep
-        return
-    async with over_http(tmp_path, broken="deep") as host:
-        assert await _left_out(tmp_path, McpServer(HttpHost(host.url, mode=mode))) == deep
-
-
-@pytest.mark.parametrize("depth", [90, 100, 500, 100_000])
+@pytest.mark.parametrize("depth", [90, 100, 100_000])
 async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, depth: int) -> None:
     schema = '{"properties":{"}[":' * depth + "{}" + "}}" * depth
     params = f'{{"type": "object", "properties": {{"a": {schema}}}}}'
     bad = f'{{"name": "bad", "description": "\\"{{[", "inputSchema": {params}}}'
     good = '{"name": "echo", "inputSchema": {"type": "object"}}'
     left_out = await _left_out(tmp_path, listing(tmp_path, f"[{bad}, {good}]"))
-    assert set(left_out) == ({"bad"} if depth > 90 else set())
+    assert left_out == ({"bad": "its description is nested deeper than 190 levels"} if depth > 90 else {})
 
 
 async def test_tool_with_an_invalid_header_annotation_is_named_among_those_left_out(tmp_path: Path) -> None:
@@ -220,7 +159,6 @@ async def test_tool_with_an_invalid_header_annotation_is_named_among_those_left_
 
 SAME = {
     "sanitised": ("a b", "a_b"),
-    "the other order": ("a_b", "a b"),
     "cut to length": ("x" * 80, "x" * 90),
     "twice": ("a", "a"),
 }
@@ -238,11 +176,15 @@ async def test_tools_of_one_server_that_get_the_same_name_are_all_left_out(tmp_p
         assert await _left_out(tmp_path / "b", listing(tmp_path, tools, allow=["a_b", "echo"])) == {}
 
 
-CODES = ["an error of its own", "the library's code for a lost connection", "a status of http for a code"]
+CODES = [
+    ("an error of its own", "stdio"),
+    ("the library's code for a lost connection", "application/json"),
+    ("the library's code for a lost connection", "stdio"),
+    ("a status of http for a code", "text/event-stream"),
+]
 
 
-@pytest.mark.parametrize("how", CODES)
-@pytest.mark.parametrize("kind", ["stdio", "application/json", "text/event-stream"])
+@pytest.mark.parametrize(("how", "kind"), CODES)
 async def test_an_error_that_a_server_answers_is_its_tools_whatever_its_code(
     tmp_path: Path, how: str, kind: str
 ) -> None:
@@ -258,7 +200,7 @@ async def test_an_error_that_a_server_answers_is_its_tools_whatever_its_code(
         assert raw is None or raw.came.count(b'"method":"tools/call"') == 2
 
 
-@pytest.mark.parametrize("how", ["nothing", "401 Unauthorized", "404 Not Found", "503 Busy"])
+@pytest.mark.parametrize("how", ["401 Unauthorized", "404 Not Found", "503 Busy"])
 async def test_what_http_says_of_a_call_is_told_from_an_answer(tmp_path: Path, how: str) -> None:
     kind = {"401 Unauthorized": McpServerForbidden}.get(how, McpServerUnavailable)
     if how == "404 Not Found":  # without a session it says that there is no such method
@@ -327,28 +269,13 @@ async def test_a_paused_turn_whose_server_is_down_waits_for_it(tmp_path: Path) -
         assert turn.result.value == "x"
 
 
-TEE = """
-import subprocess, sys
-child = subprocess.Popen(sys.argv[2:], stdin=subprocess.PIPE)
-with open(sys.argv[1], "ab", 0) as out:
-    for line in sys.stdin.buffer:
-        out.write(line)
-        child.stdin.write(line)
-        child.stdin.flush()
-child.stdin.close()
-child.wait()
-"""
-
-
 @pytest.mark.requirement("R7", "T8")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_no_role_travels_to_a_server(tmp_path: Path, mode: Any) -> None:
+async def test_no_role_travels_to_a_server(tmp_path: Path) -> None:
     """With a role at the tiers of a turn, nothing but the arguments of its calls reaches the server."""
     texts = [canary(40, "stored"), canary(40, "thread"), canary(40, "call")]
-    sound, wire = stdio(tmp_path).host, tmp_path / "wire.log"
+    sound, wire = stdio(tmp_path).host, tmp_path / "wire"
     assert isinstance(sound, StdioHost)
-    tee = StdioHost([sys.executable, "-c", TEE, str(wire), *sound.argv], mode=mode)
-    async with agent_over(tmp_path, McpServer(tee)) as agent:
+    async with agent_over(tmp_path, McpServer(StdioHost(recorded(wire, sound.argv)))) as agent:
         await agent.roles.put("workspace", Role("stored", texts[0]))
         thread = agent.thread("a")
         thread.role.set(Role("said", texts[1]))
@@ -360,19 +287,6 @@ async def test_no_role_travels_to_a_server(tmp_path: Path, mode: Any) -> None:
                 await failure(running)
             else:
                 assert (await running).status == "done"
-    sent = wire.read_text()
+    sent = wire.with_suffix(".to").read_text()
     assert sent.count("hello") == 3
     assert not [text for text in texts if text in sent]
-
-
-async def test_a_server_over_http_that_goes_away_is_reached_again(tmp_path: Path) -> None:
-    port = free_port()
-    async with over_http(tmp_path, port=port) as host, agent_over(tmp_path, McpServer(host)) as agent:
-        assert isinstance(await failure(agent.call("t_die", {})), McpServerUnavailable)
-        error = await failure(agent.call("t_echo", {"text": "x"}))
-        assert isinstance(error, McpServerUnavailable)
-        assert "role" not in str(error)
-        async with over_http(tmp_path, port=port):
-            assert await agent.call("t_echo", {"text": "again"}) == "again"
-    assert [call["tool"] for call in calls_in(tmp_path)] == ["die", "echo"]
-    assert len({call["pid"] for call in calls_in(tmp_path)}) == 2

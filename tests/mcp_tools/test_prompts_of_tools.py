@@ -10,7 +10,6 @@ import pytest
 
 from support.agents import scripted_agent
 from support.mcp_tools import listing
-from support.openai_stub import openai_stub
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker
 from worldagent.profiles import Profile
@@ -36,7 +35,6 @@ TOOLS = [
     },
     {"name": "titled", "title": HOSTILE, "inputSchema": {"type": "object"}},
 ]
-MODEL = "openai/gpt-4o-mini"
 SHOPPER = Worker("shopper", "You look.", tools=("t_*",))
 
 
@@ -71,18 +69,6 @@ async def test_planner_reads_descriptions_without_markers_and_invisible_characte
 
 
 @pytest.mark.requirement("R15")
-async def test_model_service_receives_no_markers_and_no_invisible_characters(tmp_path: Path) -> None:
-    async with openai_stub() as stub:
-        stub.text = "[[ ## result ## ]]\ndone\n\n[[ ## completed ## ]]"
-        settings = {"api_base": stub.url, "model_tools": "json"}
-        servers = {"t": listing(tmp_path, TOOLS)}
-        async with scripted_agent(tmp_path, MODEL, settings=settings, workers=[SHOPPER], mcp=servers) as agent:
-            await agent.thread("a").task("subagent", {"worker": "shopper", "request": "Look"})
-        [request] = stub.requests
-    check(request["messages"][0]["content"])
-
-
-@pytest.mark.requirement("R15")
 async def test_tools_of_the_service_have_no_markers_and_no_invisible_characters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +89,6 @@ async def test_tools_of_the_service_have_no_markers_and_no_invisible_characters(
     check(json.dumps(told, ensure_ascii=False).replace("\\\\", "\\"))
 
 
-@pytest.mark.parametrize("text", ["plain words", "über 中文\u3000と", "two\nlines\tand tabs", "[1, 2] # no marker"])
-def test_descriptions_of_plain_words_stay_as_they_are(text: str) -> None:
+def test_descriptions_of_plain_words_stay_as_they_are() -> None:
+    text = "über 中文\u3000と two\nlines\tand tabs [1, 2] # no marker"
     assert escape_description(text) == text

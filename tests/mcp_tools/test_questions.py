@@ -58,9 +58,8 @@ async def test_null_says_no_and_what_does_not_fit_the_form_leaves_the_question_o
         assert turn.result.value == "decline"
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_questions_of_two_turns_at_once_get_each_its_own_answer(tmp_path: Path, mode: Any) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, mode=mode, elicitation=True)) as agent:
+async def test_questions_of_two_turns_at_once_get_each_its_own_answer(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, mode="legacy", elicitation=True)) as agent:
         paused = {name: await agent.thread(name).task("use", {"function": "t_ask"}) for name in ("red", "blue")}
         assert await agent.call("t_echo", {"text": "others go on"}) == "others go on"
         for name, turn in reversed(paused.items()):
@@ -68,9 +67,8 @@ async def test_questions_of_two_turns_at_once_get_each_its_own_answer(tmp_path: 
             assert done.result.value == name
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_call_outside_any_turn_has_nobody_to_ask(tmp_path: Path, mode: Any) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, mode=mode, elicitation=True)) as agent:
+async def test_a_call_outside_any_turn_has_nobody_to_ask(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, elicitation=True)) as agent:
         assert isinstance(await failure(agent.call("t_ask", {})), NobodyToAsk)
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 

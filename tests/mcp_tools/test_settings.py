@@ -74,13 +74,11 @@ def test_what_the_page_shows_is_taken() -> None:
     ("given", "says"),
     [
         ({"x": {}}, "mcp_servers.x: a server must have either command or url"),
-        ({"x": {"command": "a", "url": "https://b"}}, "must have either command or url"),
         ({"x": {"command": "a", "colour": "s3cret"}}, "mcp_servers.x.colour"),
         (
             {"x": {"url": "ftp://host.example"}},
             "mcp_servers.x: `url` must be the http or https address of an MCP endpoint",
         ),
-        ({"x": {"command": "a", "risk": {"*": "harmless"}}}, "mcp_servers.x.risk"),
         ({"x": {"url": "https://b", "headers": {"X": "s3cret\r\nY: 1"}}}, "headers"),
         ({"x": {"type": "sse", "url": "https://b"}}, "mcp_servers.x.type"),
     ],
@@ -123,13 +121,7 @@ async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(mo
     assert (sound.status, sound.detail) == ("pass", "one: 13 functions")
     odd = await looked({"one": entry(broken="bad schema")})
     assert odd.status == "warn"
-    assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is no JSON Schema" in odd.problem
-    same = await looked({"one": entry(broken="clash")})
-    assert same.status == "warn"
-    for name in ("odd name!", "odd_name_"):
-        assert f"the tool {name!r} is left out: 2 tools of this server have the name 'one_odd_name_'" in same.problem
-    assert "its x-mcp-header is invalid" in (await looked({"one": entry(broken="header")})).problem
-    assert "is nested deeper than 190 levels" in (await looked({"one": entry(broken="deep")})).problem
+    assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is not a JSON Schema" in odd.problem
     down = await looked({"one": entry(), "two": {"command": "no-such-program"}})
     assert down.status == "fail"
     assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"

@@ -10,7 +10,6 @@ import pytest
 
 from support.agents import scripted_agent
 from support.jobs import Muse, shape
-from support.mcp_hosts import free_port
 from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
 from support.raised import failure
 from worldagent.core.errors import (
@@ -51,13 +50,14 @@ async def test_a_tool_is_called_as_any_function_and_its_result_is_checked(tmp_pa
     ]
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_server_over_http_is_used_likewise(tmp_path: Path, mode: Any) -> None:
-    async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(HttpHost(host.url, mode=mode))) as agent:
+async def test_a_server_over_http_is_used_likewise(tmp_path: Path) -> None:
+    async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(host)) as agent:
         assert await agent.call("t_echo", {"text": "hello"}) == "hello"
         turn = await agent.thread("a").task("use", {"function": "t_slow"})
         assert turn.result.value == "done"
-        assert isinstance(await failure(agent.call("t_fail", {"text": "x"})), ToolFailed)
+        error = await failure(agent.call("t_fail", {"text": "x"}))
+        assert isinstance(error, ToolFailed)
+        assert "'fail' of MCP server 't' failed, and says: no fail" in str(error)
 
 
 @pytest.mark.requirement("T11", "H10")
@@ -82,9 +82,11 @@ async def test_tools_of_a_server_that_is_not_offered_are_called_by_code_and_work
 
 @pytest.mark.requirement("H10")
 async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, prefix="x.")) as agent:
-        assert await agent.call("x.odd_name_", {"text": "odd"}) == "odd"
-        assert agent.mcp["t"].functions["odd name!"].name == "x.odd_name_"
+    servers = {"t": stdio(tmp_path, prefix="git."), "u": stdio(tmp_path, prefix="git_h", allow=["echo"])}
+    async with agent_over(tmp_path, servers) as agent:
+        assert await agent.call("git.odd_name_", {"text": "odd"}) == "odd"
+        assert await agent.call("git_hecho", {"text": "other"}) == "other"
+        assert agent.mcp["t"].functions["odd name!"].name == "git.odd_name_"
         assert "t_echo" not in [made.name for made in agent.mcp["t"].functions.values()]
 
 
@@ -97,7 +99,6 @@ async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_pa
 PREFIXES: dict[str, dict[str, dict[str, Any]]] = {
     "names": {"git": {}, "git_hub": {}},
     "the same prefix": {"a": {"prefix": "t_"}, "b": {"prefix": "t_"}},
-    "given prefixes": {"a": {"prefix": "git"}, "b": {"prefix": "git_hub."}},
     "no prefix": {"a": {"prefix": ""}, "b": {}},
     "other servers between": {"git": {}, "git_a": {}, "git_hub": {}, "zoo": {}},
     "a name that is written otherwise": {"git hub": {}, "git": {}},
@@ -124,26 +125,6 @@ async def test_server_down_at_start_keeps_its_tool_names_and_their_approval(tmp_
     async with agent_over(tmp_path, servers, policy=allowed) as agent:
         assert list(agent.mcp["git"].functions) == ["hub_create_issue"]
         assert not agent.mcp["git_hub"].connected
-
-
-async def test_function_of_the_agent_keeps_its_name_when_a_server_that_was_down_offers_it(tmp_path: Path) -> None:
-    port = free_port()
-    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
-    async with agent_over(tmp_path, server, tools=[t_echo]) as agent:
-        assert not agent.mcp["t"].connected
-        async with over_http(tmp_path, port=port):
-            await agent.mcp["t"].connect()
-            assert await agent.call("t_echo", {"text": "mine"}) == "mine"
-            assert agent.mcp["t"].left_out == {"echo": "another function has this name"}
-    assert calls_in(tmp_path) == []
-
-
-@pytest.mark.parametrize("prefixes", [("git_", "hub_"), ("git_h", "git_i"), ("git.", "git_")])
-async def test_servers_with_prefixes_of_their_own_are_taken(tmp_path: Path, prefixes: tuple[str, str]) -> None:
-    servers = {f"s{at}": stdio(tmp_path, prefix=prefix, allow=["echo"]) for at, prefix in enumerate(prefixes)}
-    async with agent_over(tmp_path, servers) as agent:
-        for prefix in prefixes:
-            assert await agent.call(f"{prefix}echo", {"text": prefix}) == prefix
 
 
 async def test_what_the_allow_list_leaves_out_is_not_there(tmp_path: Path) -> None:
@@ -188,13 +169,6 @@ async def test_a_tool_that_lies_about_its_risk_waits_for_leave(tmp_path: Path) -
         turn = await thread.resume({pause.id: Approve()})
         assert turn.status == "done"
     assert [call["tool"] for call in calls_in(tmp_path)] == ["wipe"]
-
-
-async def test_a_failed_tool_says_why(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
-        error = await failure(agent.call("t_fail", {"text": "x"}))
-        assert isinstance(error, ToolFailed)
-        assert "'fail' of MCP server 't' failed, and says: no fail" in str(error)
 
 
 @pytest.mark.requirement("H9")
@@ -315,11 +289,9 @@ async def test_an_agent_that_is_opened_again_connects_again(tmp_path: Path) -> N
     ("options", "says"),
     [
         ({"prefix": "no blank "}, "`prefix` must .* got 'no blank '"),
-        ({"prefix": "1x"}, "prefix"),
         ({"allow": "read_*"}, "allow"),
         ({"risk": {"*": "harmless"}}, "harmless"),
         ({"timeout": 0}, "`timeout` must be .* got 0"),
-        ({"result_limit": 0}, "`result_limit` must be .* got 0"),
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:

@@ -1,7 +1,12 @@
-"""A call that ended its turn before anything was sent for it is simply made at the resume; any other is asked about."""
+"""A call that ended its turn before anything was sent for it is simply made at the resume; any other is asked about.
+
+Also when the process was killed in the middle of it (T5).
+"""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +14,11 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.mcp_hosts import free_port
-from support.mcp_tools import USE, agent_over, calls_in, over_http, stdio
+from support.mcp_tools import USE, agent_over, calls_in, over_http, stdio, until
+from support.processes import environment
 from support.raised import failure
-from worldagent.core.errors import McpServerUnavailable
-from worldagent.core.pauses import NotHappened, RunAgain
+from worldagent.core.errors import EffectLost, McpServerUnavailable
+from worldagent.core.pauses import Happened, NotHappened, RunAgain
 from worldagent.harness import tool
 from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.tools import McpServer
@@ -21,8 +27,7 @@ ECHO = {"function": "t_echo", "arguments": {"text": "hello"}}
 
 
 @pytest.mark.requirement("T5")
-@pytest.mark.parametrize("anew", [False, True], ids=["same process", "another"])
-@pytest.mark.parametrize("elicitation", [False, True])
+@pytest.mark.parametrize(("elicitation", "anew"), [(False, True), (True, False)])
 async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
     tmp_path: Path, elicitation: bool, anew: bool
 ) -> None:
@@ -101,3 +106,42 @@ async def test_a_function_that_did_something_before_it_called_a_server_that_is_d
         [pause] = (await thread.resume()).pauses
         assert (pause.kind, done) == ("uncertain", ["hello"])
     await other.aclose()
+
+
+CHILD = """
+import asyncio, sys
+from pathlib import Path
+from support.mcp_tools import agent_over, stdio
+
+async def main(home, elicitation):
+    async with agent_over(home, stdio(home, elicitation=elicitation)) as agent:
+        await agent.thread("a").task("use", {"function": "t_hang"})
+
+asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "True"))
+"""
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize("elicitation", [False, True])
+async def test_a_call_that_was_under_way_when_the_process_was_killed_is_asked_about(
+    tmp_path: Path, elicitation: bool
+) -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-P", "-c", CHILD, str(tmp_path), str(elicitation), env=environment()
+    )
+    try:
+        await until(lambda: calls_in(tmp_path))
+    finally:
+        child.kill()
+        await child.wait()
+    async with agent_over(tmp_path, stdio(tmp_path, elicitation=elicitation)) as agent:
+        thread = agent.thread("a")
+        turn = await thread.resume()
+        [pause] = turn.pauses
+        assert (turn.status, pause.kind, pause.function) == ("paused", "uncertain", "t_hang")
+        if elicitation:
+            turn = await thread.resume({pause.id: Happened("it did")})
+            assert turn.result.value == "it did"
+        else:
+            assert isinstance(await failure(thread.resume({pause.id: NotHappened()})), EffectLost)
+    assert [call["tool"] for call in calls_in(tmp_path)] == ["hang"]

@@ -8,11 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import unicodedata
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from typing import Any, cast
 
-import uvicorn
 from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
 
@@ -69,11 +67,7 @@ class BrokenHost(RoleHost):
         self, how: str = "", *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING, prefix: str = ""
     ) -> None:
         self.how, self.prefix = how, prefix
-        limits = {
-            "takes more than it may": 512 * 1024 + 1,
-            "takes as much as it may": 512 * 1024,
-            "takes little": 16 * 1024,
-        }
+        limits = {"takes more than it may": 512 * 1024 + 1, "takes little": 16 * 1024}
         self.store = MemoryStore(limits.get(how, 32 * 1024), tierless=how == "knows no tiers")
         self.loop: asyncio.AbstractEventLoop | None = None
         self.refused: set[str] = set()
@@ -96,8 +90,6 @@ class BrokenHost(RoleHost):
         match self.how:
             case "lacks a tool":
                 del tools["role_get"]
-            case "wants a number":
-                tools["role_put"].input_schema["properties"]["content"] = {"type": "integer"}
             case "requires nothing":
                 tools["role_get"].input_schema["required"] = ["tier"]
             case "offers the call tier":
@@ -193,11 +185,6 @@ async def _trims(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
         given["content"] = given["content"].strip()
 
 
-async def _normalises(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if isinstance(given.get("content"), str):
-        given["content"] = unicodedata.normalize("NFC", given["content"])
-
-
 async def _appends(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
     if tool == "role_put" and given.get("tier") in STORED_TIERS:
         kept = host.store.kept.get((Tier(given["tier"]), given.get("scope_id", "")))
@@ -218,11 +205,6 @@ async def _drops_extra(host: BrokenHost, tool: str, given: dict[str, Any]) -> No
 async def _cuts_ids(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
     if isinstance(given.get("scope_id"), str):
         given["scope_id"] = given["scope_id"][:200]
-
-
-async def _cuts_names(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if isinstance(given.get("name"), str):
-        given["name"] = given["name"][:200]
 
 
 async def _takes_thread(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
@@ -350,12 +332,10 @@ _BEFORE: dict[str, Callable[[BrokenHost, str, dict[str, Any]], Any]] = {
     "is slow": _sleeps,
     "hangs": _hangs,
     "trims texts": _trims,
-    "normalises texts": _normalises,
     "appends": _appends,
     "fills blanks": _fills_blanks,
     "takes more arguments": _drops_extra,
     "cuts ids": _cuts_ids,
-    "cuts names": _cuts_names,
     "takes the thread tier": _takes_thread,
     "deletes nothing gladly": _forgets_to_miss,
     "mixes calls up": _mixes_up,
@@ -379,38 +359,6 @@ _AFTER: dict[str, Callable[[BrokenHost, str, dict[str, Any], CallToolResult], No
 }
 
 
-class _Server(uvicorn.Server):
-    """A server in a loop that has other things to do: signals are not its business, and it tells when it listens."""
-
-    def __init__(self, app: Any) -> None:
-        super().__init__(uvicorn.Config(app, port=0, log_config=None, ws="none", timeout_graceful_shutdown=1))
-        self.listening = asyncio.Event()
-
-    async def startup(self, sockets: Any = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None]:
-        yield
-
-
-@contextlib.asynccontextmanager
-async def broken_host(how: str = "", **more: Any) -> AsyncGenerator[tuple[str, BrokenHost]]:
-    """Serve a host with one fault in the running loop; give its address and the host."""
-    host = BrokenHost(how, **more)
-    host.loop = asyncio.get_running_loop()
-    server = _Server(host.app())
-    serving = asyncio.create_task(server.serve())
-    try:
-        await asyncio.wait_for(server.listening.wait(), 20)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}/mcp", host
-    finally:
-        host.end_streams()
-        server.should_exit = True
-        await asyncio.wait({serving}, timeout=20)
-
-
 @contextlib.contextmanager
 def broken_over_http(how: str = "", **more: Any) -> Generator[tuple[str, BrokenHost]]:
     """Serve a host with one fault in a thread; give its address and the host."""
@@ -418,3 +366,10 @@ def broken_over_http(how: str = "", **more: Any) -> Generator[tuple[str, BrokenH
     with over_http(cast("StubHost", host)) as url:
         yield url, host
         host.end_streams()
+
+
+@contextlib.asynccontextmanager
+async def broken_host(how: str = "", **more: Any) -> AsyncGenerator[tuple[str, BrokenHost]]:
+    """The same for a block of asynchronous code."""
+    with broken_over_http(how, **more) as given:
+        yield given

@@ -54,6 +54,18 @@ def free_port() -> int:
         return port
 
 
+async def reachable(port: int) -> None:
+    """Wait until something takes connections at a port."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.close()
+                await writer.wait_closed()
+                return
+            await asyncio.sleep(0.02)
+
+
 class HostProcess:
     """A host over HTTP that is a process: it can be killed and started again at the same address."""
 
@@ -61,24 +73,13 @@ class HostProcess:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
         self._argv = command(str(self.port), "--file", home / "host.json", "--log", home / "host.log")
-        self._broken = ["--broken", broken] if broken else []
+        self._argv += ["--broken", broken] if broken else []
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it, and wait until it takes connections."""
-        self._process = await asyncio.create_subprocess_exec(*self._argv, *self._broken)
-        async with asyncio.timeout(30):
-            while True:
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                    writer.close()
-                    await writer.wait_closed()
-                    return
-                await asyncio.sleep(0.02)
-
-    def mend(self) -> None:
-        """Make it a sound host from its next start on."""
-        self._broken = []
+        self._process = await asyncio.create_subprocess_exec(*self._argv)
+        await reachable(self.port)
 
     async def kill(self) -> None:
         if self._process is not None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from support.house import ROOT
-from support.mcp_hosts import free_port
+from support.mcp_hosts import free_port, reachable
 from support.mcp_tool_server import command
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
@@ -128,14 +128,7 @@ async def over_http(home: Path, *, broken: str = "", port: int | None = None) ->
         *command(str(port), "--log", home / "server.log", "--broken", broken)
     )
     try:
-        async with asyncio.timeout(BOUND):
-            while True:
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    await writer.wait_closed()
-                    break
-                await asyncio.sleep(0.02)
+        await reachable(port)
         yield HttpHost(f"http://127.0.0.1:{port}/mcp")
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -17,19 +17,6 @@ TIERS = ["workspace", "account", "channel"]
 LONGEST = 32 * 1024
 SLEEPER = ["sleep", "600"]
 
-OTHER_REVISION = """
-import json, sys
-for line in sys.stdin:
-    asked = json.loads(line)
-    if asked.get("method") == "initialize":
-        result = {"protocolVersion": "1999-01-01", "capabilities": {}, "serverInfo": {"name": "x", "version": "1"}}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
-    elif "id" in asked:
-        error = {"code": -32601, "message": "no"}
-        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": error}), flush=True)
-"""
-"""A program that speaks a revision that nobody knows."""
-
 _TEXT = {"type": "string"}
 _TIER = {"type": "string", "enum": TIERS}
 _SCOPE_IDS = {"type": "object", "propertyNames": {"enum": TIERS}, "additionalProperties": _TEXT}
@@ -116,8 +103,6 @@ class PlainHost:
                 os._exit(3)
             case "writes garbage":
                 os.write(1, b"loading roles...\n")
-            case "writes no UTF-8":
-                os.write(1, "r\u00f4les\n".encode("latin-1"))
             case "logs roles" if self.kept:
                 told = {"level": "info", "data": list(self.kept.values())}
                 notice = {"jsonrpc": "2.0", "method": "notifications/message", "params": told}

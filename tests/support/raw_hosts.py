@@ -47,7 +47,6 @@ ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "huge": lambda: _sized_role(HUGE),
     "large": lambda: _sized_role(7 << 20),
     "deep": lambda: iter([_around(_structured({"contract": 1, "roles": ["@"]}), '"@"')[0] + b"[" * 100_000]),
-    "deep but closed": lambda: _closed(10_000),
     "no utf-8": lambda: iter([b"\xff\xfe".join(_around(_roles("@"), "@"))]),
     "half a pair": lambda: iter([rb"\ud83d".join(_around(_roles("@"), "@"))]),
     "a role over the limit": lambda: _plain(_roles("long words " * 3_000)),
@@ -82,11 +81,6 @@ def _sized_role(size: int) -> Iterator[bytes]:
     for _ in range(size // len(_CHUNK)):
         yield _CHUNK
     yield after
-
-
-def _closed(depth: int) -> Iterator[bytes]:
-    before, after = _around(_structured({"contract": 1, "roles": ["@"]}), '"@"')
-    yield before + b"[" * depth + b"]" * depth + after
 
 
 def _echo(sent: dict[str, Any], how: str) -> Iterator[bytes]:

@@ -37,7 +37,6 @@ _WRONG: dict[str, dict[str, Any]] = {
     "contract 2": {"contract": 2, "roles": [], "role": None},
     "two roles": {"contract": 1, "roles": [_ROLE, _ROLE]},
     "foreign tier": {"contract": 1, "roles": [_ROLE | {"tier": "channel"}]},
-    "blank role": {"contract": 1, "roles": [_ROLE | {"content": " "}]},
     "no list": {"contract": 1, "roles": _ROLE},
 }
 
@@ -214,12 +213,8 @@ class StubHost:
             self.requests.append((scope["method"], headers.get(b"mcp-method", b"").decode()))
             if token is not None and headers.get(b"authorization") != f"Bearer {token}".encode():
                 await Response("secret words of the host", 401)(scope, receive, send)
-            elif self.broken == "web page":
-                await Response("<p>secret words", media_type="text/html")(scope, receive, send)
             elif self.broken == "bad json":
                 await Response('{"secret words', media_type="application/json")(scope, receive, send)
-            elif self.broken == "500":
-                await Response("secret words", 500)(scope, receive, send)
             else:
                 await inner(scope, receive, send)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from worldagent import Role, Tier
 from worldagent.mcp_client import HostRoleStore
 from worldagent.role_resolution import RoleStore
@@ -27,10 +25,3 @@ async def check_roles(store: HostRoleStore) -> None:
     assert await store.delete(Tier.ACCOUNT, "ana") is False
     assert set(await store.list(WHERE)) == {Tier.WORKSPACE, Tier.CHANNEL}
     assert await store.list({}) == {}
-
-
-async def check_many_at_once(store: HostRoleStore) -> None:
-    """Answer a hundred calls at once, each with what was asked."""
-    await asyncio.gather(*(store.put(Tier.ACCOUNT, f"a{n}", Role("x", f"role {n}")) for n in range(100)))
-    found = await asyncio.gather(*(store.get(Tier.ACCOUNT, f"a{n}") for n in range(100)))
-    assert found == [Role("x", f"role {n}") for n in range(100)]

@@ -168,18 +168,18 @@ def command(notes: Path, **options: Any) -> list[str]:
 
 
 @contextmanager
-def served(folder: Path, *, before: tuple[str, ...] = (), **options: Any) -> Generator[Served, None, None]:
+def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
     """Serve over HTTP on a free port. Options are those of `HttpOptions`, and `tokens`, `plain`, `level` and `form`."""
     notes, errors = folder / "notes", folder / "errors"
     with errors.open("wb") as log:
         process = subprocess.Popen(
-            [*before, *command(notes, **options)], env=clean_environment(), stdout=subprocess.PIPE, stderr=log
+            command(notes, **options), env=clean_environment(), stdout=subprocess.PIPE, stderr=log
         )
         try:
             assert process.stdout is not None
             said = process.stdout.readline().decode().split()
             assert said, errors.read_text(encoding="utf-8")
-            yield Served(process, Address(said[0], int(said[1]), said[2] == "tls"), notes, errors)
+            yield Served(process, Address(said[0], int(said[1])), notes, errors)
         finally:
             process.kill()
             process.communicate(timeout=BOUND)
@@ -195,15 +195,14 @@ async def main(notes: Path, given: dict[str, Any]) -> int | None:
             stopped = await serve_stdio(service, drain=given.pop("drain", 10.0))
         else:
             address = Address(given.pop("host", "127.0.0.1"), 0)
-            paths: dict[str, Any] = {name: Path(given.pop(name)) for name in ("tls_cert", "tls_key") if name in given}
-            options = HttpOptions(**given, **paths)
+            options = HttpOptions(**given)
             stopped = await serve_http(service, address, options, ready=_ready, draining=lambda: service.note("end"))
     service.note("ended in order")
     return stopped
 
 
 def _ready(address: Address) -> None:
-    sys.stdout.write(f"{address.host} {address.port} {'tls' if address.tls else 'plain'}\n")
+    sys.stdout.write(f"{address.host} {address.port}\n")
     sys.stdout.flush()
 
 

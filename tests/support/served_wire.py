@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,12 +45,10 @@ class Wire:
     Attributes:
         address: Whereto.
         buffer: Bytes that the system keeps for what is not read yet; 0 is as the system has it.
-        context: Of TLS.
     """
 
     address: Address
     buffer: int = 0
-    context: ssl.SSLContext | None = None
     socket: socket.socket = field(init=False)
     rest: bytes = field(default=b"", init=False)
 
@@ -62,8 +59,6 @@ class Wire:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.buffer)
         self.socket.settimeout(BOUND)
         self.socket.connect((self.address.host, self.address.port))
-        if self.context is not None:
-            self.socket = self.context.wrap_socket(self.socket, server_hostname="localhost")
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -97,17 +92,6 @@ class Wire:
         first, *rows = head.decode("latin-1").split("\r\n")
         pairs = (row.split(":", 1) for row in rows)
         return int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}
-
-    def ended(self) -> bool:
-        """Read to the end of the connection; whether it came."""
-        try:
-            while self._more():
-                pass
-        except ConnectionError:
-            return True
-        except TimeoutError:
-            return False
-        return True
 
     def _more(self) -> bool:
         data = self.socket.recv(1 << 16)

@@ -5,24 +5,20 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
 import socket
 import sqlite3
 import sys
 import tracemalloc
-from asyncio.subprocess import PIPE
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from support.broken_hosts import SLOW, broken_host
 from support.mcp_hosts import opened
-from support.plain_hosts import OTHER_REVISION, plain_host
+from support.plain_hosts import plain_host
 from support.processes import eventually, held
+from support.raw_hosts import FRIEND, raw_host
 from support.raw_hosts import command as raw_program
-from support.raw_hosts import raw_host
 from support.role_hosts import COMMAND, environment, http_host
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
@@ -53,7 +49,6 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 HTTP_FAULTS = {
     "lacks a tool": "tools.present",
-    "wants a number": "tools.arguments",
     "requires nothing": "tools.arguments",
     "offers the call tier": "tools.tiers",
     "differs between revisions": "protocol.same",
@@ -71,12 +66,10 @@ HTTP_FAULTS = {
     "answers unknown tools": "error.tool",
     "names what is put": "put.answer",
     "trims texts": "put.text",
-    "normalises texts": "put.text",
     "appends": "put.replace",
     "takes little": "put.long",
     "takes more than it may": "put.too_long",
     "fills blanks": "put.blank",
-    "cuts names": "put.blank",
     "knows no tiers": "put.tiers",
     "deletes nothing gladly": "delete.again",
     "tells of another address": "change.notice",
@@ -94,7 +87,6 @@ STDIO_FAULTS = {
     "dies of a cancelled call": "load.cancelled",
     "logs roles": "answer.text",
     "writes garbage": "stdio.output",
-    "writes no UTF-8": "stdio.output",
     "does not end": "stdio.end",
     "leaves a process": "stdio.children",
 }
@@ -104,27 +96,16 @@ def failed(results: list[Result]) -> list[str]:
     return [result.id for result in results if result.status == "fail"]
 
 
+def problems(results: list[Result]) -> dict[str, str]:
+    return {result.id: result.problem for result in results if result.status == "fail"}
+
+
 def missed(results: list[Result]) -> set[str]:
     return {result.id for result in results if result.status in ("fail", "skip")}
 
 
-async def peak_of(check: Coroutine[Any, Any, list[Result]]) -> tuple[list[Result], int]:
-    """Run a check; its results, and the bytes that it held at most."""
-    tracemalloc.start()
-    try:
-        return await check, tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
 def told(results: list[Result]) -> str:
     return "\n".join(f"{each.status} {each.id}: {each.problem} {each.remedy}" for each in results)
-
-
-def test_a_point_needs_earlier_points_only() -> None:
-    ids = [point.id for point in HOST_POINTS]
-    for number, point in enumerate(HOST_POINTS):
-        assert set(point.needs) <= set(ids[:number]), f"{point.id} needs what comes after it"
 
 
 @pytest.mark.requirement("R9")
@@ -180,9 +161,8 @@ async def test_a_fault_that_breaks_several_points_fails_at_each(fault: str, poin
     assert failed(results) == points, told(results)
 
 
-@pytest.mark.parametrize("limit", ["", "takes as much as it may"])
-async def test_without_a_fault_a_host_over_http_passes_every_point(limit: str) -> None:
-    async with broken_host(limit) as (url, host):
+async def test_without_a_fault_a_host_over_http_passes_every_point() -> None:
+    async with broken_host() as (url, host):
         results = await check_host(HttpHost(url), WRITE)
         assert host.store.kept == {}
     assert missed(results) == {"scope.forbidden"}, told(results)
@@ -206,6 +186,11 @@ async def test_without_a_fault_a_host_over_stdio_passes_every_point() -> None:
     assert {result.id: result.detail for result in results}["protocol.revision"] == "2025-11-25"
 
 
+async def test_a_host_of_an_unknown_revision_fails_there() -> None:
+    results = await check_host(StdioHost(raw_program("an unknown revision")), WRITE)
+    assert failed(results) == ["protocol.revision"], told(results)
+
+
 async def test_a_program_that_writes_lines_without_end_fails() -> None:
     async with asyncio.timeout(60):
         results = await check_host(StdioHost(raw_program("chatter")), HostCheckOptions(timeout=20, ending=0.2))
@@ -215,18 +200,15 @@ async def test_a_program_that_writes_lines_without_end_fails() -> None:
 
 async def test_an_answer_that_is_longer_than_an_agent_reads_fails_and_is_not_kept() -> None:
     async with raw_host("huge") as raw, asyncio.timeout(60):
-        results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
+        tracemalloc.start()
+        try:
+            results = await check_host(HttpHost(raw.url), HostCheckOptions(timeout=20))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
     assert peak < MUCH, f"{peak:,} bytes"
     assert "more than 8 MiB" in told(results)
     assert "list.answer" in failed(results)
-
-
-async def test_answers_are_not_kept_to_the_end_of_the_check() -> None:
-    async with raw_host("large") as raw, asyncio.timeout(60):
-        results, peak = await peak_of(check_host(HttpHost(raw.url), HostCheckOptions(timeout=20)))
-    assert peak < 2 * MUCH, f"{peak:,} bytes"  # of 16 answers at once
-    assert raw.sent > 2 * MUCH
-    assert "list.answer" not in missed(results)
 
 
 async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are_found() -> None:
@@ -249,27 +231,15 @@ async def test_a_host_that_lets_a_page_of_another_site_in_is_warned_of() -> None
     assert [result.id for result in results if result.status == "warn"] == ["http.token", "http.page"]
 
 
-async def test_a_host_of_an_unknown_revision_fails_there() -> None:
-    results = await check_host(StdioHost([sys.executable, "-c", OTHER_REVISION]), WRITE)
-    assert failed(results) == ["protocol.revision"], told(results)
-    assert {result.id for result in results if result.status == "pass"} == {
-        "connect.time",
-        "stdio.output",
-        "stdio.end",
-        "stdio.children",
-    }
-
-
 @pytest.mark.parametrize(
     "argv",
     [
         ["no-such-program-anywhere"],
         [sys.executable, "-c", "raise SystemExit(3)"],
         [sys.executable, "-c", "import time; time.sleep(600)"],
-        [sys.executable, "-c", "print('hello', flush=True); import time; time.sleep(600)"],
         [sys.executable, "-c", "import os\nwhile True: os.write(1, b'x' * 65536)"],
     ],
-    ids=["missing", "ends", "silent", "talks", "floods"],
+    ids=["missing", "ends", "silent", "floods"],
 )
 async def test_a_program_that_is_no_host_fails_to_connect_in_bounded_time(argv: list[str]) -> None:
     before = held()
@@ -362,23 +332,6 @@ async def test_a_check_that_is_cancelled_clears_what_it_wrote() -> None:
         assert host.store.kept == {}
 
 
-async def test_ctrl_c_ends_the_command_and_clears_what_it_wrote(tmp_path: Path) -> None:
-    store = tmp_path / "roles.db"
-    with http_host(store) as (url, _):
-        words = [*COMMAND[:-1], "doctor", "--role-host", url, "--write"]
-        command = await asyncio.create_subprocess_exec(*words, env=environment(), stdout=PIPE, stderr=PIPE)
-        assert command.stdout is not None
-        async with asyncio.timeout(60):
-            while b"put.replace" not in (line := await command.stdout.readline()):
-                assert line
-            assert rows(store)
-            command.send_signal(signal.SIGINT)
-            out, err = await command.communicate()
-        assert command.returncode == 130, (out, err)
-        assert b"Traceback" not in err
-        assert rows(store) == []
-
-
 async def test_results_are_told_one_by_one_as_they_are_known() -> None:
     heard: list[Result] = []
     async with broken_host() as (url, _):
@@ -405,3 +358,44 @@ def rows(store: Path) -> list[tuple[str, str, str]]:
         return connection.execute("SELECT tier, scope_id, content FROM wa_role ORDER BY 1, 2").fetchall()
     finally:
         connection.close()
+
+
+# --- hosts that are out to keep it busy ------------------------------------------------------------------------------
+
+
+ENDLESS = "the schema of role_get does not come to an end"
+ENDLESS_SCHEMAS = {
+    "has a schema that branches without end": ENDLESS,
+    "has a schema with parts of another revision": ENDLESS,
+    "has a schema that refers to itself": ENDLESS,
+    "has a schema without end": "the schema of role_get has more than 1,000 parts or 64 KiB",
+    "has a pattern that takes for ever": None,
+}
+
+
+@pytest.mark.requirement("R9")
+@pytest.mark.parametrize("fault", ENDLESS_SCHEMAS)
+async def test_a_schema_that_takes_for_ever_fails_its_points_and_the_check_goes_on(fault: str) -> None:
+    problem = ENDLESS_SCHEMAS[fault]
+    async with broken_host(fault) as (url, _), asyncio.timeout(60):
+        results = await check_host(HttpHost(url))
+    broken = {} if problem is None else dict.fromkeys(("tools.arguments", "tools.tiers"), problem)
+    assert problems(results) == broken
+    assert all(result.remedy for result in results if result.status == "fail")
+
+
+@pytest.mark.requirement("R9")
+async def test_an_http_head_that_drips_has_the_time_of_one_call() -> None:
+    async with raw_host("drips its head to strangers") as raw, asyncio.timeout(60):
+        results = await check_host(HttpHost(raw.url, FRIEND), HostCheckOptions(timeout=1))
+    assert problems(results)["http.token"] == "it did not answer within 1 s"
+
+
+@pytest.mark.requirement("R9")
+async def test_a_packed_answer_is_not_read_and_points_that_saw_no_answer_do_not_pass() -> None:
+    async with raw_host("sound", "Content-Encoding: gzip") as raw:
+        results = await check_host(HttpHost(raw.url))
+    assert "compressed" in problems(results)["list.answer"]
+    skipped = {result.id: result.problem for result in results if result.status == "skip"}
+    assert skipped.keys() >= {"answer.contract", "answer.fields", "answer.text", "error.code", "error.values"}
+    assert skipped["answer.contract"] == "no call was answered"

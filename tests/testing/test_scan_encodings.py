@@ -5,19 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import re
-import string
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
-from support.canaries import LONG, SHORT, awkward_canary, canary
+from support.canaries import LONG, awkward_canary, canary
 from worldagent.core import ECHO_RUN
 from worldagent.core.errors import InvalidArgument
-from worldagent.testing import RoleLeak, assert_no_role_leak, scan_for_roles
 from worldagent.testing import scan as scan_module
+from worldagent.testing import scan_for_roles
 
 AWKWARD = awkward_canary(300)
 MIDDLE = canary(130)
@@ -36,16 +35,12 @@ ENCODERS: dict[str, Callable[[str], bytes]] = {
     ),
     "json in json": lambda text: json.dumps([json.dumps(text)]).encode(),
     "json in json, not ascii": lambda text: _dumps(_dumps({"k": text})).encode(),
-    "json in json, the outer ascii": lambda text: json.dumps(_dumps({"k": text})).encode(),
     "json in json in json": lambda text: json.dumps({"k": json.dumps({"k": json.dumps(text)})}).encode(),
     "json in json in json, not ascii": lambda text: _dumps([_dumps([_dumps([text])])]).encode(),
-    "json in json in json, the outer two ascii": lambda text: json.dumps(json.dumps(_dumps(text))).encode(),
     "json in json in json, the outer ascii": lambda text: json.dumps(_dumps(_dumps(text))).encode(),
     "repr": lambda text: repr(["'", text]).encode(),
     "repr of json": lambda text: repr(["'", json.dumps({"k": text})]).encode(),
-    "repr of json, not ascii": lambda text: repr(["'", _dumps({"k": text})]).encode(),
     "repr in json": lambda text: json.dumps({"k": repr(["'", text])}).encode(),
-    "repr in json, not ascii": lambda text: _dumps({"k": repr(["'", text])}).encode(),
     "utf-16-le": lambda text: text.encode("utf-16-le"),
     "utf-16-be": lambda text: text.encode("utf-16-be"),
     "base64": lambda text: base64.b64encode(text.encode()),
@@ -53,23 +48,8 @@ ENCODERS: dict[str, Callable[[str], bytes]] = {
     "base64, 2 before": lambda text: base64.b64encode(b"\x00\xff" + text.encode() + b"\xff"),
     "base64, url-safe": lambda text: base64.urlsafe_b64encode(text.encode()),
     "hex": lambda text: text.encode().hex().encode(),
-    "hex, upper case": lambda text: text.encode().hex().upper().encode(),
 }
 encoded = pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS.keys())
-
-
-@encoded
-@pytest.mark.parametrize("text", [SHORT, LONG], ids=["short", "long"])
-@pytest.mark.requirement("R7")
-def test_a_whole_canary_is_found_in_every_encoding(encode: Callable[[str], bytes], text: str) -> None:
-    with pytest.raises(RoleLeak):
-        assert_no_role_leak(b"\x00before" + encode(text) + b"after", text)
-
-
-@encoded
-def test_text_that_needs_escapes_is_found_in_every_encoding(encode: Callable[[str], bytes]) -> None:
-    (finding,) = scan_for_roles(encode(AWKWARD), AWKWARD).findings[:1]
-    assert finding.length >= ECHO_RUN
 
 
 @encoded
@@ -91,12 +71,6 @@ def test_a_run_of_the_longest_characters_is_found_across_chunks(
         assert scan_for_roles(tmp_path, text).findings, before
 
 
-def test_upper_case_escapes_are_found() -> None:
-    text = "äöüß" * 20
-    (finding,) = scan_for_roles(ENCODERS["json, upper case"](text), text).findings
-    assert (finding.encoding, finding.length) == ("json", 80)
-
-
 @encoded
 @given(start=st.integers(0, len(MIDDLE) - ECHO_RUN), before=st.binary(max_size=50), after=st.binary(max_size=50))
 @pytest.mark.requirement("R7")
@@ -114,47 +88,11 @@ def test_39_characters_of_a_long_canary_are_not_reported(encode: Callable[[str],
     assert scan_for_roles([encode(piece), encode(f"~{piece}~")], MIDDLE).findings == ()
 
 
-@given(
-    cut=st.integers(1, 30),
-    size=st.integers(38, 42),
-    at=st.integers(0, len(AWKWARD) - 42),
-    encoding=st.sampled_from(["utf-8", "utf-16-le", "utf-16-be", "json", "base64"]),
-)
-def test_cut_off_encodings_count_whole_characters_only(cut: int, size: int, at: int, encoding: str) -> None:
-    """A run that loses some bytes at its end loses the characters that those bytes belong to."""
-    # Else the quote that JSON begins a text with is the canary's next character, and the run is longer by it.
-    assume(encoding != "json" or not AWKWARD[:at].endswith('"'))
-    piece = AWKWARD[at : at + size]
-    data = ENCODERS["json, not ascii" if encoding == "json" else encoding](piece).rstrip(b'="}')[:-cut]
-    for finding in scan_for_roles(data, AWKWARD).findings:
-        assert ECHO_RUN <= finding.length < size
-
-
 @given(data=st.text("ab", max_size=200), text=st.text("ab", min_size=41, max_size=90))
 def test_it_agrees_with_a_plain_search_on_texts_that_repeat(data: str, text: str) -> None:
     runs = {text[at : at + ECHO_RUN] for at in range(len(text) - ECHO_RUN + 1)}
     expected = any(run in data for run in runs)
     assert bool(scan_for_roles(data, text).findings) is expected
-
-
-@given(
-    seed=st.integers(0, 1000),
-    size=st.integers(30, 60),
-    at=st.integers(0, 200),
-    pad=st.integers(0, 5),
-    drop=st.integers(0, 3),
-    alphabet=st.sampled_from([b"+/", b"-_"]),
-)
-def test_base64_is_exact_to_the_byte_wherever_it_was_cut(
-    seed: int, size: int, at: int, pad: int, drop: int, alphabet: bytes
-) -> None:
-    text = canary(260, seed)
-    raw = b"\xff" * pad + text[at : at + size].encode() + b"\xff"
-    digits = base64.b64encode(raw, altchars=alphabet)[drop:]
-    lost = max(0, -(-6 * drop // 8) - pad)  # bytes of the piece whose first bits were cut away
-    findings = scan_for_roles(digits, text).findings
-    left = min(size, len(text) - at) - lost
-    assert [finding.length for finding in findings] == ([left] if left >= ECHO_RUN else [])
 
 
 @encoded
@@ -165,18 +103,11 @@ def test_a_canary_below_40_characters_is_searched_as_a_whole(encode: Callable[[s
         assert not scan_for_roles(b"{" + encode(text[1:]), text).findings
 
 
-@given(where=st.integers(0, 3000), count=st.integers(1, 4), text=st.text(string.printable, min_size=4, max_size=120))
-def test_where_a_text_stands_and_what_else_is_searched_for_does_not_matter(where: int, count: int, text: str) -> None:
-    others = [canary(30 + 40 * number, number) for number in range(count)]
-    data = b"\x00" * where + text.encode()
-    assert {finding.canary for finding in scan_for_roles(data, [*others, text]).findings} == {count}
-
-
 def test_white_space_and_case_are_compared_as_they_are() -> None:
     assert not scan_for_roles([LONG.upper(), LONG.replace(" ", "  ")], LONG).findings
 
 
-@pytest.mark.parametrize("bad", [[], [""], ["abc"], [LONG, "abc"], [3]])
+@pytest.mark.parametrize("bad", [[], [LONG, "abc"], [3]])
 def test_a_canary_that_cannot_be_searched_for_is_refused_and_not_shown(bad: list[str]) -> None:
     with pytest.raises(InvalidArgument, match=r"`canaries`|a canary") as caught:
         scan_for_roles(b"", bad)

@@ -11,7 +11,6 @@ import io
 import logging
 import pickle
 import types
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,9 +19,7 @@ import dspy
 import pytest
 from pydantic import BaseModel, ConfigDict, PrivateAttr, SecretStr
 
-from support.callbacks import ChainCallbacks, ModelCallbacks
 from support.canaries import LONG, SHORT
-from support.logs import capture_logs
 from worldagent.testing import RoleLeak, ScriptedLM, assert_no_role_leak, scan_for_roles
 
 
@@ -108,14 +105,10 @@ def record(how: str, text: str) -> logging.LogRecord:
 PLANTS: dict[str, Callable[[str], object]] = {
     "text": str,
     "bytes": lambda text: text.encode("utf-16-le"),
-    "bytearray": lambda text: bytearray(text.encode()),
-    "memory view": lambda text: memoryview(text.encode()),
     "array": lambda text: array.array("B", text.encode()),
     "pickle": lambda text: pickle.dumps({"role": text}),
     "list in tuple in deque": lambda text: collections.deque([([text],)]),
     "set": lambda text: {text, "x"},
-    "frozen set": lambda text: frozenset({(text,)}),
-    "value of a dict": lambda text: {"a": {"b": text}},
     "key of a dict": lambda text: {text: 1},
     "mapping proxy": lambda text: types.MappingProxyType({"a": text}),
     "context": in_context,
@@ -129,12 +122,10 @@ PLANTS: dict[str, Callable[[str], object]] = {
     "path in an object": lambda text: Data(Path("/tmp") / text),
     "closure": closing_over,
     "default": with_default,
-    "partial": lambda text: functools.partial(print, text, sep="x"),
     "bound method": lambda text: Data(text).__repr__,
     "repr": lambda text: showing("__repr__", text),
     "str": lambda text: showing("__str__", text),
     "text file in memory": io.StringIO,
-    "file in memory": lambda text: io.BytesIO(text.encode()),
     "simple namespace": lambda text: types.SimpleNamespace(text=text),
     "prediction": lambda text: dspy.Prediction(answer=text),
     **{f"exception: {how}": functools.partial(failed, how) for how in ("args", "note", "attribute", "group")},
@@ -145,9 +136,9 @@ PLANTS: dict[str, Callable[[str], object]] = {
 
 
 @pytest.mark.parametrize("plant", PLANTS.values(), ids=PLANTS.keys())
-@pytest.mark.parametrize("text", [SHORT, LONG], ids=["short", "long"])
 @pytest.mark.requirement("R7")
-def test_a_planted_role_is_found(plant: Callable[[str], object], text: str) -> None:
+def test_a_planted_role_is_found(plant: Callable[[str], object]) -> None:
+    text = SHORT
     with pytest.raises(RoleLeak) as caught:
         assert_no_role_leak([{"clean": 1}, plant(text)], ["no such text at all", text])
     assert {finding.canary for finding in caught.value.report.findings} == {1}
@@ -173,44 +164,6 @@ def test_a_log_message_put_together_from_its_arguments_is_found() -> None:
     (finding,) = scan_for_roles(split, LONG).findings
     assert finding.place.endswith("getMessage()")
     assert finding.length == 60
-
-
-def test_captured_logs_are_scanned(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    assert_no_role_leak(caplog, LONG)
-    logging.getLogger("some.library").debug("sending %s", {"role": LONG})
-    with pytest.raises(RoleLeak):
-        assert_no_role_leak(caplog, LONG)
-
-
-def test_every_logger_is_captured_at_debug_and_put_back() -> None:
-    quiet = logging.getLogger("quiet.library")
-    quiet.propagate, quiet.disabled = False, True
-    quiet.setLevel(logging.ERROR)
-    before = (logging.root.level, list(logging.root.handlers), list(quiet.handlers))
-    with capture_logs() as logs:
-        quiet.debug("one %s", "argument")
-        logging.getLogger("fresh.library").debug("two")
-        try:
-            raise ValueError("three")
-        except ValueError:
-            quiet.exception("failed")
-    assert [one.getMessage() for one in logs.records] == ["one argument", "two", "failed"]
-    assert "ValueError: three" in logs.text
-    assert (quiet.level, quiet.disabled) == (logging.ERROR, True)
-    assert (logging.root.level, logging.root.handlers, quiet.handlers) == before
-    assert scan_for_roles(logs.scannable, "one argument").findings
-
-
-async def test_callbacks_are_recorded_for_the_scan() -> None:
-    seen = ModelCallbacks()
-    with dspy.context(lm=ScriptedLM(["[[ ## answer ## ]]\nx"]), callbacks=[seen], adapter=dspy.ChatAdapter()):
-        await dspy.Predict("question, role -> answer").acall(question="q", role=LONG)
-    assert {"on_module_start", "on_lm_start"} <= {name for name, _, _ in seen.seen}
-    assert scan_for_roles(seen.seen, LONG).findings
-    chain = ChainCallbacks()
-    chain.on_chain_start({}, {"role": LONG}, run_id=uuid.uuid4())
-    assert scan_for_roles(chain.seen, LONG).findings
 
 
 def test_local_variables_are_searched_when_asked_for() -> None:
