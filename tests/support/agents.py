@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,30 @@ def answering(text: str = "Fine.") -> ScriptedLM:
         return {"result": text} if "request" in call.fields else {"reply": text}
 
     return ScriptedLM(reply)
+
+
+class Thinking:
+    """A model that thinks until it may answer.
+
+    Attributes:
+        asked: Set once it is asked.
+        may: Lets it answer.
+    """
+
+    def __init__(self, text: str = "Fine.") -> None:
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.lm, self._answer = ScriptedLM(self._reply), {"reply": text}
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, str]:
+        self.asked.set()
+        await self.may.wait()
+        return self._answer
+
+
+async def taken(events: AsyncIterator[ev.Event]) -> list[ev.Event]:
+    """All events up to the end."""
+    async with asyncio.timeout(20):
+        return [event async for event in events]
 
 
 def standing(events: list[Any]) -> str:

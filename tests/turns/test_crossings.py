@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import Thinking, answering, scripted_agent, taken
 from support.asking_shop import Order, Receipt, asking_shop
 from support.postgres import new_database
 from worldagent import Role
-from worldagent.agent import Composed
 from worldagent.agent.runtime import keys as ended
-from worldagent.core.errors import AgentClosed, KeyReused, StorageUnavailable
+from worldagent.core.errors import AgentClosed, StorageUnavailable
 from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext, TurnEngine
@@ -27,14 +26,8 @@ from worldagent.memory.turn_log import TurnLog
 from worldagent.storage import Transaction
 from worldagent.storage.postgres import database as postgres
 from worldagent.storage.sqlite import SqliteDatabase
-from worldagent.testing import ScriptedCall, ScriptedLM
 
 LIMIT = 20
-
-
-async def taken(events: AsyncIterator[Event]) -> list[Event]:
-    async with asyncio.timeout(LIMIT):
-        return [event async for event in events]
 
 
 async def into(events: list[Event], found: AsyncIterator[Event]) -> None:
@@ -64,23 +57,6 @@ class Held:
 
     def go_on(self) -> None:
         self._may.set()
-
-
-class Thinking:
-    """A model that thinks until it may answer."""
-
-    def __init__(self, **answer: str) -> None:
-        self.asked, self.may = asyncio.Event(), asyncio.Event()
-        self._answer = answer or {"reply": "Fine."}
-        self.lm = ScriptedLM(self._reply)
-
-    async def _reply(self, call: ScriptedCall) -> dict[str, str]:
-        self.asked.set()
-        await asyncio.wait_for(self.may.wait(), LIMIT)
-        return self._answer
-
-
-# --- cancelled in the middle of a write -------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("T4", "T10")
@@ -117,7 +93,6 @@ async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
 
 
 @pytest.mark.requirement("T4", "T10")
-@pytest.mark.on_every_database
 @pytest.mark.parametrize("key", ["k", None])
 async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
     key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,23 +166,6 @@ async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
     assert (again.id, again.status, again.text) == (failed.value.turn_id, "done", "Fine.")
 
 
-# --- a start that is repeated -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("T10")
-async def test_another_skill_under_one_key_is_refused_while_the_first_runs(tmp_path: Path) -> None:
-    model, ask = Thinking(result="Dull."), {"worker": "critic", "request": "Judge."}
-    async with scripted_agent(tmp_path, model.lm, workers=[CRITIC]) as agent:
-        thread = agent.thread("t")
-        first = asyncio.create_task(thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="k"))
-        await asyncio.wait_for(model.asked.wait(), LIMIT)
-        same = asyncio.create_task(thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="k"))
-        with pytest.raises(KeyReused):
-            await thread.run_skill(Composed("Be long.", params=ask, name="s"), key="k")
-        model.may.set()
-        assert await same == await first
-
-
 @pytest.mark.requirement("T10")
 async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_path: Path) -> None:
     model = Thinking()
@@ -269,9 +227,6 @@ async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(h
                     await follower.wait()
         model.may.set()
         assert (await running).status == "done"
-
-
-# --- who writes and who reads -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R7", "T10")
