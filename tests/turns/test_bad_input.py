@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.branches import row_counts
 from support.openai_stub import openai_stub
+from support.serving import serving
 from worldagent import Role, Settings, Storage, Tier, WorldAgent
 from worldagent.core import errors
 
@@ -105,24 +105,19 @@ async def test_a_service_that_refuses_fails_the_turn_and_the_message_stays_in_th
             assert (await agent.thread("t").converse("Hi")).text == "Paris."
 
 
-@asynccontextmanager
-async def saying(data: bytes) -> AsyncGenerator[str]:
+def saying(data: bytes) -> AbstractAsyncContextManager[int]:
     """A server that answers every request with `data` and hangs up."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(data)
         await writer.drain()
-        writer.close()
-        await writer.wait_closed()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    return serving(serve)
 
 
-def http(body: bytes, kind: str = "application/json", status: str = "200 OK") -> bytes:
-    head = f"HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+def http(body: bytes, kind: str = "application/json") -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     return head.encode() + body
 
 
@@ -132,7 +127,6 @@ GARBAGE = {
     "not UTF-8": http(b'{"choices": "\xff\xfe"}'),
     "cut off": http(b'{"choices": [{"mess')[:-3],
     "hangs up": b"",
-    "a gateway's page": http(b"<html>zebra</html>", kind="text/html", status="502 Bad Gateway"),
     "broken events": http(b"data: {zebra\n\ndata: [DONE]\n\n", kind="text/event-stream"),
 }
 
@@ -147,7 +141,7 @@ async def follow(agent: WorldAgent) -> list[Any]:
 async def test_a_service_that_answers_garbage_is_a_typed_error_without_the_garbage(
     tmp_path: Path, garbage: str, streamed: bool
 ) -> None:
-    async with saying(GARBAGE[garbage]) as url, hosted(tmp_path, url, "answer") as agent:
+    async with saying(GARBAGE[garbage]) as port, hosted(tmp_path, f"http://127.0.0.1:{port}/v1", "answer") as agent:
         with pytest.raises((errors.ModelUnavailable, errors.OutputInvalid, errors.ModelRefused)) as caught:
             await (follow(agent) if streamed else agent.thread("t").converse(MESSAGE))
         check(caught)

@@ -15,6 +15,8 @@ from support.agents import scripted_agent
 from support.branches import counting, ids, said
 from worldagent import WorldAgent
 
+pytestmark = pytest.mark.requirement("T4")
+
 # What is done, on which of the threads so far, and at which of its messages, counted round.
 STEPS = st.lists(
     st.tuples(
@@ -82,7 +84,6 @@ async def play(home: Path, steps: list[tuple[str, int, int]]) -> None:
         await lists.check()
 
 
-@pytest.mark.requirement("T4")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_branches_say_what_lists_of_texts_would_say(steps: list[tuple[str, int, int]]) -> None:

@@ -27,6 +27,8 @@ from worldagent.storage import Transaction
 from worldagent.storage.postgres import database as postgres
 from worldagent.storage.sqlite import SqliteDatabase
 
+pytestmark = pytest.mark.requirement("T10")
+
 LIMIT = 20
 
 
@@ -59,7 +61,7 @@ class Held:
         self._may.set()
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -92,7 +94,7 @@ async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
     assert events[-1].status == "cancelled"
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("key", ["k", None])
 async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
     key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -120,7 +122,7 @@ async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
     assert (rest[-1].status, rest[-1].text) == ("done", "Fine.")
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("detach", [True, False])
 async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
     detach: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,7 +148,7 @@ async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
     assert (events[-1].status, events[-1].code) == ("failed", "internal")
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,7 +168,6 @@ async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
     assert (again.id, again.status, again.text) == (failed.value.turn_id, "done", "Fine.")
 
 
-@pytest.mark.requirement("T10")
 async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
@@ -187,7 +188,7 @@ async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_p
             assert ((await busy).status, (await back).status, (await back).text) == ("done", "done", "Fine.")
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +212,6 @@ async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_tu
     assert (again.id, again.status, again.result) == (done.id, "done", done.result)
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.parametrize("how", ["close", "drain"])
 async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(how: str, tmp_path: Path) -> None:
     model = Thinking()
@@ -229,7 +229,7 @@ async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(h
         assert (await running).status == "done"
 
 
-@pytest.mark.requirement("R7", "T10")
+@pytest.mark.requirement("R7")
 async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +247,6 @@ async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
     assert not any(seen)
 
 
-@pytest.mark.requirement("T10")
 async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -269,7 +268,6 @@ async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
             assert (await stream.wait()).status == "done"
 
 
-@pytest.mark.requirement("T10")
 async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +296,6 @@ async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them
     assert [event.seq for event in after] == list(range(1, len(after) + 1))
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.parametrize("how", [{"key": "k"}, {"detach": True}], ids=["key", "detach"])
 async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are_let_go_of(
     how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -16,6 +16,8 @@ from worldagent.agent import Turn
 from worldagent.core.errors import LeaseLost
 from worldagent.core.pauses import Happened, RunAgain
 
+pytestmark = pytest.mark.requirement("T4", "T5")
+
 BOUND = 60.0
 
 
@@ -45,7 +47,6 @@ async def shops(tmp_path: Path, url: str) -> AsyncIterator[tuple[Shop, Shop]]:
         yield here, there
 
 
-@pytest.mark.requirement("T4", "T5")
 @pytest.mark.parametrize(
     ("answer", "done_there"),
     [(Happened("slow"), ["last"]), (RunAgain(), ["slow", "last"])],
@@ -74,7 +75,6 @@ async def test_an_owner_that_is_cut_off_in_mid_effect_is_taken_over_and_writes_n
     assert [state.status for state in await here.opened.threads()] == ["done"]
 
 
-@pytest.mark.requirement("T4", "T5")
 async def test_an_owner_that_is_cut_off_and_that_nobody_takes_over_goes_on_to_the_end(
     url: str, shops: tuple[Shop, Shop]
 ) -> None:

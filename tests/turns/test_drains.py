@@ -12,13 +12,14 @@ import pytest
 
 from support.agents import answering, open_pauses, scripted_agent
 from support.jobs import Said, Writing, shape
-from support.loop_steps import Steps
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
-from worldagent.core.errors import AgentClosed, NothingToResume, ThreadPaused
+from worldagent.core.errors import AgentClosed, ThreadPaused
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import RunAgain
 from worldagent.graphs import TaskContext
+
+pytestmark = pytest.mark.requirement("T5")
 
 LIMIT = 30
 
@@ -45,7 +46,6 @@ async def kinds(home: Path, thread: str = "t") -> list[str]:
         return [message.kind for message in await agent.thread(thread).history()]
 
 
-@pytest.mark.requirement("T5")
 async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_nothing_of_it_is_written(
     tmp_path: Path,
 ) -> None:
@@ -72,7 +72,6 @@ async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_no
     assert scene.done == []
 
 
-@pytest.mark.requirement("T5")
 async def test_a_turn_that_is_being_written_down_when_the_drain_begins_stops_before_its_first_step(
     tmp_path: Path,
 ) -> None:
@@ -96,7 +95,6 @@ async def test_a_turn_that_is_being_written_down_when_the_drain_begins_stops_bef
         assert (await agent.thread("t", channel="#c").resume()).text == "Here."
 
 
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize("elsewhere", [True, False])
 @pytest.mark.on_every_database
 async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_stops(
@@ -134,7 +132,6 @@ async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_st
     assert await kinds(tmp_path) == (["task", "result"] if elsewhere else ["task"])
 
 
-@pytest.mark.requirement("T5")
 async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_kept(tmp_path: Path) -> None:
     scene = Scene()
     async with scene.agent(tmp_path) as owner:
@@ -155,7 +152,6 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
     assert scene.done == ["a"]
 
 
-@pytest.mark.requirement("T5")
 @pytest.mark.on_every_database
 async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stopped(tmp_path: Path) -> None:
     scene = Scene()
@@ -177,47 +173,6 @@ async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stoppe
     assert scene.done == ["a", "b"]
 
 
-@pytest.mark.requirement("T5")
-async def test_wherever_a_drain_meets_a_turn_it_goes_on_and_each_effect_happens_once(tmp_path: Path) -> None:
-    scene, steps = Scene(), Steps(0, "steps")
-    scene.go.set()
-    async with scene.agent(tmp_path / "count") as agent:
-        end = steps.watch()
-        await agent.thread("t").task("job", {})
-        end()
-    seen = {await drained_at(tmp_path / f"{at}", at) for at in range(1, steps.count, steps.count // 12)}
-    assert {"refused", "stopped"} <= seen <= {"refused", "stopped", "done"}
-
-
-async def drained_at(home: Path, at: int) -> str:
-    """Drain the agent of a turn at a step of it; gives what became of the turn."""
-    scene, reached = Scene(), asyncio.Event()
-    scene.go.set()
-    agent = await scene.agent(home).start()
-    tasks = others()
-    end = Steps(at, "steps", reached.set).watch()
-    running = asyncio.create_task(agent.thread("t").task("job", {}))
-    await asyncio.wait_for(reached.wait(), LIMIT)
-    end()
-    await asyncio.wait_for(agent.drain(LIMIT), LIMIT)
-    try:
-        status = str((await running).status)
-    except AgentClosed:
-        status = "refused"
-    assert await eventually(lambda: others() <= tasks), asyncio.all_tasks()
-    async with scene.agent(home) as agent:
-        thread = agent.thread("t")
-        if status == "refused":
-            assert await thread.history() == ()
-            with pytest.raises(NothingToResume):
-                await thread.resume()
-        elif status == "stopped":
-            assert (await thread.resume()).result == Said(text="a b")
-    assert scene.done == ([] if status == "refused" else ["a", "b"])
-    return status
-
-
-@pytest.mark.requirement("T5")
 async def test_draining_an_agent_that_is_not_open_does_nothing(tmp_path: Path) -> None:
     agent = Scene().agent(tmp_path)
     await agent.drain()
@@ -230,7 +185,6 @@ async def test_draining_an_agent_that_is_not_open_does_nothing(tmp_path: Path) -
     await agent.drain()
 
 
-@pytest.mark.requirement("T5")
 async def test_of_two_drains_at_once_none_cuts_off_what_the_other_waits_for(tmp_path: Path) -> None:
     scene = Scene()
     agent = await scene.agent(tmp_path).start()

@@ -22,15 +22,12 @@ from worldagent.core.errors import (
     UnknownMessage,
 )
 from worldagent.core.events import TextDelta, TurnStarted
-from worldagent.graphs import Shape, TaskContext, TurnEngine
+from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-
-class Gone(BaseException):
-    """Ends a run as the end of its process does: nothing is written down of it."""
+pytestmark = pytest.mark.requirement("T4")
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_an_edit_takes_over_the_threads_name_and_keeps_what_was(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
@@ -52,7 +49,6 @@ async def test_an_edit_takes_over_the_threads_name_and_keeps_what_was(tmp_path: 
         assert await said(agent.thread("as it was")) == ["one", "a1", "two", "a2", "four", "a5"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_an_older_message_and_the_first_one_can_be_edited(tmp_path: Path) -> None:
     lm = counting()
@@ -76,7 +72,6 @@ async def test_an_older_message_and_the_first_one_can_be_edited(tmp_path: Path) 
         assert all(name.startswith("t1.") for name in kept)
 
 
-@pytest.mark.requirement("T4")
 async def test_what_a_task_or_schedule_said_since_is_not_the_message_that_is_edited(tmp_path: Path) -> None:
     async def job(params: Nothing, ctx: TaskContext) -> Said:
         return Said(text="done")
@@ -90,7 +85,6 @@ async def test_what_a_task_or_schedule_said_since_is_not_the_message_that_is_edi
         assert await said(agent.thread("kept")) == ["one", "a1", "task", "result"]
 
 
-@pytest.mark.requirement("T4")
 async def test_what_cannot_be_edited_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1", account="ana")
@@ -122,7 +116,6 @@ async def _ask(params: Nothing, ctx: TaskContext) -> Said:
     return Said(text=str(await ctx.calls.ask_person("Which?")))
 
 
-@pytest.mark.requirement("T4")
 async def test_a_thread_whose_turn_waits_is_not_edited(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting(), shapes=[Shape("ask", Nothing, Said, _ask)]) as agent:
         thread = agent.thread("t1")
@@ -154,7 +147,6 @@ async def test_where_the_role_cannot_be_had_nothing_is_edited(tmp_path: Path) ->
         assert await agent.threads(status="forked") == ()
 
 
-@pytest.mark.requirement("T4")
 async def test_a_message_whose_turn_failed_can_be_edited(tmp_path: Path) -> None:
     lm = ScriptedLM([TimeoutError("slow"), {"reply": "a1", "calls": []}])
     async with scripted_agent(tmp_path, lm) as agent:
@@ -166,37 +158,6 @@ async def test_a_message_whose_turn_failed_can_be_edited(tmp_path: Path) -> None
         assert await said(agent.thread("kept")) == ["one"]
 
 
-@pytest.mark.requirement("T5", "T4")
-async def test_an_edit_that_is_cut_off_before_its_first_step_goes_on_with_what_was_edited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        await thread.converse("two")
-
-        async def cut(*_: Any, **__: Any) -> Any:
-            raise Gone
-
-        with monkeypatch.context() as patched:
-            patched.setattr(TurnEngine, "run", cut)
-            with pytest.raises(Gone):
-                await thread.edit("TWO", keep_as="kept")
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1")
-        state = await thread.state()
-        assert state is not None
-        assert state.status == "cut_off"
-        assert await said(thread) == ["one", "a1", "TWO"]
-        assert await said(agent.thread("kept")) == ["one", "a1", "two", "a2"]
-        fork = await thread.fork()
-        assert (await thread.resume()).text == "a1"
-        assert await said(thread) == ["one", "a1", "TWO", "a1"]
-        await fork.converse("three")
-        assert await said(fork) == ["one", "a1", "TWO", "three", "a2"]
-
-
-@pytest.mark.requirement("T4")
 async def test_a_turn_whose_id_is_older_than_an_edit_and_that_runs_after_it_is_not_lost(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1")
@@ -210,7 +171,6 @@ async def test_a_turn_whose_id_is_older_than_an_edit_and_that_runs_after_it_is_n
         assert await said(thread) == ["ONE", "a2", "LATE", "a4"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_edits_at_once_come_one_after_the_other_and_each_keeps_what_was(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent, scripted_agent(tmp_path, counting()) as other:
@@ -222,7 +182,6 @@ async def test_edits_at_once_come_one_after_the_other_and_each_keeps_what_was(tm
         assert sorted([now, *kept]) == ["x", "y", "z", "zero"]
 
 
-@pytest.mark.requirement("T4")
 async def test_an_edit_is_streamed_and_has_its_own_role(tmp_path: Path) -> None:
     role = Role("lighthouse", "Answer as the keeper of the seventh lighthouse would answer.")
 
@@ -241,7 +200,6 @@ async def test_an_edit_is_streamed_and_has_its_own_role(tmp_path: Path) -> None:
         assert (await thread.edit("One")).text == "no"
 
 
-@pytest.mark.requirement("T4")
 async def test_an_edit_beside_an_open_stream_waits_for_its_turn_and_edits_what_that_said(tmp_path: Path) -> None:
     model = Thinking("So be it.")
     hasty = scripted_agent(tmp_path, model.lm, settings={"thread_wait": 0})

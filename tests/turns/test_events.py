@@ -34,6 +34,8 @@ from worldagent.storage import Transaction
 from worldagent.storage.sqlite import SqliteDatabase
 from worldagent.testing import ScriptedLM, VirtualClock, assert_no_role_leak
 
+pytestmark = pytest.mark.requirement("T10")
+
 LIMIT = 20
 
 
@@ -42,7 +44,6 @@ def whole(events: Sequence[Event], *, after: int = 0) -> None:
     assert [event.seq for event in events] == list(range(after + 1, after + 1 + len(events)))
 
 
-@pytest.mark.requirement("T10")
 async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tmp_path: Path) -> None:
     model = Thinking("At last.")
     async with scripted_agent(tmp_path, model.lm) as agent:
@@ -61,7 +62,6 @@ async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tm
         assert (state.status, state.thread) == ("done", "t")
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.on_every_database
 async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none_once_they_have_left(
     tmp_path: Path,
@@ -91,7 +91,6 @@ async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none
         assert not looks
 
 
-@pytest.mark.requirement("T10")
 async def test_each_reader_of_a_turn_of_another_process_is_told_what_cannot_be_read(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
@@ -107,7 +106,6 @@ async def test_each_reader_of_a_turn_of_another_process_is_told_what_cannot_be_r
         model.may.set()
 
 
-@pytest.mark.requirement("T10")
 async def test_readers_elsewhere_pass_over_events_of_a_kind_that_they_do_not_know(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
@@ -132,7 +130,7 @@ async def test_readers_elsewhere_pass_over_events_of_a_kind_that_they_do_not_kno
         model.may.set()
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
     async with asking_shop(tmp_path) as agent:
@@ -152,7 +150,7 @@ async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
         assert every[-1].type == "turn_ended"
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_every_surface_is_streamed(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering("Dull."), workers=[CRITIC]) as agent:
         thread, ask = agent.thread("t"), {"worker": "critic", "request": "Judge."}
@@ -191,7 +189,6 @@ async def test_the_holder_of_a_detached_stream_cancels_the_turn(tmp_path: Path) 
         assert await agent.thread("p").pauses() == ()
 
 
-@pytest.mark.requirement("T10")
 async def test_what_fails_says_so_at_its_end(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([ModelUnavailable("down", remedy="wait")])) as agent:
         stream = agent.thread("t").stream("1", detach=True)
@@ -203,7 +200,6 @@ async def test_what_fails_says_so_at_its_end(tmp_path: Path) -> None:
         whole(events)
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.on_every_database
 async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
     async with (
@@ -229,7 +225,6 @@ async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
                 await taken(agent.events(turn.id, after=after))
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.on_every_database
 async def test_events_go_with_their_age_and_a_turn_that_goes_on_counts_behind_them(tmp_path: Path) -> None:
     clock = VirtualClock()
@@ -271,7 +266,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.requirement("T5", "T10")
+@pytest.mark.requirement("T5")
 async def test_after_a_kill_all_that_was_seen_is_there_and_the_next_run_counts_on(tmp_path: Path) -> None:
     process = await start_script(SLOW, tmp_path)
     turn_id = await next_line(process)
@@ -297,7 +292,6 @@ async def test_after_a_kill_all_that_was_seen_is_there_and_the_next_run_counts_o
     assert standing(every) == "Whole."
 
 
-@pytest.mark.requirement("T10")
 async def test_a_reader_that_does_not_read_holds_no_events(tmp_path: Path) -> None:
     """What a reader keeps is bounded by what one look into the log gives, however much a turn tells."""
 
@@ -329,7 +323,7 @@ async def test_a_reader_that_does_not_read_holds_no_events(tmp_path: Path) -> No
         assert [event.seq for event in await taken(stream)] == [1, 2, *(event.seq for event in rest)]
 
 
-@pytest.mark.requirement("T5", "T10")
+@pytest.mark.requirement("T5")
 async def test_a_drained_turn_says_that_it_stopped_and_its_next_run_counts_on(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
@@ -346,7 +340,7 @@ async def test_a_drained_turn_says_that_it_stopped_and_its_next_run_counts_on(tm
         assert standing(every) == "Later."
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) -> None:
     model = Thinking()
@@ -360,7 +354,7 @@ async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) 
         assert [event.type for event in await taken(agent.events(stream.turn_id))] == ["turn_started"]
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_what_is_written_without_a_word_of_it_is_there_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +391,7 @@ async def test_what_is_written_without_a_word_of_it_is_there_once(
     assert [event.type for event in told].count("turn_ended") == 2
 
 
-@pytest.mark.requirement("R7", "T10")
+@pytest.mark.requirement("R7")
 async def test_no_role_is_among_what_is_recorded(tmp_path: Path) -> None:
     content = canary(80)
     async with asking_shop(tmp_path) as agent:
@@ -419,7 +413,6 @@ async def test_no_role_is_among_what_is_recorded(tmp_path: Path) -> None:
         assert_no_role_leak([tmp_path, *told, *kept], [content])
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.parametrize(
     ("statement", "given"),
     [

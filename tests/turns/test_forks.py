@@ -15,8 +15,9 @@ from worldagent.agent import Settings
 from worldagent.core.errors import InvalidArgument, NameTaken, ThreadBusy, UnknownMessage
 from worldagent.graphs import Shape, TaskContext
 
+pytestmark = pytest.mark.requirement("T4")
 
-@pytest.mark.requirement("T4")
+
 @pytest.mark.on_every_database
 async def test_a_fork_shares_the_past_and_both_go_on_by_themselves(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
@@ -44,7 +45,6 @@ async def test_a_fork_shares_the_past_and_both_go_on_by_themselves(tmp_path: Pat
     assert "one" in str(lm.calls[0].messages), "the planner does not see the shared past"
 
 
-@pytest.mark.requirement("T4")
 async def test_a_fork_without_a_message_goes_on_from_the_newest_and_gets_a_name(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1")
@@ -57,7 +57,6 @@ async def test_a_fork_without_a_message_goes_on_from_the_newest_and_gets_a_name(
         assert (await agent.thread("n" * 200).fork()).scope.thread == f"{'n' * 180}.2"
 
 
-@pytest.mark.requirement("T4")
 async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         one, other = agent.thread("one"), agent.thread("other")
@@ -82,7 +81,6 @@ async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_writt
         assert grown(before, row_counts(tmp_path)) == {}
 
 
-@pytest.mark.requirement("T4")
 async def test_a_name_that_a_thread_has_is_refused(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1")
@@ -99,7 +97,6 @@ async def test_a_name_that_a_thread_has_is_refused(tmp_path: Path) -> None:
         assert await said(agent.thread("turns")) == ["mine", "a2"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_of_many_forks_at_once_each_gets_a_name_and_a_name_is_given_once(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent, scripted_agent(tmp_path, counting()) as other:
@@ -115,7 +112,6 @@ async def test_of_many_forks_at_once_each_gets_a_name_and_a_name_is_given_once(t
         assert await said(agent.thread("b")) == ["one", "a1"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_thread_whose_turn_runs_or_waits_can_be_forked_and_the_fork_waits_for_nobody(tmp_path: Path) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
@@ -142,7 +138,6 @@ async def test_a_thread_whose_turn_runs_or_waits_can_be_forked_and_the_fork_wait
         assert (await thread.resume({paused.pauses[0].id: "red"})).status == "done"
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_a_fork_is_listed_until_it_has_a_turn_and_then_as_its_turn(tmp_path: Path) -> None:
     async with (
@@ -183,7 +178,6 @@ async def test_a_fork_needs_no_role_and_does_not_have_that_of_its_thread(tmp_pat
         assert [str(tier) for tier in (await thread.converse("two")).role_tiers] == ["thread"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_branch_begins_with_the_marks_of_its_thread_and_goes_its_own_way(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1")

@@ -20,10 +20,11 @@ from worldagent.core.errors import InvalidArgument, KeyReused, ModelUnavailable,
 from worldagent.core.pauses import Approve
 from worldagent.testing import ScriptedLM
 
+pytestmark = pytest.mark.requirement("T10")
+
 LIMIT = 20
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.on_every_database
 async def test_a_repeated_start_gives_the_turn_and_its_events_again(tmp_path: Path) -> None:
     lm = answering("Dull.")
@@ -42,7 +43,6 @@ async def test_a_repeated_start_gives_the_turn_and_its_events_again(tmp_path: Pa
         assert [message.kind for message in await thread.history()] == ["message", "answer", "task", "result"]
 
 
-@pytest.mark.requirement("T10")
 async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), workers=[CRITIC]) as agent:
         thread, ask = agent.thread("t", account="ana"), {"worker": "critic", "request": "Judge."}
@@ -65,7 +65,6 @@ async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> Non
                 await thread.converse("Hello", key=key)  # type: ignore[arg-type]  # that is what is tried
 
 
-@pytest.mark.requirement("T10")
 async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) -> None:
     model = Thinking("At last.")
     async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
@@ -86,7 +85,6 @@ async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) 
         assert events == await taken(other.events(stream.turn_id))
 
 
-@pytest.mark.requirement("T10")
 async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
@@ -96,7 +94,6 @@ async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path:
         assert (await agent.thread("t").converse("Hello", key="k")).status == "cancelled"
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.on_every_database
 async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}, "", "", ""])
@@ -118,7 +115,6 @@ async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(
         assert len(lm.calls) == count
 
 
-@pytest.mark.requirement("T10")
 async def test_a_paused_turn_is_given_paused_and_its_end_once_it_is_answered(tmp_path: Path) -> None:
     async with asking_shop(tmp_path) as agent:
         thread = agent.thread("t")
@@ -130,7 +126,7 @@ async def test_a_paused_turn_is_given_paused_and_its_end_once_it_is_answered(tmp
         assert (again.id, again.status, again.result) == (paused.id, "done", turn.result)
 
 
-@pytest.mark.requirement("T10", "R13")
+@pytest.mark.requirement("R13")
 async def test_a_role_goes_with_a_start_and_is_no_part_of_what_is_compared(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}])
     async with scripted_agent(tmp_path, lm) as agent:
@@ -168,7 +164,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.requirement("T10")
 @pytest.mark.on_every_database
 async def test_starts_of_one_key_from_several_processes_at_once_are_one_turn(tmp_path: Path) -> None:
     processes = await asyncio.gather(*(start_script(SLOW, tmp_path, "0.5") for _ in range(3)))
@@ -189,7 +184,7 @@ async def test_starts_of_one_key_from_several_processes_at_once_are_one_turn(tmp
         assert await rows(agent, "wa_turn") == 1
 
 
-@pytest.mark.requirement("T5", "T10")
+@pytest.mark.requirement("T5")
 async def test_a_repeat_goes_on_with_a_turn_whose_process_was_killed(tmp_path: Path) -> None:
     process = await start_script(SLOW, tmp_path, "60")
     assert await next_line(process) == "open"
@@ -223,7 +218,7 @@ def going_on(resolves: asyncio.Event, may: asyncio.Event) -> dict[str, Any]:
     return {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("elsewhere", [True, False])
 async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_that(
     elsewhere: bool, tmp_path: Path
@@ -247,7 +242,7 @@ async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_th
         assert seen == await taken(agent.events(paused.id))
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_a_repeat_goes_on_with_a_turn_that_is_answered_and_that_nobody_went_on_with(tmp_path: Path) -> None:
     resolves = asyncio.Event()
     async with asking_shop(tmp_path, **going_on(resolves, asyncio.Event())) as agent:
