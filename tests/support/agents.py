@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.agent import Thread
+from worldagent.agent import Thread, TurnStream
 from worldagent.core import events as ev
 from worldagent.core.pauses import Pause
 from worldagent.harness import Worker
@@ -55,6 +56,16 @@ class Thinking:
         self.asked.set()
         await self.may.wait()
         return self._answer
+
+
+@asynccontextmanager
+async def under_way(home: Path) -> AsyncGenerator[tuple[Thinking, WorldAgent, TurnStream]]:
+    """A detached turn `1` of the thread `t` that waits for its model; with its agent and its stream."""
+    model = Thinking()
+    async with scripted_agent(home, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), 20)
+        yield model, agent, stream
 
 
 async def taken(events: AsyncIterator[ev.Event]) -> list[ev.Event]:

@@ -10,7 +10,6 @@ import pytest
 
 from support.services import FORMATS, Said, Service, service
 from worldagent import Role, Settings, Storage, WorldAgent, tool
-from worldagent.core.errors import SettingsInvalid
 
 HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
 OTHER = "Answer as a child of six would, who has never seen the sea."
@@ -126,11 +125,6 @@ async def test_two_roles_share_all_up_to_the_mark(tmp_path: Path) -> None:
     for mine, theirs in zip(one, other, strict=True):
         assert blocks(mine)[:-1] == blocks(theirs)[:-1]
         assert (mine["system"], mine["tools"]) == (theirs["system"], theirs["tools"])
-
-
-def test_a_hint_that_is_none_is_refused() -> None:
-    with pytest.raises(SettingsInvalid, match="model_cache_hints"):
-        Settings(model_cache_hints="sometimes")
 
 
 async def test_tools_are_sent_in_one_order_however_they_were_given(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Thinking, answering, scripted_agent, standing
+from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, under_way
 from support.stores import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Storage, Tier, WorldAgent
 from worldagent.core import events as ev
@@ -52,20 +52,6 @@ async def test_workspaces_on_one_database_share_no_thread(tmp_path: Path) -> Non
             assert {m.body["text"] for m in await agent.thread("t").history() if m.kind == "message"} <= {
                 f"in {workspace}"
             }
-
-
-@pytest.mark.requirement("R9", "T1", "T9")
-@on_every_store
-async def test_accounts_on_one_thread_have_their_own_roles_and_names(tmp_path: Path, kind: StoreKind) -> None:
-    lm = answering()
-    async with stored_agent(kind, tmp_path, lm, shipped=True) as agent:
-        for account in ("ana", "ben"):
-            await agent.roles.put(Tier.ACCOUNT, Role(account, f"as {account} likes"), scope_id=account)
-        for speaker in ("ana", "ben", None):
-            await agent.thread("t", account=speaker).converse("Hi")
-        authors = [m.author for m in await agent.thread("t").history() if m.kind == "message"]
-    assert [call.role for call in lm.calls] == ["as ana likes", "as ben likes", None]
-    assert authors == ["ana", "ben", "user"]
 
 
 @pytest.mark.requirement("R9", "T9")
@@ -182,14 +168,11 @@ async def test_a_second_turn_waits_for_the_first_or_says_that_the_thread_is_busy
 
 
 async def test_closing_the_agent_ends_turns_that_are_under_way(tmp_path: Path) -> None:
-    model = Thinking()
-    agent = await scripted_agent(tmp_path, model.lm).start()
-    async with agent.thread("t").stream("1", detach=True) as stream:
-        await asyncio.wait_for(model.asked.wait(), 20)
-    await agent.aclose()
-    assert stream.turn.status == "cancelled"
-    with pytest.raises(AgentClosed, match="async with agent"):
-        await agent.thread("t").converse("2")
+    async with under_way(tmp_path) as (_, agent, stream):
+        await agent.aclose()
+        assert stream.turn.status == "cancelled"
+        with pytest.raises(AgentClosed, match="async with agent"):
+            await agent.thread("t").converse("2")
 
 
 async def test_an_error_that_nobody_iterated_to_is_raised_on_leaving(tmp_path: Path) -> None:

@@ -12,15 +12,12 @@ from typing import Any
 import pytest
 
 from support.agents import Thinking, answering, scripted_agent, taken
-from support.asking_shop import Order, Receipt, asking_shop
+from support.asking_shop import asking_shop
 from support.postgres import new_database
 from worldagent import Role
-from worldagent.agent.runtime import keys as ended
 from worldagent.core.errors import AgentClosed, StorageUnavailable
-from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
-from worldagent.core.pauses import Approve
-from worldagent.graphs import Shape, TaskContext, TurnEngine
-from worldagent.harness import tool
+from worldagent.core.events import Event, TurnEnded, TurnStarted
+from worldagent.graphs import TurnEngine
 from worldagent.memory import TurnRegister, turn_log
 from worldagent.memory.turn_log import TurnLog
 from worldagent.storage import Transaction
@@ -188,30 +185,6 @@ async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_p
             assert ((await busy).status, (await back).status, (await back).text) == ("done", "done", "Fine.")
 
 
-@pytest.mark.requirement("T4")
-async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told, at, may = ended._usage_events, asyncio.Event(), asyncio.Event()
-
-    async def slow(*args: Any) -> Any:
-        at.set()
-        await asyncio.wait_for(may.wait(), LIMIT)
-        return await told(*args)
-
-    async with asking_shop(tmp_path) as agent:
-        thread = agent.thread("t")
-        paused = await thread.task("buy", {"what": "hat"}, key="k")
-        paused = await thread.resume({paused.pauses[0].id: "red"})
-        monkeypatch.setattr(ended, "_usage_events", slow)
-        repeat = asyncio.create_task(thread.task("buy", {"what": "hat"}, key="k"))
-        await asyncio.wait_for(at.wait(), LIMIT)
-        done = await thread.resume({paused.pauses[0].id: Approve()})
-        may.set()
-        again = await asyncio.wait_for(repeat, LIMIT)
-    assert (again.id, again.status, again.result) == (done.id, "done", done.result)
-
-
 @pytest.mark.parametrize("how", ["close", "drain"])
 async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(how: str, tmp_path: Path) -> None:
     model = Thinking()
@@ -294,41 +267,3 @@ async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them
         after = await taken(agent.events(paused.id))
     assert after[: len(before)] == before
     assert [event.seq for event in after] == list(range(1, len(after) + 1))
-
-
-@pytest.mark.parametrize("how", [{"key": "k"}, {"detach": True}], ids=["key", "detach"])
-async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are_let_go_of(
-    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prunes, seen = asyncio.Event(), asyncio.Event()
-
-    async def standing(self: TurnLog, age: float, *, most: int) -> int:
-        prunes.set()
-        await asyncio.Event().wait()
-        return 0
-
-    @tool(risk="read_only")
-    async def look(at: str) -> str:
-        return at
-
-    async def watch(order: Order, ctx: TaskContext) -> Receipt:
-        await ctx.call("look", {"at": "first"})  # what it tells is written, and pruning is due with that
-        await prunes.wait()
-        found = await ctx.call("look", {"at": "second"})
-        await seen.wait()
-        return Receipt(text=str(found))
-
-    monkeypatch.setattr(TurnLog, "prune", standing)
-    events, shape = list[Event](), Shape("watch", Order, Receipt, watch)
-    async with (
-        asyncio.timeout(LIMIT),
-        scripted_agent(tmp_path, answering(), tools=[look], shapes=[shape]) as agent,
-        agent.thread("t").stream_task("watch", {"what": "hat"}, **how) as stream,
-    ):
-        async for event in stream:
-            events.append(event)
-            if sum(isinstance(each, CallEnded) for each in events) == 2:
-                seen.set()
-        assert (stream.turn.status, stream.turn.result) == ("done", Receipt(text="second"))
-        assert isinstance(events[-1], TurnEnded)
-        assert events == await taken(agent.events(stream.turn_id))

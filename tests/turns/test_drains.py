@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -70,29 +68,6 @@ async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_no
     assert await eventually(lambda: others() <= tasks)
     assert await kinds(tmp_path) == []
     assert scene.done == []
-
-
-async def test_a_turn_that_is_being_written_down_when_the_drain_begins_stops_before_its_first_step(
-    tmp_path: Path,
-) -> None:
-    lm = answering("Here.")
-    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as writer:
-
-        async def locking(scope: Any) -> Role | None:
-            writer.execute("BEGIN IMMEDIATE")  # no write of the turn comes through any more
-            return None
-
-        agent = await scripted_agent(tmp_path, lm, roles=Roles(sources={Tier.CHANNEL: locking})).start()
-        async with agent.thread("t", channel="#c").stream("Hello?") as stream:
-            assert (await anext(stream)).type == "turn_started"
-            draining = asyncio.create_task(agent.drain(LIMIT))
-            await asyncio.sleep(0)
-            writer.execute("ROLLBACK")
-            assert (await asyncio.wait_for(stream.wait(), LIMIT)).status == "stopped"
-        await draining
-    assert lm.calls == []
-    async with scripted_agent(tmp_path, lm) as agent:
-        assert (await agent.thread("t", channel="#c").resume()).text == "Here."
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, taken
+from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, taken, under_way
 from support.asking_shop import Order, Receipt, asking_shop
 from support.canaries import canary
 from support.processes import next_line, start_script
@@ -66,10 +66,7 @@ async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tm
 async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none_once_they_have_left(
     tmp_path: Path,
 ) -> None:
-    model = Thinking()
-    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
-        async with agent.thread("t").stream("1", detach=True) as stream:
-            await asyncio.wait_for(model.asked.wait(), LIMIT)
+    async with under_way(tmp_path) as (model, agent, stream), scripted_agent(tmp_path, answering()) as other:
         state = await other.turn(stream.turn_id)
         assert state is not None
         assert state.status == "running"
@@ -92,10 +89,7 @@ async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none
 
 
 async def test_each_reader_of_a_turn_of_another_process_is_told_what_cannot_be_read(tmp_path: Path) -> None:
-    model = Thinking()
-    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
-        async with agent.thread("t").stream("1", detach=True) as stream:
-            await asyncio.wait_for(model.asked.wait(), LIMIT)
+    async with under_way(tmp_path) as (model, agent, stream), scripted_agent(tmp_path, answering()) as other:
         readers = [other.events(stream.turn_id) for _ in range(3)]
         assert [(await anext(reader)).seq for reader in readers] == [1, 1, 1]
         reading = [asyncio.create_task(taken(reader)) for reader in readers]
@@ -107,13 +101,10 @@ async def test_each_reader_of_a_turn_of_another_process_is_told_what_cannot_be_r
 
 
 async def test_readers_elsewhere_pass_over_events_of_a_kind_that_they_do_not_know(tmp_path: Path) -> None:
-    model = Thinking()
-    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
-        async with agent.thread("t").stream("1", detach=True) as stream:
-            first = await anext(stream)
-            await asyncio.wait_for(model.asked.wait(), LIMIT)
+    async with under_way(tmp_path) as (model, agent, stream), scripted_agent(tmp_path, answering()) as other:
         readers = [other.events(stream.turn_id) for _ in range(2)]
-        assert [(await anext(reader)).seq for reader in readers] == [1, 1]
+        first, again = [await anext(reader) for reader in readers]
+        assert (first.seq, again) == (1, first)
         reading = [asyncio.ensure_future(anext(reader)) for reader in readers]
         async with asyncio.timeout(LIMIT):
             while stream.turn_id not in other._runner.parts.recorder.watches:  # noqa: ASYNC110 -- nobody tells of it

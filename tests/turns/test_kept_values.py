@@ -13,7 +13,6 @@ from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said, shape
 from worldagent import WorldAgent
 from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
-from worldagent.core.pauses import Happened
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
 from worldagent.testing import VirtualClock
@@ -86,17 +85,6 @@ async def test_an_answer_is_refused_and_the_pause_stays_or_it_can_be_read_again(
             assert turn.status == "done"
         else:
             assert turn.result == Said(text="True")
-
-
-async def test_an_answer_of_another_kind_is_refused_whatever_is_in_it(tmp_path: Path) -> None:
-    async def handler(ctx: TaskContext) -> str:
-        return await ctx.calls.ask_person("What?")
-
-    async with agent_of(tmp_path, handler) as agent:
-        [pause] = (await agent.thread("t").task("job", {})).pauses
-        with pytest.raises(AnswerInvalid):
-            await agent.thread("t").resume({pause.id: Happened(nested(5000))})
-        assert (await agent.thread("t").resume({pause.id: "that"})).result == Said(text="that")
 
 
 async def test_a_time_to_answer_and_a_key_that_are_none_are_refused(tmp_path: Path) -> None:
