@@ -66,7 +66,11 @@ def marked(body: dict[str, Any]) -> list[int]:
 
 
 async def test_anthropic_gets_a_mark_at_the_block_before_the_role_or_at_the_last_one(tmp_path: Path) -> None:
-    for body in await requests_of(tmp_path, FORMATS["anthropic"]):
+    bodies = await requests_of(tmp_path / "one", FORMATS["anthropic"])
+    others = await requests_of(tmp_path / "other", FORMATS["anthropic"], role=OTHER)
+    for body, other in zip(bodies, others, strict=True):
+        assert blocks(body)[:-1] == blocks(other)[:-1]
+        assert (body["system"], body["tools"]) == (other["system"], other["tools"])
         assert HOW in json.dumps(blocks(body)[-1])
         assert marked(body) == [len(blocks(body)) - 2]
         assert json.dumps(body).count("cache_control") <= 4
@@ -117,14 +121,6 @@ async def test_a_server_of_ones_own_gets_no_hint_unless_the_setting_says_so_and_
 ) -> None:
     for body in await requests_of(tmp_path, lm, hints=hints):
         assert "cache" not in json.dumps(body).lower()
-
-
-async def test_two_roles_share_all_up_to_the_mark(tmp_path: Path) -> None:
-    one = await requests_of(tmp_path / "one", FORMATS["anthropic"])
-    other = await requests_of(tmp_path / "other", FORMATS["anthropic"], role=OTHER)
-    for mine, theirs in zip(one, other, strict=True):
-        assert blocks(mine)[:-1] == blocks(theirs)[:-1]
-        assert (mine["system"], mine["tools"]) == (theirs["system"], theirs["tools"])
 
 
 async def test_tools_are_sent_in_one_order_however_they_were_given(tmp_path: Path) -> None:

@@ -101,7 +101,8 @@ PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"requ
 
 @pytest.mark.parametrize("calls", ["ask the critic please", [{"whom": "critic"}]])
 async def test_after_two_broken_plans_the_turn_answers_directly_and_says_so(tmp_path: Path, calls: Any) -> None:
-    lm = ScriptedLM([{"reply": "x", "calls": calls}] * 2 + ["Just words."])
+    broken = {"reply": "x", "calls": calls}
+    lm = ScriptedLM([broken, broken, "Just words."])
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
         async with agent.thread("t").stream("Hi") as stream:
             events = [event async for event in stream]

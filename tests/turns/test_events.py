@@ -208,7 +208,7 @@ async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
         assert await other.turn(turn.id) is None
         for after in (-1, True):
             with pytest.raises(InvalidArgument):
-                agent.events(turn.id, after=after)  # type: ignore[arg-type]  # that is what is tried
+                agent.events(turn.id, after=after)
         last = (await taken(agent.events(turn.id)))[-1].seq
         assert await taken(agent.events(turn.id, after=last)) == []
         for after in (last + 1, 1 << 63):

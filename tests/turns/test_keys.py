@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 
 from support.agents import CRITIC, Thinking, answering, scripted_agent, taken
 from support.asking_shop import asking_shop
-from support.processes import next_line, start_script
 from support.tables import rows
 from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
@@ -85,6 +83,14 @@ async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) 
         assert events == await taken(other.events(stream.turn_id))
 
 
+@pytest.mark.on_every_database
+async def test_starts_of_one_key_at_once_are_one_turn(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent, scripted_agent(tmp_path, answering()) as other:
+        starts = (each.thread("t").converse("Hello", key="k") for each in (agent, other) for _ in range(3))
+        assert len({turn.id for turn in await asyncio.gather(*starts)}) == 1
+        assert await rows(agent, "wa_turn") == 1
+
+
 async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
@@ -138,69 +144,6 @@ async def test_a_role_goes_with_a_start_and_is_no_part_of_what_is_compared(tmp_p
         turn = await thread.converse("Hello", key="k", role=role)
         assert (turn.text, [str(tier.value) for tier in turn.role_tiers]) == ("Up.", ["call"])
         assert await thread.converse("Hello", key="k") == turn
-
-
-SLOW = """
-import asyncio, json, sys
-from pathlib import Path
-from support.agents import scripted_agent
-from worldagent.testing import ScriptedLM
-
-async def reply(call):
-    await asyncio.sleep(float(sys.argv[2]))
-    return {"reply": "From a process."}
-
-async def main():
-    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(reply)) as agent:
-        print("open", flush=True)
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        async with agent.thread("t").stream("Hello", key="k") as stream:
-            first = await anext(stream)
-            print(stream.turn_id, flush=True)
-            turn = await stream.wait()
-            print(json.dumps([turn.id, turn.text]), flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.on_every_database
-async def test_starts_of_one_key_from_several_processes_at_once_are_one_turn(tmp_path: Path) -> None:
-    processes = await asyncio.gather(*(start_script(SLOW, tmp_path, "0.5") for _ in range(3)))
-    for process in processes:
-        assert await next_line(process) == "open"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write(b"go\n")
-    told = []
-    for process in processes:
-        out, error = await asyncio.wait_for(process.communicate(), 60)
-        assert (process.returncode, error) == (0, b""), error.decode()
-        turn_id, turn = out.decode().split("\n")[:2]
-        assert json.loads(turn) == [turn_id, "From a process."]
-        told.append(turn_id)
-    assert len(set(told)) == 1
-    async with scripted_agent(tmp_path, answering()) as agent:
-        assert await rows(agent, "wa_turn") == 1
-
-
-@pytest.mark.requirement("T5")
-async def test_a_repeat_goes_on_with_a_turn_whose_process_was_killed(tmp_path: Path) -> None:
-    process = await start_script(SLOW, tmp_path, "60")
-    assert await next_line(process) == "open"
-    assert process.stdin is not None
-    process.stdin.write(b"go\n")
-    turn_id = await next_line(process)
-    async with scripted_agent(tmp_path, answering("From here.")) as agent:
-        async with agent.thread("t").stream("Hello", key="k", detach=True) as stream:
-            assert (await asyncio.wait_for(anext(stream), LIMIT)).seq == 1
-            process.kill()
-            await asyncio.wait_for(process.communicate(), LIMIT)
-            events = await taken(stream)
-        assert stream.turn_id == turn_id
-        assert stream.turn.text == "From here."
-        assert [event.seq for event in events] == list(range(2, len(events) + 2))
-        assert await rows(agent, "wa_turn") == 1
 
 
 def going_on(resolves: asyncio.Event, may: asyncio.Event) -> dict[str, Any]:
