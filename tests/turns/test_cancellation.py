@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Thinking, answering, open_pauses, scripted_agent
 from support.jobs import Nothing, Said
 from support.loop_steps import Steps
 from support.processes import eventually, others
@@ -110,6 +110,27 @@ async def test_a_turn_that_is_cancelled_at_every_step_leaves_the_thread_usable(t
     count = await whole_turn(tmp_path / "count")
     for round_ in range(5):
         await cancel_at(tmp_path / f"home{round_}", range(1, count + 50))
+
+
+@pytest.mark.requirement("T4")
+async def test_one_who_stops_waiting_for_a_thread_disturbs_neither_its_owner_nor_the_next(tmp_path: Path) -> None:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent, asyncio.timeout(LIMIT):
+        tasks = others()
+        owner = asyncio.create_task(agent.thread("t").converse("owner"))
+        await model.asked.wait()
+        waiting = [asyncio.create_task(agent.thread("t").converse(f"{n}")) for n in range(8)]
+        for step, turn in enumerate(waiting[::2]):
+            for _ in range(step):
+                await asyncio.sleep(0)
+            turn.cancel()
+        await asyncio.wait(waiting[::2])
+        assert all(turn.cancelled() for turn in waiting[::2])
+        model.may.set()
+        await asyncio.gather(owner, *waiting[1::2])
+        assert await eventually(lambda: others() <= tasks)
+        said = [m.body["text"] for m in await agent.thread("t").history() if m.kind == "message"]
+    assert said == ["owner", "1", "3", "5", "7"]
 
 
 async def test_a_turn_cancelled_while_its_role_is_looked_up_asks_no_model_and_writes_nothing(tmp_path: Path) -> None:
@@ -249,6 +270,27 @@ async def test_whenever_a_turn_is_cancelled_it_does_not_stay_paused(tmp_path: Pa
                 assert await one.thread(name).pauses() == ()
                 with pytest.raises(NothingToResume):
                     await one.thread(name).resume()
+
+
+@pytest.mark.requirement("T4")
+async def test_of_two_who_go_on_with_a_turn_in_one_agent_both_are_cancelled_with_it(tmp_path: Path) -> None:
+    waits = asyncio.Event()
+
+    async def never() -> None:
+        waits.set()
+        await asyncio.Event().wait()
+
+    async with asking(tmp_path, never) as agent:
+        thread = agent.thread("t")
+        ids = {pause.kind: pause.id for pause in (await thread.task("ask", {})).pauses}
+        first = asyncio.create_task(thread.resume({ids["approval"]: Approve()}))
+        await asyncio.wait_for(waits.wait(), LIMIT)
+        second = asyncio.create_task(thread.resume({ids["question"]: "yes"}))
+        async with asyncio.timeout(LIMIT):
+            while await open_pauses(thread):  # noqa: ASYNC110 -- what stands in the database sets no event
+                await asyncio.sleep(0)
+            assert await thread.cancel()
+            assert [(await turn).status for turn in (first, second)] == ["cancelled", "cancelled"]
 
 
 @pytest.mark.requirement("T4")
