@@ -78,9 +78,8 @@ async def test_a_text_that_looks_like_a_named_one_is_shown_with_its_own_account(
 @pytest.mark.parametrize("name", ["  ", "two\nlines", "x" * 81, "\ud800", 7])
 async def test_what_is_no_name_is_refused_before_anything_is_done(name: Any, tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises(InvalidArgument) as caught:
+        with pytest.raises(InvalidArgument, match="`name` must be 1 to 80 printable characters") as caught:
             agent.thread("t1", name=name)
-        assert "1 to 80 printable characters" in caught.value.remedy
         assert not (isinstance(name, str) and name.strip() and name in str(caught.value))
         for fits in ("A", "x" * 80, "Ana (Sales)", "José 🌍", "O'Neil"):
             assert agent.thread("t1", name=fits).name == fits

@@ -116,13 +116,13 @@ def injected(item: str, state: Annotated[dict[str, Any], InjectedToolArg]) -> fl
 
 REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
     "no hints": ([no_hints], FunctionInvalid, "'item' of the function 'no_hints' has no type hint.*annotate it"),
-    "no docstring": ([no_docstring], FunctionInvalid, "'no_docstring' has no docstring.*say in its docstring"),
+    "no docstring": ([no_docstring], FunctionInvalid, "'no_docstring' has no docstring; describe in its docstring"),
     "two of one name": ([price, dspy.Tool(price)], NameTaken, "'price'.*rename one"),
     "a worker": ([Worker("critic", "You judge.")], FunctionInvalid, "the worker 'critic'.*workers="),
     "one, no list": (price, InvalidArgument, "must be a list"),
     "a name": (["price"], FunctionInvalid, "'price' is not a Python function"),
     "what ships": (BuiltinTools(), InvalidArgument, "builtin_tools="),
-    "injected": ([StructuredTool.from_function(injected)], FunctionInvalid, "needs 'state'"),
+    "injected": ([StructuredTool.from_function(injected)], FunctionInvalid, "requires 'state'"),
 }
 
 
