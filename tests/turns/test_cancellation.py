@@ -53,7 +53,11 @@ def locked(home: Path) -> bool:
 async def run(work: Coroutine[Any, Any, Any], at: int = 0) -> tuple[asyncio.Task[Any], int]:
     """Run `work` as a task that is cancelled at a step of the loop; gives it at its end, and the steps that it took."""
     task = asyncio.ensure_future(work)
-    steps = Steps(at, "steps", task.cancel)
+
+    def cancel() -> None:
+        task.cancel()
+
+    steps = Steps(at, "steps", cancel)
     end = steps.watch()
     await asyncio.wait({task}, timeout=LIMIT)
     end()
