@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.agent import Thread
+from worldagent.agent import Thread, TurnStream
 from worldagent.core import events as ev
 from worldagent.core.pauses import Pause
 from worldagent.harness import Worker
@@ -34,6 +36,40 @@ def answering(text: str = "Fine.") -> ScriptedLM:
         return {"result": text} if "request" in call.fields else {"reply": text}
 
     return ScriptedLM(reply)
+
+
+class Thinking:
+    """A model that thinks until it may answer.
+
+    Attributes:
+        asked: Set once it is asked.
+        may: Lets it answer.
+    """
+
+    def __init__(self, text: str = "Fine.") -> None:
+        self.asked, self.may = asyncio.Event(), asyncio.Event()
+        self.lm, self._answer = ScriptedLM(self._reply), {"reply": text}
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, str]:
+        self.asked.set()
+        await self.may.wait()
+        return self._answer
+
+
+@asynccontextmanager
+async def under_way(home: Path) -> AsyncGenerator[tuple[Thinking, WorldAgent, TurnStream]]:
+    """A detached turn `1` of the thread `t` that waits for its model; with its agent and its stream."""
+    model = Thinking()
+    async with scripted_agent(home, model.lm) as agent:
+        async with agent.thread("t").stream("1", detach=True) as stream:
+            await asyncio.wait_for(model.asked.wait(), 20)
+        yield model, agent, stream
+
+
+async def taken(events: AsyncIterator[ev.Event]) -> list[ev.Event]:
+    """All events up to the end."""
+    async with asyncio.timeout(20):
+        return [event async for event in events]
 
 
 def standing(events: list[Any]) -> str:

@@ -40,6 +40,10 @@ BAD: dict[str, tuple[Any, str]] = {
     "an argument of another type": (calling("price", {"item": "rope", "number": "some"}), "number"),
     "an argument that is not there": (calling("price", {"item": "rope", "colour": "red"}), "colour"),
     "nothing at all": ({"reply": "  "}, "it has neither calls nor an answer"),
+    "more calls than are made at once": (
+        {"reply": "", "calls": [{"tool": "price", "arguments": {"item": str(n)}} for n in range(17)]},
+        "17 calls, and at most 16",
+    ),
 }
 
 
@@ -58,15 +62,6 @@ async def test_a_bad_step_is_reported_once_and_mended(tmp_path: Path, form: Any,
     assert said in rejected.reason
     assert said in lm.calls[1].text, "the model reads what was wrong"
     assert len([event for event in events if isinstance(event, ev.CallStarted)]) == 1
-
-
-@FORMS
-async def test_an_empty_answer_after_results_is_reported_once(tmp_path: Path, form: Any) -> None:
-    lm = ScriptedLM([GOOD, {"reply": ""}, {"reply": "12.50."}], form=form)
-    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
-        turn = await agent.thread("t").converse("What?")
-    assert turn.text == "12.50."
-    assert "it has neither calls nor an answer" in lm.calls[2].text
 
 
 @FORMS
@@ -89,12 +84,3 @@ async def test_one_that_calls_even_then_fails_the_turn_and_the_thread_continues(
         with pytest.raises(OutputInvalid, match="gave no answer"):
             await thread.converse("What?")
         assert (await thread.converse("And now?")).text == "Here I am."
-
-
-@FORMS
-async def test_more_calls_than_are_made_at_once_are_reported(tmp_path: Path, form: Any) -> None:
-    many = {"reply": "", "calls": [{"tool": "price", "arguments": {"item": str(n)}} for n in range(17)]}
-    lm = ScriptedLM([many, {"reply": "12.50."}], form=form)
-    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
-        assert (await agent.thread("t").converse("What?")).text == "12.50."
-    assert "17 calls, and at most 16" in lm.calls[1].text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ from hypothesis import strategies as st
 from support.agents import scripted_agent
 from support.branches import counting, ids, said
 from worldagent import WorldAgent
+
+pytestmark = pytest.mark.requirement("T4")
 
 # What is done, on which of the threads so far, and at which of its messages, counted round.
 STEPS = st.lists(
@@ -83,22 +84,8 @@ async def play(home: Path, steps: list[tuple[str, int, int]]) -> None:
         await lists.check()
 
 
-@pytest.mark.requirement("T4")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_branches_say_what_lists_of_texts_would_say(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as home:
         asyncio.run(play(Path(home), steps))
-
-
-@pytest.mark.requirement("T4")
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
-@given(steps=STEPS)
-def test_branches_on_postgres_say_what_lists_of_texts_would_say(steps: list[tuple[str, int, int]]) -> None:
-    from support.postgres import drop_database, new_database  # it starts a server
-
-    url = new_database()
-    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patched:
-        patched.setitem(os.environ, "WORLDAGENT_DATABASE_URL", url)
-        asyncio.run(play(Path(home), steps))
-    drop_database(url)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.services import FORMATS, Format, Said, Service, service
+from support.services import FORMATS, Said, Service, service
 from worldagent import Role, Settings, Storage, WorldAgent, tool
-from worldagent.core.errors import SettingsInvalid
 
 HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
 OTHER = "Answer as a child of six would, who has never seen the sea."
@@ -66,15 +65,16 @@ def marked(body: dict[str, Any]) -> list[int]:
     return [place for place, block in enumerate(blocks(body)) if any(mark in block for mark in MARKS)]
 
 
-async def test_anthropic_gets_a_mark_at_the_block_before_the_role(tmp_path: Path) -> None:
-    for body in await requests_of(tmp_path, FORMATS["anthropic"]):
+async def test_anthropic_gets_a_mark_at_the_block_before_the_role_or_at_the_last_one(tmp_path: Path) -> None:
+    bodies = await requests_of(tmp_path / "one", FORMATS["anthropic"])
+    others = await requests_of(tmp_path / "other", FORMATS["anthropic"], role=OTHER)
+    for body, other in zip(bodies, others, strict=True):
+        assert blocks(body)[:-1] == blocks(other)[:-1]
+        assert (body["system"], body["tools"]) == (other["system"], other["tools"])
         assert HOW in json.dumps(blocks(body)[-1])
         assert marked(body) == [len(blocks(body)) - 2]
         assert json.dumps(body).count("cache_control") <= 4
-
-
-async def test_without_a_role_the_mark_is_at_the_last_block(tmp_path: Path) -> None:
-    for body in await requests_of(tmp_path, FORMATS["anthropic"], role=None):
+    for body in await requests_of(tmp_path / "without", FORMATS["anthropic"], role=None):
         assert marked(body) == [len(blocks(body)) - 1]
 
 
@@ -90,23 +90,14 @@ async def test_openai_gets_a_key_and_from_gpt_5_6_on_a_mark(tmp_path: Path, lm: 
 @pytest.mark.parametrize(
     ("model", "new"),
     [
-        *(("gpt-5.6", True), ("gpt-5.10-mini", True), ("gpt-6", True), ("gpt-6-mini", True), ("gpt-10.1", True)),
-        *(("ft:gpt-5.6:acme::x", True), ("ft:gpt-6-mini:acme::x", True)),
-        *(("gpt-5", False), ("gpt-5-mini", False), ("gpt-5-2025-08-07", False), ("gpt-5.1", False), ("gpt-4o", False)),
-        *(("gpt-4.1", False), ("gpt-4-32k", False), ("gpt-35-turbo", False), ("gpt-oss-120b", False), ("o3", False)),
-        *(("ft:gpt-4o-mini:gpt-6::x", False), ("my-gpt-6", False), ("chatgpt-6", False)),
+        *(("gpt-5.10-mini", True), ("gpt-6", True), ("ft:gpt-5.6:acme::x", True)),
+        *(("gpt-5-2025-08-07", False), ("gpt-4o", False), ("gpt-35-turbo", False), ("ft:gpt-4o-mini:gpt-6::x", False)),
     ],
 )
 async def test_the_mark_goes_to_every_gpt_from_5_6_on(tmp_path: Path, model: str, new: bool) -> None:
     for body in await requests_of(tmp_path, f"openai/{model}"):
-        assert bool(marked(body)) is new
-
-
-@pytest.mark.parametrize("wanted", ["chat", "responses"])
-async def test_an_older_model_of_openais_gets_the_key_alone(tmp_path: Path, wanted: Format) -> None:
-    for body in await requests_of(tmp_path, FORMATS[wanted]):
         assert body["prompt_cache_key"]
-        assert not marked(body)
+        assert bool(marked(body)) is new
 
 
 async def test_the_key_is_of_workspace_and_signature_and_of_nothing_else(tmp_path: Path) -> None:
@@ -121,31 +112,15 @@ async def test_the_key_is_of_workspace_and_signature_and_of_nothing_else(tmp_pat
     assert "harbour" not in key
 
 
-@pytest.mark.parametrize("lm", [*FORMATS.values(), NEW])
-@pytest.mark.parametrize("hints", ["auto", "off"])
-async def test_a_server_of_ones_own_gets_no_hint_unless_the_setting_says_so(
+@pytest.mark.parametrize(
+    ("lm", "hints"),
+    [(FORMATS["anthropic"], "auto"), (FORMATS["anthropic"], "off"), (NEW, "auto"), (FORMATS["gemini"], "on")],
+)
+async def test_a_server_of_ones_own_gets_no_hint_unless_the_setting_says_so_and_gemini_none(
     tmp_path: Path, lm: str, hints: str
 ) -> None:
     for body in await requests_of(tmp_path, lm, hints=hints):
-        assert "cache" not in json.dumps(body)
-
-
-async def test_gemini_gets_none(tmp_path: Path) -> None:
-    for body in await requests_of(tmp_path, FORMATS["gemini"]):
         assert "cache" not in json.dumps(body).lower()
-
-
-async def test_two_roles_share_all_up_to_the_mark(tmp_path: Path) -> None:
-    one = await requests_of(tmp_path / "one", FORMATS["anthropic"])
-    other = await requests_of(tmp_path / "other", FORMATS["anthropic"], role=OTHER)
-    for mine, theirs in zip(one, other, strict=True):
-        assert blocks(mine)[:-1] == blocks(theirs)[:-1]
-        assert (mine["system"], mine["tools"]) == (theirs["system"], theirs["tools"])
-
-
-def test_a_hint_that_is_none_is_refused() -> None:
-    with pytest.raises(SettingsInvalid, match="model_cache_hints"):
-        Settings(model_cache_hints="sometimes")
 
 
 async def test_tools_are_sent_in_one_order_however_they_were_given(tmp_path: Path) -> None:

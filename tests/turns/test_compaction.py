@@ -12,7 +12,6 @@ from support.agents import CRITIC, scripted_agent
 from worldagent import Role
 from worldagent.core.errors import (
     FunctionInvalid,
-    NameTaken,
     ParamsInvalid,
     ResultInvalid,
     UnknownShape,
@@ -23,8 +22,6 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import CompactionResult, compaction_shape
 from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
-
-pytestmark = pytest.mark.on_every_database
 
 WORK: dict[str, Any] = {"shape": "subagent", "params": {"worker": "critic", "request": "Judge it."}}
 
@@ -93,6 +90,8 @@ async def test_a_planner_that_dispatches_it_passes_no_role_on(tmp_path: Path) ->
             return {"result": "the whole working"}
         return {"reply": "Done.", "calls": [] if call.steps else [{"tool": "compaction", "arguments": WORK}]}
 
+    with pytest.raises(FunctionInvalid, match="must name in over= the shapes"):
+        compaction_shape(description="shortens")
     lm = ScriptedLM(reply)
     shape = compaction_shape(over=["subagent"], description="shortens what a worker finds")
     async with scripted_agent(tmp_path, lm, workers=[CRITIC], shapes=[shape]) as agent:
@@ -114,11 +113,13 @@ async def test_a_result_of_any_size_is_read_piece_by_piece(tmp_path: Path) -> No
     assert "".join(call.fields["result"] for call in lm.calls[:11]).count("working") >= 4990
 
 
-async def test_what_is_left_is_never_longer_than_asked_for(tmp_path: Path) -> None:
-    lm = model("word " * 5000)
-    async with scripted_agent(tmp_path, lm, shapes=[LETTERS, compaction_shape()]) as agent:
-        turn = await agent.thread("t").task("compaction", {"shape": "letters", "params": {"letters": 80}, "words": 10})
-    assert len(turn.text) < 200
+async def test_what_is_left_is_never_longer_than_asked_for_and_never_nothing(tmp_path: Path) -> None:
+    params = {"shape": "letters", "params": {"letters": 80}, "words": 10}
+    async with scripted_agent(tmp_path, model("word " * 5000), shapes=[LETTERS, compaction_shape()]) as agent:
+        assert len((await agent.thread("t").task("compaction", params)).text) < 200
+    async with scripted_agent(tmp_path, model(" "), shapes=[LETTERS, compaction_shape()]) as agent:
+        with pytest.raises(ResultInvalid, match="nothing is left of the result"):
+            await agent.thread("t").task("compaction", params)
 
 
 @pytest.mark.requirement("T4")
@@ -141,10 +142,8 @@ async def test_work_that_asks_a_person_pauses_and_goes_on(tmp_path: Path) -> Non
     ("params", "error", "told"),
     [
         ({"shape": "nobody", "params": {}}, UnknownShape, "there is no shape 'nobody'"),
-        ({"shape": "subagent", "params": {}}, ParamsInvalid, "params of shape 'subagent'"),
         ({"shape": "subagent", "params": {"worker": "x", "request": "y"}}, UnknownWorker, "x"),
         ({**WORK, "words": 9}, ParamsInvalid, "words"),
-        ({**WORK, "role": "Be harsh."}, ParamsInvalid, "role"),
         ({"shape": "letters", "params": {"letters": 8}}, ParamsInvalid, "'letters' is not one that it may run"),
     ],
 )
@@ -158,23 +157,6 @@ async def test_what_cannot_run_is_said_before_anything_is_written(
             await agent.thread("t").task("compaction", params)
         assert await agent.thread("t").history() == ()
     assert not lm.calls
-
-
-async def test_nothing_left_is_an_error_of_the_result(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, model(" "), workers=[CRITIC], shapes=[compaction_shape()]) as agent:
-        with pytest.raises(ResultInvalid, match="nothing is left of the result"):
-            await agent.thread("t").task("compaction", WORK)
-
-
-def test_it_is_offered_to_a_planner_only_for_named_shapes() -> None:
-    with pytest.raises(FunctionInvalid, match="must name in over= the shapes"):
-        compaction_shape(description="shortens")
-
-
-async def test_there_is_one_of_it(tmp_path: Path) -> None:
-    with pytest.raises(NameTaken, match="'compaction'"):
-        async with scripted_agent(tmp_path, model(), shapes=[compaction_shape(), compaction_shape()]):
-            pass
 
 
 @pytest.mark.requirement("R7")
@@ -192,17 +174,3 @@ async def test_a_role_that_the_work_gave_in_pieces_is_not_joined_in_what_is_left
     assert isinstance(turn.result, CompactionResult)
     assert content not in turn.result.text
     assert_no_role_leak([tmp_path], content)
-
-
-@pytest.mark.requirement("T3", "H8")
-async def test_a_compaction_of_a_workers_work_calls_the_code_that_stands_in_its_place(tmp_path: Path) -> None:
-    @tool(name="critic", description="judges", risk="write")
-    async def critic(request: str) -> str:
-        return f"the whole working of the critic on {request!r}"
-
-    lm = model()
-    async with scripted_agent(tmp_path, lm, workers=[critic], shapes=[compaction_shape()]) as agent:
-        turn = await agent.thread("t").task("compaction", WORK)
-    assert turn.result == CompactionResult(text="Dull.")
-    [asked] = lm.calls
-    assert asked.fields["result"] == "the whole working of the critic on 'Judge it.'"

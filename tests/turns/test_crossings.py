@@ -11,30 +11,22 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.asking_shop import Order, Receipt, asking_shop
+from support.agents import Thinking, answering, scripted_agent, taken
+from support.asking_shop import asking_shop
 from support.postgres import new_database
 from worldagent import Role
-from worldagent.agent import Composed
-from worldagent.agent.runtime import keys as ended
-from worldagent.core.errors import AgentClosed, KeyReused, StorageUnavailable
-from worldagent.core.events import CallEnded, Event, TurnEnded, TurnStarted
-from worldagent.core.pauses import Approve
-from worldagent.graphs import Shape, TaskContext, TurnEngine
-from worldagent.harness import tool
+from worldagent.core.errors import AgentClosed, StorageUnavailable
+from worldagent.core.events import Event, TurnEnded, TurnStarted
+from worldagent.graphs import TurnEngine
 from worldagent.memory import TurnRegister, turn_log
 from worldagent.memory.turn_log import TurnLog
 from worldagent.storage import Transaction
 from worldagent.storage.postgres import database as postgres
 from worldagent.storage.sqlite import SqliteDatabase
-from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("T10")
 
 LIMIT = 20
-
-
-async def taken(events: AsyncIterator[Event]) -> list[Event]:
-    async with asyncio.timeout(LIMIT):
-        return [event async for event in events]
 
 
 async def into(events: list[Event], found: AsyncIterator[Event]) -> None:
@@ -66,24 +58,7 @@ class Held:
         self._may.set()
 
 
-class Thinking:
-    """A model that thinks until it may answer."""
-
-    def __init__(self, **answer: str) -> None:
-        self.asked, self.may = asyncio.Event(), asyncio.Event()
-        self._answer = answer or {"reply": "Fine."}
-        self.lm = ScriptedLM(self._reply)
-
-    async def _reply(self, call: ScriptedCall) -> dict[str, str]:
-        self.asked.set()
-        await asyncio.wait_for(self.may.wait(), LIMIT)
-        return self._answer
-
-
-# --- cancelled in the middle of a write -------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -116,8 +91,7 @@ async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
     assert events[-1].status == "cancelled"
 
 
-@pytest.mark.requirement("T4", "T10")
-@pytest.mark.on_every_database
+@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("key", ["k", None])
 async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
     key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -145,7 +119,7 @@ async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
     assert (rest[-1].status, rest[-1].text) == ("done", "Fine.")
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("detach", [True, False])
 async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
     detach: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -171,7 +145,7 @@ async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
     assert (events[-1].status, events[-1].code) == ("failed", "internal")
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,24 +165,6 @@ async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
     assert (again.id, again.status, again.text) == (failed.value.turn_id, "done", "Fine.")
 
 
-# --- a start that is repeated -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("T10")
-async def test_another_skill_under_one_key_is_refused_while_the_first_runs(tmp_path: Path) -> None:
-    model, ask = Thinking(result="Dull."), {"worker": "critic", "request": "Judge."}
-    async with scripted_agent(tmp_path, model.lm, workers=[CRITIC]) as agent:
-        thread = agent.thread("t")
-        first = asyncio.create_task(thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="k"))
-        await asyncio.wait_for(model.asked.wait(), LIMIT)
-        same = asyncio.create_task(thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="k"))
-        with pytest.raises(KeyReused):
-            await thread.run_skill(Composed("Be long.", params=ask, name="s"), key="k")
-        model.may.set()
-        assert await same == await first
-
-
-@pytest.mark.requirement("T10")
 async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
@@ -229,31 +185,6 @@ async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_p
             assert ((await busy).status, (await back).status, (await back).text) == ("done", "done", "Fine.")
 
 
-@pytest.mark.requirement("T4", "T10")
-async def test_a_repeat_that_crosses_the_last_answer_gives_what_became_of_the_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told, at, may = ended._usage_events, asyncio.Event(), asyncio.Event()
-
-    async def slow(*args: Any) -> Any:
-        at.set()
-        await asyncio.wait_for(may.wait(), LIMIT)
-        return await told(*args)
-
-    async with asking_shop(tmp_path) as agent:
-        thread = agent.thread("t")
-        paused = await thread.task("buy", {"what": "hat"}, key="k")
-        paused = await thread.resume({paused.pauses[0].id: "red"})
-        monkeypatch.setattr(ended, "_usage_events", slow)
-        repeat = asyncio.create_task(thread.task("buy", {"what": "hat"}, key="k"))
-        await asyncio.wait_for(at.wait(), LIMIT)
-        done = await thread.resume({paused.pauses[0].id: Approve()})
-        may.set()
-        again = await asyncio.wait_for(repeat, LIMIT)
-    assert (again.id, again.status, again.result) == (done.id, "done", done.result)
-
-
-@pytest.mark.requirement("T10")
 @pytest.mark.parametrize("how", ["close", "drain"])
 async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(how: str, tmp_path: Path) -> None:
     model = Thinking()
@@ -271,10 +202,7 @@ async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(h
         assert (await running).status == "done"
 
 
-# --- who writes and who reads -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R7", "T10")
+@pytest.mark.requirement("R7")
 async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,7 +220,6 @@ async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
     assert not any(seen)
 
 
-@pytest.mark.requirement("T10")
 async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +241,6 @@ async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
             assert (await stream.wait()).status == "done"
 
 
-@pytest.mark.requirement("T10")
 async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -341,42 +267,3 @@ async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them
         after = await taken(agent.events(paused.id))
     assert after[: len(before)] == before
     assert [event.seq for event in after] == list(range(1, len(after) + 1))
-
-
-@pytest.mark.requirement("T10")
-@pytest.mark.parametrize("how", [{"key": "k"}, {"detach": True}], ids=["key", "detach"])
-async def test_events_reach_their_reader_and_a_turn_its_end_while_old_events_are_let_go_of(
-    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prunes, seen = asyncio.Event(), asyncio.Event()
-
-    async def standing(self: TurnLog, age: float, *, most: int) -> int:
-        prunes.set()
-        await asyncio.Event().wait()
-        return 0
-
-    @tool(risk="read_only")
-    async def look(at: str) -> str:
-        return at
-
-    async def watch(order: Order, ctx: TaskContext) -> Receipt:
-        await ctx.call("look", {"at": "first"})  # what it tells is written, and pruning is due with that
-        await prunes.wait()
-        found = await ctx.call("look", {"at": "second"})
-        await seen.wait()
-        return Receipt(text=str(found))
-
-    monkeypatch.setattr(TurnLog, "prune", standing)
-    events, shape = list[Event](), Shape("watch", Order, Receipt, watch)
-    async with (
-        asyncio.timeout(LIMIT),
-        scripted_agent(tmp_path, answering(), tools=[look], shapes=[shape]) as agent,
-        agent.thread("t").stream_task("watch", {"what": "hat"}, **how) as stream,
-    ):
-        async for event in stream:
-            events.append(event)
-            if sum(isinstance(each, CallEnded) for each in events) == 2:
-                seen.set()
-        assert (stream.turn.status, stream.turn.result) == ("done", Receipt(text="second"))
-        assert isinstance(events[-1], TurnEnded)
-        assert events == await taken(agent.events(stream.turn_id))

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
-import sqlite3
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +11,14 @@ import pytest
 from support.agents import answering, open_pauses, scripted_agent
 from support.jobs import Said, Writing, shape
 from support.loop_steps import Steps
-from support.processes import eventually, next_line, others, start_script
+from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
-from worldagent.agent import Thread, Turn
 from worldagent.core.errors import AgentClosed, NothingToResume, ThreadPaused
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import RunAgain
 from worldagent.graphs import TaskContext
-from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = pytest.mark.on_every_database
+pytestmark = pytest.mark.requirement("T5")
 
 LIMIT = 30
 
@@ -51,7 +45,6 @@ async def kinds(home: Path, thread: str = "t") -> list[str]:
         return [message.kind for message in await agent.thread(thread).history()]
 
 
-@pytest.mark.requirement("T5")
 async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_nothing_of_it_is_written(
     tmp_path: Path,
 ) -> None:
@@ -78,32 +71,8 @@ async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_no
     assert scene.done == []
 
 
-@pytest.mark.requirement("T5")
-async def test_a_turn_that_is_being_written_down_when_the_drain_begins_stops_before_its_first_step(
-    tmp_path: Path,
-) -> None:
-    lm = answering("Here.")
-    with contextlib.closing(sqlite3.connect(tmp_path / "agent.db", isolation_level=None)) as writer:
-
-        async def locking(scope: Any) -> Role | None:
-            writer.execute("BEGIN IMMEDIATE")  # no write of the turn comes through any more
-            return None
-
-        agent = await scripted_agent(tmp_path, lm, roles=Roles(sources={Tier.CHANNEL: locking})).start()
-        async with agent.thread("t", channel="#c").stream("Hello?") as stream:
-            assert (await anext(stream)).type == "turn_started"
-            draining = asyncio.create_task(agent.drain(LIMIT))
-            await asyncio.sleep(0)
-            writer.execute("ROLLBACK")
-            assert (await asyncio.wait_for(stream.wait(), LIMIT)).status == "stopped"
-        await draining
-    assert lm.calls == []
-    async with scripted_agent(tmp_path, lm) as agent:
-        assert (await agent.thread("t", channel="#c").resume()).text == "Here."
-
-
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize("elsewhere", [True, False])
+@pytest.mark.on_every_database
 async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_stops(
     tmp_path: Path, elsewhere: bool
 ) -> None:
@@ -139,7 +108,6 @@ async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_st
     assert await kinds(tmp_path) == (["task", "result"] if elsewhere else ["task"])
 
 
-@pytest.mark.requirement("T5")
 async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_kept(tmp_path: Path) -> None:
     scene = Scene()
     async with scene.agent(tmp_path) as owner:
@@ -149,7 +117,9 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
         await asyncio.wait_for(scene.waits.wait(), LIMIT)
         agent = await Scene().agent(tmp_path).start()
         waiting = asyncio.create_task(agent.thread("t").resume({after.id: "no"}))
-        await taken(owner.thread("t"))
+        async with asyncio.timeout(LIMIT):
+            while await open_pauses(owner.thread("t")):  # noqa: ASYNC110 -- what stands in the database sets no event
+                await asyncio.sleep(0)
         await agent.drain(LIMIT)
         with pytest.raises(AgentClosed):
             await waiting
@@ -158,14 +128,7 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
     assert scene.done == ["a"]
 
 
-async def taken(thread: Thread) -> None:
-    """Wait until somebody has answered all that is open."""
-    async with asyncio.timeout(LIMIT):
-        while await open_pauses(thread):  # noqa: ASYNC110 -- what stands in the database sets no event
-            await asyncio.sleep(0)
-
-
-@pytest.mark.requirement("T5")
+@pytest.mark.on_every_database
 async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stopped(tmp_path: Path) -> None:
     scene = Scene()
     agent = await scene.agent(tmp_path).start()
@@ -186,52 +149,15 @@ async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stoppe
     assert scene.done == ["a", "b"]
 
 
-@pytest.mark.requirement("T5")
-async def test_the_events_of_a_turn_that_is_cut_off_end_with_its_stop(tmp_path: Path) -> None:
-    asked, events = asyncio.Event(), list[Any]()
-
-    async def never(call: ScriptedCall) -> Any:
-        asked.set()
-        await asyncio.Event().wait()
-
-    agent = await scripted_agent(tmp_path, ScriptedLM(never)).start()
-
-    async def read() -> Turn:
-        async with agent.thread("t").stream("Hello?") as stream:
-            async for event in stream:
-                events.append(event)
-        return stream.turn
-
-    running = asyncio.create_task(read())
-    await asyncio.wait_for(asked.wait(), LIMIT)
-    await asyncio.wait_for(agent.drain(0), LIMIT)
-    assert (await running).status == "stopped"
-    assert isinstance(events[-1], TurnEnded)
-    assert (events[-1].status, events[-1].code) == ("stopped", None)
-    async with scripted_agent(tmp_path, answering("Here.")) as agent:
-        assert (await agent.thread("t").resume()).text == "Here."
-
-
-async def whole_turn(home: Path) -> int:
-    """How many steps of the loop a turn takes."""
-    scene = Scene()
+async def test_wherever_a_drain_meets_a_turn_it_goes_on_and_each_effect_happens_once(tmp_path: Path) -> None:
+    scene, steps = Scene(), Steps(0, "steps")
     scene.go.set()
-    async with scene.agent(home) as agent:
-        steps = Steps(0, "steps")
+    async with scene.agent(tmp_path / "count") as agent:
         end = steps.watch()
         await agent.thread("t").task("job", {})
         end()
-    return steps.count
-
-
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize("part", range(2))
-async def test_wherever_a_drain_meets_a_turn_it_goes_on_and_each_effect_happens_once(tmp_path: Path, part: int) -> None:
-    seen = Counter[str]()
-    count = await whole_turn(tmp_path / "count")
-    for at in range(1 + part, count, count // 6):
-        seen[await drained_at(tmp_path / f"{at}", at)] += 1
-    assert {"refused", "stopped"} <= set(seen) <= {"refused", "stopped", "done"}
+    seen = {await drained_at(tmp_path / f"{at}", at) for at in range(1, steps.count, steps.count // 12)}
+    assert {"refused", "stopped"} <= seen <= {"refused", "stopped", "done"}
 
 
 async def drained_at(home: Path, at: int) -> str:
@@ -262,106 +188,6 @@ async def drained_at(home: Path, at: int) -> str:
     return status
 
 
-# --- SIGTERM --------------------------------------------------------------------------------------------------------
-
-SERVER = """
-import asyncio, os, signal, sys
-from pathlib import Path
-from pydantic import BaseModel
-from support.agents import answering, scripted_agent
-from worldagent.core.pauses import Happened, RunAgain
-from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
-
-home, task = Path(sys.argv[1]), sys.argv[2]
-
-class Nothing(BaseModel):
-    pass
-
-class Said(BaseModel):
-    text: str
-
-def happen(what):
-    with (home / "effects").open("a") as log:
-        log.write(what + "\\n")
-
-@tool
-async def quick(what: str) -> str:
-    happen(what)
-    return what
-
-@tool
-async def slow(what: str) -> str:
-    print("in the middle", flush=True)
-    while not (home / "go").exists():
-        await asyncio.sleep(0.01)
-    happen(what)
-    return what
-
-@tool
-async def stuck(what: str) -> str:
-    print("in the middle", flush=True)
-    while not (home / "again").exists():
-        await asyncio.sleep(0.01)
-    happen(what)
-    return what
-
-async def job(params: Nothing, ctx: TaskContext) -> Said:
-    names = ["quick", sys.argv[3], "quick"]
-    three = await asyncio.gather(*(ctx.call(name, {"what": f"{name}{place}"}) for place, name in enumerate(names)))
-    return Said(text=" ".join([*three, await ctx.call("quick", {"what": "last"})]))
-
-async def main():
-    agent = scripted_agent(
-        home, answering(), tools=[quick, slow, stuck], shapes=[Shape("job", Nothing, Said, job)]
-    )
-    async with agent:
-        over = asyncio.Event()
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, over.set)
-        if task == "begin":
-            turn = asyncio.create_task(agent.thread("t").task("job", {}))
-            await over.wait()
-            print("draining", flush=True)
-            await agent.drain(float(sys.argv[4]))
-            print((await turn).status, flush=True)
-            return
-        turn = await agent.thread("t").resume()
-        while turn.status == "paused":
-            print(", ".join(pause.kind + " " + pause.function for pause in turn.pauses), flush=True)
-            done = (home / "effects").read_text().split()
-            what = {pause.id: pause.arguments["what"] for pause in turn.pauses}
-            turn = await agent.thread("t").resume(
-                {one: Happened(it) if it in done else RunAgain() for one, it in what.items()}
-            )
-        print(turn.status, turn.result.text, flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize(("function", "seconds", "asked"), [("slow", 30, []), ("stuck", 0, ["uncertain stuck"])])
-async def test_a_process_that_gets_sigterm_in_the_middle_of_three_calls_leaves_a_turn_for_another_one(
-    tmp_path: Path, function: str, seconds: float, asked: list[str]
-) -> None:
-    server = await start_script(SERVER, tmp_path, "begin", function, str(seconds))
-    assert await next_line(server) == "in the middle"
-    server.send_signal(signal.SIGTERM)
-    assert await next_line(server) == "draining"
-    (tmp_path / "go").touch()
-    assert await next_line(server) == "stopped"
-    assert await asyncio.wait_for(server.wait(), LIMIT) == 0
-    (tmp_path / "again").touch()
-    following = await start_script(SERVER, tmp_path, "resume", function, "0")
-    out, error = await asyncio.wait_for(following.communicate(), 60)
-    lines = [line for line in out.decode().splitlines() if line != "in the middle"]
-    assert (lines[-1], error) == (f"done quick0 {function}1 quick2 last", b"")
-    assert [what for line in lines[:-1] for what in line.split(", ") if "quick" not in what] == asked
-    effects = Counter((tmp_path / "effects").read_text().split())
-    assert effects == dict.fromkeys(["quick0", f"{function}1", "quick2", "last"], 1)
-
-
-@pytest.mark.requirement("T5")
 async def test_draining_an_agent_that_is_not_open_does_nothing(tmp_path: Path) -> None:
     agent = Scene().agent(tmp_path)
     await agent.drain()
@@ -374,7 +200,6 @@ async def test_draining_an_agent_that_is_not_open_does_nothing(tmp_path: Path) -
     await agent.drain()
 
 
-@pytest.mark.requirement("T5")
 async def test_of_two_drains_at_once_none_cuts_off_what_the_other_waits_for(tmp_path: Path) -> None:
     scene = Scene()
     agent = await scene.agent(tmp_path).start()

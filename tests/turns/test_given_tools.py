@@ -68,14 +68,11 @@ class Shop:
 
 GIVEN: dict[str, Any] = {
     "method": Shop().price,
-    "function": price,
     "async function": tool(price_async, name="price"),
-    "decorated": tool(risk="read_only")(price),
     "dspy": dspy.Tool(price),
     "dspy, async": dspy.Tool(price_async, name="price"),
     "dspy, with options": tool(dspy.Tool(price), risk="read_only"),
     "langchain class": PriceTool(),
-    "langchain function": StructuredTool.from_function(price),
     "langchain, async": _langchain_async,
 }
 
@@ -104,20 +101,6 @@ async def test_the_conversation_calls_a_tool_of_any_kind(given: Any, tmp_path: P
     assert "Price of an item in the shop, in euros." in lm.calls[0].text
 
 
-@pytest.mark.requirement("T11")
-async def test_wrong_arguments_are_reported_to_the_model_once(tmp_path: Path) -> None:
-    said: list[Any] = [
-        {"calls": [{"tool": "price", "arguments": {"item": 3}}]},
-        {"calls": [{"tool": "price", "arguments": {"item": "rope"}}]},
-        {"reply": "It costs 12.50."},
-    ]
-    lm = ScriptedLM(said, form="native")
-    async with scripted_agent(tmp_path, lm, tools=[dspy.Tool(price)], policy=FREE) as agent:
-        turn = await agent.thread("t").converse("What is the rope?")
-    assert turn.text == "It costs 12.50."
-    assert "arguments of 'price' do not fit: item: should be string" in lm.calls[1].text
-
-
 def no_hints(item):  # type: ignore[no-untyped-def]
     """Price."""
 
@@ -133,12 +116,10 @@ def injected(item: str, state: Annotated[dict[str, Any], InjectedToolArg]) -> fl
 
 REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
     "no hints": ([no_hints], FunctionInvalid, "'item' of the function 'no_hints' has no type hint.*annotate it"),
-    "no docstring": ([no_docstring], FunctionInvalid, "'no_docstring' has no docstring.*describe in its docstring"),
+    "no docstring": ([no_docstring], FunctionInvalid, "'no_docstring' has no docstring; describe in its docstring"),
     "two of one name": ([price, dspy.Tool(price)], NameTaken, "'price'.*rename one"),
     "a worker": ([Worker("critic", "You judge.")], FunctionInvalid, "the worker 'critic'.*workers="),
     "one, no list": (price, InvalidArgument, "must be a list"),
-    "no function": ([3], FunctionInvalid, "3 is not a Python function"),
-    "nothing": ([None], FunctionInvalid, "None is not a Python function"),
     "a name": (["price"], FunctionInvalid, "'price' is not a Python function"),
     "what ships": (BuiltinTools(), InvalidArgument, "builtin_tools="),
     "injected": ([StructuredTool.from_function(injected)], FunctionInvalid, "requires 'state'"),
@@ -150,14 +131,6 @@ REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
 def test_what_cannot_be_a_tool_is_refused(given: Any, error: type[WorldAgentError], text: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=f"(?s){text}"):
         WorldAgent("novel", lm="local", tools=given, storage=Storage(home=tmp_path))
-
-
-@pytest.mark.requirement("T11")
-def test_workers_and_tools_share_one_name_space(tmp_path: Path) -> None:
-    with pytest.raises(NameTaken, match="'price'"):
-        WorldAgent(
-            "novel", lm="local", tools=[price], workers=[Worker("price", "You price.")], storage=Storage(home=tmp_path)
-        )
 
 
 async def offered(home: Path, **more: Any) -> list[str]:
@@ -191,8 +164,6 @@ async def test_declaration_profile_and_policy_narrow_what_is_offered(tmp_path: P
     ) == ["price"]
     policy = Policy(rules=(Rule(decision="refuse", function="price"), Rule(decision="ask", function="price")))
     assert await offered(tmp_path / "c", **given, policy=policy) == ["critic", "price_flow"]
-    strict = Policy(rules=(Rule(decision="approve", function="critic"),), default="refuse")
-    assert await offered(tmp_path / "d", **given, policy=strict) == ["critic", "price_flow"]
     partly = Policy(rules=(Rule(decision="refuse", function="price", arguments={"item": "rope"}),))
     assert "price" in await offered(tmp_path / "e", **given, policy=partly)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ from support.agents import answering, scripted_agent
 from support.jobs import Nothing, Said, shape
 from worldagent import WorldAgent
 from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
-from worldagent.core.pauses import Happened
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
 from worldagent.testing import VirtualClock
@@ -47,7 +45,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("levels", [100, 150, 190, 195, 196, 197, 198, 199, 200, 201, 230, 255, 5000])
+@pytest.mark.parametrize("levels", [190, 197, 200, 201, 5000])
 async def test_a_param_is_refused_before_its_effect_or_can_be_read_again(tmp_path: Path, levels: int) -> None:
     done: list[str] = []
 
@@ -71,7 +69,7 @@ async def test_a_param_is_refused_before_its_effect_or_can_be_read_again(tmp_pat
             assert (turn.result, done) == (Said(text="refused"), [])
 
 
-@pytest.mark.parametrize("levels", [190, 196, 197, 198, 199, 200, 255, 5000])
+@pytest.mark.parametrize("levels", [190, 197, 200, 5000])
 async def test_an_answer_is_refused_and_the_pause_stays_or_it_can_be_read_again(tmp_path: Path, levels: int) -> None:
     async def handler(ctx: TaskContext) -> str:
         return str((await ctx.calls.ask_person("What?", form=Form)).field == nested(levels))
@@ -89,33 +87,14 @@ async def test_an_answer_is_refused_and_the_pause_stays_or_it_can_be_read_again(
             assert turn.result == Said(text="True")
 
 
-async def test_an_answer_of_another_kind_is_refused_whatever_is_in_it(tmp_path: Path) -> None:
+async def test_a_time_to_answer_and_a_key_that_are_none_are_refused(tmp_path: Path) -> None:
     async def handler(ctx: TaskContext) -> str:
-        return await ctx.calls.ask_person("What?")
-
-    async with agent_of(tmp_path, handler) as agent:
-        [pause] = (await agent.thread("t").task("job", {})).pauses
-        with pytest.raises(AnswerInvalid):
-            await agent.thread("t").resume({pause.id: Happened(nested(5000))})
-        assert (await agent.thread("t").resume({pause.id: "that"})).result == Said(text="that")
-
-
-@pytest.mark.parametrize("seconds", [float("inf"), 1e18, float("nan"), 0, -1, "5", True])
-async def test_a_time_to_answer_that_is_none_is_refused(tmp_path: Path, seconds: Any) -> None:
-    async def handler(ctx: TaskContext) -> str:
-        with pytest.raises(InvalidArgument, match="must be above 0 and at most ten years"):
-            await ctx.calls.ask_person("What?", seconds=seconds)
-        return "refused"
-
-    async with agent_of(tmp_path, handler) as agent:
-        assert (await agent.thread("t").task("job", {})).result == Said(text="refused")
-
-
-@pytest.mark.parametrize("key", [5, "", b"x"])
-async def test_a_key_that_is_none_is_refused(tmp_path: Path, key: Any) -> None:
-    async def handler(ctx: TaskContext) -> str:
-        with pytest.raises(InvalidArgument, match="`key` of a call of 'note' must be a text; pass a text"):
-            await ctx.call("note", {"what": 1}, key=key)
+        for seconds in (float("inf"), 1e18, float("nan"), 0, "5", True):
+            with pytest.raises(InvalidArgument, match="must be above 0 and at most ten years"):
+                await ctx.calls.ask_person("What?", seconds=seconds)  # type: ignore[arg-type]  # what is tested
+        for key in (5, ""):
+            with pytest.raises(InvalidArgument, match="`key` of a call of 'note' must be a text; pass a text"):
+                await ctx.call("note", {"what": 1}, key=key)  # type: ignore[arg-type]  # what is tested
         return "refused"
 
     async with agent_of(tmp_path, handler) as agent:
@@ -145,12 +124,8 @@ class Odd(BaseModel):
     any: Any = None
 
 
-@pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("around", ["{}", "[{}]", '{{"a": [1, {{"b": {}}}]}}'])
-async def test_a_number_that_json_has_not_is_refused_and_does_not_come_back_as_null(
-    tmp_path: Path, number: float, around: str
-) -> None:
-    value = json.loads(around.format(json.dumps(number)))
+@pytest.mark.parametrize("value", [math.nan, {"a": [1, {"b": -math.inf}]}])
+async def test_a_number_that_json_has_not_is_refused_and_does_not_come_back_as_null(tmp_path: Path, value: Any) -> None:
     done: list[str] = []
 
     @tool

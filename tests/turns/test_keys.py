@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Thinking, answering, scripted_agent, taken
 from support.asking_shop import asking_shop
-from support.processes import next_line, start_script
 from support.tables import rows
 from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
 from worldagent.core import Scope
 from worldagent.core.errors import InvalidArgument, KeyReused, ModelUnavailable, OutputInvalid, RoleRequired
-from worldagent.core.events import Event
 from worldagent.core.pauses import Approve
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedLM
 
-pytestmark = pytest.mark.on_every_database
+pytestmark = pytest.mark.requirement("T10")
 
 LIMIT = 20
 
 
-async def taken(events: AsyncIterator[Event]) -> list[Event]:
-    async with asyncio.timeout(LIMIT):
-        return [event async for event in events]
-
-
-@pytest.mark.requirement("T10")
+@pytest.mark.on_every_database
 async def test_a_repeated_start_gives_the_turn_and_its_events_again(tmp_path: Path) -> None:
     lm = answering("Dull.")
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
@@ -50,7 +41,6 @@ async def test_a_repeated_start_gives_the_turn_and_its_events_again(tmp_path: Pa
         assert [message.kind for message in await thread.history()] == ["message", "answer", "task", "result"]
 
 
-@pytest.mark.requirement("T10")
 async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), workers=[CRITIC]) as agent:
         thread, ask = agent.thread("t", account="ana"), {"worker": "critic", "request": "Judge."}
@@ -73,25 +63,18 @@ async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> Non
                 await thread.converse("Hello", key=key)  # type: ignore[arg-type]  # that is what is tried
 
 
-@pytest.mark.requirement("T10")
 async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) -> None:
-    asked, may = asyncio.Event(), asyncio.Event()
-
-    async def reply(call: ScriptedCall) -> dict[str, Any]:
-        asked.set()
-        await may.wait()
-        return {"reply": "At last."}
-
-    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent, scripted_agent(tmp_path, answering()) as other:
+    model = Thinking("At last.")
+    async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
         async with agent.thread("t").stream("Hello", key="k") as stream:
-            await asyncio.wait_for(asked.wait(), LIMIT)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
             with pytest.raises(KeyReused):
                 await agent.thread("t").converse("Bye", key="k")
             here = asyncio.create_task(agent.thread("t").converse("Hello", key="k"))
             there = asyncio.create_task(other.thread("t").converse("Hello", key="k"))
             async with agent.thread("t").stream("Hello", key="k") as again:
                 assert again.turn_id == stream.turn_id
-            may.set()
+            model.may.set()
             events = await taken(stream)
             turns = await asyncio.wait_for(asyncio.gather(here, there), LIMIT)
         assert stream.turn.status == "done", "a second holder that leaves does not cancel it"
@@ -100,23 +83,24 @@ async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) 
         assert events == await taken(other.events(stream.turn_id))
 
 
-@pytest.mark.requirement("T10")
+@pytest.mark.on_every_database
+async def test_starts_of_one_key_at_once_are_one_turn(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent, scripted_agent(tmp_path, answering()) as other:
+        starts = (each.thread("t").converse("Hello", key="k") for each in (agent, other) for _ in range(3))
+        assert len({turn.id for turn in await asyncio.gather(*starts)}) == 1
+        assert await rows(agent, "wa_turn") == 1
+
+
 async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path: Path) -> None:
-    asked = asyncio.Event()
-
-    async def reply(call: ScriptedCall) -> dict[str, Any]:
-        asked.set()
-        await asyncio.Event().wait()
-        return {}
-
-    async with scripted_agent(tmp_path, ScriptedLM(reply)) as agent:
+    model = Thinking()
+    async with scripted_agent(tmp_path, model.lm) as agent:
         async with agent.thread("t").stream("Hello", key="k") as stream:
-            await asyncio.wait_for(asked.wait(), LIMIT)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
         assert stream.turn.status == "cancelled"
         assert (await agent.thread("t").converse("Hello", key="k")).status == "cancelled"
 
 
-@pytest.mark.requirement("T10")
+@pytest.mark.on_every_database
 async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}, "", "", ""])
     async with scripted_agent(tmp_path, lm) as agent:
@@ -137,7 +121,6 @@ async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(
         assert len(lm.calls) == count
 
 
-@pytest.mark.requirement("T10")
 async def test_a_paused_turn_is_given_paused_and_its_end_once_it_is_answered(tmp_path: Path) -> None:
     async with asking_shop(tmp_path) as agent:
         thread = agent.thread("t")
@@ -149,7 +132,7 @@ async def test_a_paused_turn_is_given_paused_and_its_end_once_it_is_answered(tmp
         assert (again.id, again.status, again.result) == (paused.id, "done", turn.result)
 
 
-@pytest.mark.requirement("T10", "R13")
+@pytest.mark.requirement("R13")
 async def test_a_role_goes_with_a_start_and_is_no_part_of_what_is_compared(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}])
     async with scripted_agent(tmp_path, lm) as agent:
@@ -163,86 +146,28 @@ async def test_a_role_goes_with_a_start_and_is_no_part_of_what_is_compared(tmp_p
         assert await thread.converse("Hello", key="k") == turn
 
 
-SLOW = """
-import asyncio, json, sys
-from pathlib import Path
-from support.agents import scripted_agent
-from worldagent.testing import ScriptedLM
-
-async def reply(call):
-    await asyncio.sleep(float(sys.argv[2]))
-    return {"reply": "From a process."}
-
-async def main():
-    async with scripted_agent(Path(sys.argv[1]), ScriptedLM(reply)) as agent:
-        print("open", flush=True)
-        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
-        async with agent.thread("t").stream("Hello", key="k") as stream:
-            first = await anext(stream)
-            print(stream.turn_id, flush=True)
-            turn = await stream.wait()
-            print(json.dumps([turn.id, turn.text]), flush=True)
-
-asyncio.run(main())
-"""
-
-
-@pytest.mark.requirement("T10")
-async def test_starts_of_one_key_from_several_processes_at_once_are_one_turn(tmp_path: Path) -> None:
-    processes = await asyncio.gather(*(start_script(SLOW, tmp_path, "0.5") for _ in range(3)))
-    for process in processes:
-        assert await next_line(process) == "open"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write(b"go\n")
-    told = []
-    for process in processes:
-        out, error = await asyncio.wait_for(process.communicate(), 60)
-        assert (process.returncode, error) == (0, b""), error.decode()
-        turn_id, turn = out.decode().split("\n")[:2]
-        assert json.loads(turn) == [turn_id, "From a process."]
-        told.append(turn_id)
-    assert len(set(told)) == 1
-    async with scripted_agent(tmp_path, answering()) as agent:
-        assert await rows(agent, "wa_turn") == 1
-
-
-@pytest.mark.requirement("T5", "T10")
-async def test_a_repeat_goes_on_with_a_turn_whose_process_was_killed(tmp_path: Path) -> None:
-    process = await start_script(SLOW, tmp_path, "60")
-    assert await next_line(process) == "open"
-    assert process.stdin is not None
-    process.stdin.write(b"go\n")
-    turn_id = await next_line(process)
-    async with scripted_agent(tmp_path, answering("From here.")) as agent:
-        async with agent.thread("t").stream("Hello", key="k", detach=True) as stream:
-            assert (await asyncio.wait_for(anext(stream), LIMIT)).seq == 1
-            process.kill()
-            await asyncio.wait_for(process.communicate(), LIMIT)
-            events = await taken(stream)
-        assert stream.turn_id == turn_id
-        assert stream.turn.text == "From here."
-        assert [event.seq for event in events] == list(range(2, len(events) + 2))
-        assert await rows(agent, "wa_turn") == 1
-
-
-@pytest.mark.requirement("T4", "T10")
-@pytest.mark.parametrize("elsewhere", [True, False])
-async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_that(
-    elsewhere: bool, tmp_path: Path
-) -> None:
-    resolves, may, roles = asyncio.Event(), asyncio.Event(), 0
+def going_on(resolves: asyncio.Event, may: asyncio.Event) -> dict[str, Any]:
+    """Options of an agent whose turn stands still where its answer is taken and it is about to go on."""
+    roles = 0
 
     async def role(scope: Scope) -> Role | None:
         nonlocal roles
         roles += 1
-        if roles > 2:  # the role was checked, the answer is taken, and the turn is about to go on
+        if roles == 3:  # the third one is asked for once the answer is taken
             resolves.set()
             await may.wait()
         return None
 
-    held = {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
-    async with asking_shop(tmp_path, **held) as agent, asking_shop(tmp_path) as other:
+    return {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("elsewhere", [True, False])
+async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_that(
+    elsewhere: bool, tmp_path: Path
+) -> None:
+    resolves, may = asyncio.Event(), asyncio.Event()
+    async with asking_shop(tmp_path, **going_on(resolves, may)) as agent, asking_shop(tmp_path) as other:
         thread = agent.thread("t", channel="#shop")
         paused = await thread.task("buy", {"what": "hat"}, key="k")
         before = await taken(agent.events(paused.id))
@@ -260,20 +185,10 @@ async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_th
         assert seen == await taken(agent.events(paused.id))
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T4")
 async def test_a_repeat_goes_on_with_a_turn_that_is_answered_and_that_nobody_went_on_with(tmp_path: Path) -> None:
-    resolves, roles = asyncio.Event(), 0
-
-    async def role(scope: Scope) -> Role | None:
-        nonlocal roles
-        roles += 1
-        if roles == 3:  # the role was checked, the answer is taken, and the turn is about to go on
-            resolves.set()
-            await asyncio.Event().wait()
-        return None
-
-    held = {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
-    async with asking_shop(tmp_path, **held) as agent:
+    resolves = asyncio.Event()
+    async with asking_shop(tmp_path, **going_on(resolves, asyncio.Event())) as agent:
         thread = agent.thread("t", channel="#shop")
         paused = await thread.task("buy", {"what": "hat"}, key="k")
         resuming = asyncio.create_task(thread.resume({paused.pauses[0].id: "red"}))
