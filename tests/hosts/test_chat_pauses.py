@@ -87,7 +87,7 @@ async def test_several_pauses_are_answered_one_by_one_and_what_was_typed_goes_wi
 ) -> None:
     async with shop() as terminal:
         shown = await buying(terminal, service, "choose", then="main answer 1/2>")
-        assert "The turn waits for 2 answers: /pauses shows all, /cancel ends it." in shown
+        assert "The turn waits for 2 answers: /pauses shows all, /cancel ends the turn." in shown
         told = await terminal.say("/pauses", prompt="main answer 1/2>")
         assert "  1  red\n  2  blue\nanswer: the number or the text of an option\n\napproval of a call: pay" in told
         assert "approval of a call: pay" in await terminal.say("2", prompt="main answer 1/2>", then="main answer 2/2>")
