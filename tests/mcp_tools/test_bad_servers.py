@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,7 +108,7 @@ async def test_a_tool_that_is_not_described_as_mcp_says_is_left_out_and_the_othe
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     objects = {"inputSchema": {"type": "object"}}
-    tools = [
+    tools: list[Any] = [
         {"name": "echo", **objects},
         {"name": "text", "inputSchema": {"type": "string"}},
         objects,

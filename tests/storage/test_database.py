@@ -13,28 +13,18 @@ import psycopg
 import pytest
 
 from support.databases import word
+from support.notes import NOTES, NOTES_2, add, texts
 from support.processes import run_script
 from worldagent.core.errors import AgentClosed, InvalidArgument, SchemaTooNew
 from worldagent.storage import Database, PostgresAddress, Schema, Transaction
 
 Place = Path | PostgresAddress
-NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
-NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
-ADD = "INSERT INTO note(id, text) SELECT COALESCE(MAX(id), 0) + 1, ? FROM note"
 
 
 @pytest.fixture
 async def database(place: Place) -> AsyncIterator[Database]:
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as opened:
         yield opened
-
-
-def add(text: str, transaction: Transaction) -> None:
-    transaction.execute(ADD, (text,))
-
-
-def texts(transaction: Transaction) -> list[str]:
-    return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]
 
 
 async def test_what_a_transaction_wrote_is_read_afterwards_and_after_a_reopen(place: Place) -> None:

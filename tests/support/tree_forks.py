@@ -19,7 +19,8 @@ from typing import Any, Self
 from support.house import ROOT
 from support.loop_steps import Steps
 from support.processes import clean_environment, forked
-from support.trees import agent_of, run
+from support.trees import agent_of, answered, begun
+from worldagent.core.errors import NothingToResume
 
 
 class Forks:
@@ -54,11 +55,19 @@ class Forks:
 
 
 async def run_and_die(order: Mapping[str, Any]) -> str:
-    """Begin or resume the turn; killed at the point that is ordered, if it comes that far."""
+    """Begin or go on with the turn; killed at the point that is ordered, if it comes that far."""
     steps = Steps(order["at"], order["unit"], lambda: os.kill(os.getpid(), signal.SIGKILL))
     async with agent_of(Path(order["home"]), order["tree"], steps.passed) as agent:
         steps.watch()
-        return await run(agent, order["answers"])
+        if order["begin"]:
+            turn = await begun(agent, order["tree"], planned=order["planned"])
+        else:
+            answers = {pause_id: answered((kind, value)) for pause_id, (kind, value) in order["answers"].items()}
+            try:
+                turn = await agent.thread("t").resume(answers)
+            except NothingToResume:
+                return "nothing"
+        return str(turn.status)
 
 
 def run_order(line: str) -> None:

@@ -1,30 +1,40 @@
-"""Plays one random tree of calls to its end: answers, drains, kills, and what came of it."""
+"""Plays one random tree of calls to its end: answers, wrong answers, cancels, drains, kills, and what came of it."""
 
 from __future__ import annotations
 
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from support.agents import open_pauses
 from support.databases import Engine, made, removed
 from support.loop_steps import Steps
 from support.processes import eventually, others
 from support.tree_forks import Forks
-from support.trees import Node, Said, World, agent_of, outcome, path_of, run, said
+from support.trees import Node, Said, World, agent_of, answered, begun, outcome, path_of, said
 from worldagent import WorldAgent
-from worldagent.core.errors import AgentClosed
-from worldagent.core.pauses import Pause
+from worldagent.core.errors import (
+    AgentClosed,
+    AlreadyAnswered,
+    AnswerInvalid,
+    NothingToResume,
+    TurnTimeout,
+    UnknownPause,
+)
+from worldagent.core.pauses import Answer, Pause
+from worldagent.testing import VirtualClock
 
 LIMIT = 60.0  # seconds that one run at a turn may take before it counts as one that waits for ever
-RUNS = 60  # how often a turn may be resumed before it counts as one that never ends
+RUNS = 60  # how often a turn may be gone on with before it counts as one that never ends
+TURN_TIMEOUT = 1000.0
 
-How = Literal["run", "drain", "cut", "kill"]
+How = Literal["run", "drain", "cut", "late", "kill", "meanwhile", "twice"]
+End = Literal["cancelled", "closed", "left"]
 
 
 @dataclass(frozen=True)
@@ -32,11 +42,12 @@ class Move:
     """What one run at the turn goes through.
 
     Attributes:
-        how: `drain` and `cut` close the agent so that the turn can be resumed, `kill` kills the process.
+        how: `drain` and `cut` close the agent so that the turn can go on; `late` lets its time pass, `kill` kills the
+            process, `meanwhile` answers from another agent while it runs, `twice` gives an answer twice at once.
         at: After how many steps or effects.
         unit: Which of the two.
         seed: Chooses the pauses that are answered.
-        anew: Whether a new agent resumes it.
+        anew: Whether a new agent goes on.
     """
 
     how: How
@@ -56,21 +67,28 @@ class Play:
 
     tree: Node
     moves: Sequence[Move]
+    planned: bool
+    end: tuple[End, int] | None
     forks: Forks
     home: Path
     seen: Counter[str] = field(default_factory=Counter)
     looked: dict[str, str] = field(default_factory=dict)
     ids: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    async def play(self) -> None:
+    async def run(self) -> None:
         """Play it, and check what came of it."""
         moves = [*self.moves]
-        self.agent = await agent_of(self.home, self.tree).start()
+        self.clock = VirtualClock()
+        self.agent = await self._opened()
         self.tasks = others()
+        self.seed = 0
         status = "nothing"
         try:
             for _ in range(RUNS):
-                status = await self._moved(moves.pop(0) if moves else None, begin=status == "nothing")
+                move = moves.pop(0) if moves else None
+                if move is None and self.end is not None:
+                    return await self._ended(*self.end, begin=status == "nothing")
+                status = await self._moved(move, begin=status == "nothing")
                 self.seen[status] += 1
                 if status == "done":
                     return await self._over()
@@ -78,60 +96,178 @@ class Play:
         finally:
             await self.agent.aclose()
 
+    # --- one run ----------------------------------------------------------------------------------------------------
+
     async def _moved(self, move: Move | None, *, begin: bool) -> str:
         if move is not None and move.anew:
             await self._anew()
-        pauses = [] if begin else await open_pauses(self.agent.thread("t"))
-        for pause in pauses:  # a pause keeps its id
-            number = pause.id.rpartition(":")[2].partition(".")[2]
-            assert self.ids.setdefault((pause.kind + pause.function, path_of(pause) + number), pause.id) == pause.id
-        answers = None if begin else self._answers(pauses, move)
-        if move is not None:
-            self.seen[move.how] += 1
-            if move.how == "kill":
-                return self._killed(move, answers)
-            if move.how != "run":
-                return await self._cut(move, answers)
+        pauses = () if begin else await open_pauses(self.agent.thread("t"))
+        for pause in pauses:
+            assert (
+                self.ids.setdefault((pause.kind + pause.function, path_of(pause) + _number(pause)), pause.id)
+                == pause.id
+            )
+        answers = self._answers(pauses, move)
+        if move is None:
+            return await self._to_its_end(self._run(answers, begin=begin))
+        self.seen[move.how] += 1
+        match move.how:
+            case "kill":
+                return self._killed(move, answers, begin=begin)
+            case "twice":
+                return await self._twice(answers, begin=begin)
+            case "run":
+                await self._wrong(pauses)
+                return await self._to_its_end(self._run(answers, begin=begin))
+            case _:
+                return await self._cut(move, answers, begin=begin)
+
+    def _answers(self, pauses: Sequence[Pause], move: Move | None) -> dict[str, Said]:
+        chosen = list(pauses)
+        if move is not None and chosen:
+            order = Random(move.seed)
+            chosen = order.sample(chosen, order.randint(0, len(chosen)))
+        effects = World(self.home).effects
+        self.seen["answers"] += len(chosen)
+        for pause in chosen:
+            self.seen[pause.kind] += 1
+        return {pause.id: said(pause, effects, self.looked) for pause in chosen}
+
+    async def _run(self, answers: dict[str, Said], *, begin: bool, agent: WorldAgent | None = None) -> str:
+        agent = agent or self.agent
+        if begin:
+            return str((await begun(agent, self.tree, planned=self.planned)).status)
+        try:
+            return str((await agent.thread("t").resume({one: answered(what) for one, what in answers.items()})).status)
+        except NothingToResume as error:
+            return "done" if "is done" in error.problem else "nothing"
+        except TurnTimeout:
+            return "late"
+
+    async def _to_its_end(self, run: Coroutine[Any, Any, str]) -> str:
         async with asyncio.timeout(LIMIT):
-            status = await run(self.agent, answers)
+            status = await run
         await self._nothing_left()
         return status
 
-    def _answers(self, pauses: list[Pause], move: Move | None) -> dict[str, Said]:
-        if move is not None and pauses:
-            order = Random(move.seed)
-            pauses = order.sample(pauses, order.randint(0, len(pauses)))
-        effects = World(self.home).effects
-        self.seen.update(pause.kind for pause in pauses)
-        return {pause.id: said(pause, effects, self.looked) for pause in pauses}
-
-    async def _cut(self, move: Move, answers: dict[str, Said] | None) -> str:
-        """Close the agent in the middle of a run."""
+    async def _cut(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
+        """Do something to the turn in the middle of its run."""
         reached = asyncio.Event()
         steps = Steps(move.at, move.unit, reached.set)
         await self._anew(steps.passed)
-        running = asyncio.create_task(run(self.agent, answers))
+        running = asyncio.create_task(self._run(answers, begin=begin))
         end, reaching = steps.watch(), asyncio.create_task(reached.wait())
         await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
         end()
         reaching.cancel()
-        self.seen[f"{move.how} in the middle"] += not running.done()
+        if not running.done():
+            self.seen[f"{move.how} in the middle"] += 1
         async with asyncio.timeout(LIMIT):
-            await self.agent.drain(LIMIT if move.how == "drain" else 0)
+            match move.how:
+                case "late":
+                    await self.clock.advance(TURN_TIMEOUT + 1)
+                case "meanwhile":
+                    await self._meanwhile(move)
+                case _:
+                    await self.agent.drain(LIMIT if move.how == "drain" else 0)
             try:
                 status = await running
             except AgentClosed:  # it had not begun
-                status = "nothing" if answers is None else "refused"
-        await self._anew()
+                status = "nothing" if begin else "refused"
+            except TurnTimeout:
+                status = "late"
+        if move.how in ("drain", "cut"):
+            await self._anew()
         await self._nothing_left()
         return status
 
-    def _killed(self, move: Move, answers: dict[str, Said] | None) -> str:
-        at = move.at * (1 if move.unit == "effects" else 4)
-        code = self.forks.run(home=str(self.home), tree=self.tree, at=at, unit=move.unit, answers=answers)
+    async def _meanwhile(self, move: Move) -> None:
+        """Answer from another agent what is asked while the turn runs."""
+        async with agent_of(self.home, self.tree) as other:
+            answers = self._answers(await open_pauses(other.thread("t")), move)
+            if answers:
+                self.seen["answered while it runs"] += 1
+                await self._run(answers, begin=False, agent=other)
+
+    async def _twice(self, answers: dict[str, Said], *, begin: bool) -> str:
+        """Two agents give the same answers at once; one of them is told that it came second."""
+        if begin or not answers:
+            return await self._to_its_end(self._run(answers, begin=begin))
+        async with agent_of(self.home, self.tree) as other, asyncio.timeout(LIMIT):
+            both = await asyncio.gather(
+                *(self._run(answers, begin=False, agent=agent) for agent in (self.agent, other)),
+                return_exceptions=True,
+            )
+        statuses = [one for one in both if isinstance(one, str)]
+        told = [one for one in both if not isinstance(one, str)]
+        assert all(isinstance(one, AlreadyAnswered) for one in told), both
+        # Who came when the turn was over is told that, by `resume()` or here.
+        assert len(told) == 1 or statuses.count("done") == 2, both
+        await self._nothing_left()
+        return statuses[0]
+
+    def _killed(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
+        order = {"begin": begin, "planned": self.planned, "tree": self.tree, "answers": answers}
+        code = self.forks.run(
+            home=str(self.home), at=move.at * (1 if move.unit == "effects" else 4), unit=move.unit, **order
+        )
         assert code in (0, -9), f"the other process ended with {code}"
         self.seen["killed" if code else "not killed"] += 1
         return "unknown"
+
+    async def _wrong(self, pauses: Sequence[Pause]) -> None:
+        """Answers that do not fit are refused, and leave every pause open."""
+        thread = self.agent.thread("t")
+        for pause in pauses:
+            wrong: object = "elsewhere" if pause.options else Answer(7)
+            try:
+                await thread.resume({pause.id: wrong})
+            except AnswerInvalid:
+                continue
+            raise AssertionError(f"{wrong!r} was taken for {pause}")
+        if pauses:
+            fitting = answered(said(pauses[0], World(self.home).effects, {}))
+            try:
+                await thread.resume({"call": "x", pauses[0].id: fitting})
+            except UnknownPause:
+                assert await open_pauses(thread) == list(pauses)
+                return
+            raise AssertionError("an answer to a pause that there is not was taken")
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    async def _ended(self, end: End, at: int, *, begin: bool) -> None:
+        """End the turn in the middle of a run: nothing goes on, nothing happens twice, the thread is free."""
+        reached = asyncio.Event()
+        counted = Steps(at, "effects", reached.set)
+        await self._anew(counted.passed)
+        thread = self.agent.thread("t")
+        answers = self._answers(() if begin else await open_pauses(thread), None)
+        running = asyncio.create_task(self._run(answers, begin=begin))
+        reaching = asyncio.create_task(reached.wait())
+        await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
+        reaching.cancel()
+        async with asyncio.timeout(LIMIT):
+            match end:
+                case "cancelled":
+                    async with agent_of(self.home, self.tree) as other:
+                        await other.thread("t").cancel()
+                        await asyncio.wait({running})
+                case "left":
+                    running.cancel()
+                    await asyncio.wait({running})
+                case "closed":
+                    await self.agent.aclose()
+                    await asyncio.wait({running})
+                    self.agent = await self._opened()
+            self.seen[end] += 1
+            await self._nothing_left()
+            thread = self.agent.thread("t")
+            await thread.cancel()
+            assert await thread.pauses() == ()
+            assert (await thread.converse("Still there?")).text == "All done."
+        found = outcome(self.tree, self.looked)
+        assert World(self.home).effects <= found.must + found.may
 
     async def _over(self) -> None:
         """The turn is done: everything has happened once, and its result is the right one."""
@@ -142,21 +278,33 @@ class Play:
         assert [one.body["result"]["value"] for one in results] == [found.value]
         assert await self.agent.thread("t").pauses() == ()
 
+    # --- agents -----------------------------------------------------------------------------------------------------
+
+    async def _opened(self, passed: Callable[[], None] = lambda: None) -> WorldAgent:
+        more = {"settings": {"turn_timeout": TURN_TIMEOUT}, "clock": self.clock}
+        return await agent_of(self.home, self.tree, passed, **more).start()
+
     async def _anew(self, passed: Callable[[], None] = lambda: None) -> None:
         await self.agent.aclose()
-        self.agent: WorldAgent = await agent_of(self.home, self.tree, passed).start()
+        self.agent = await self._opened(passed)
 
     async def _nothing_left(self) -> None:
         assert await eventually(lambda: others() <= self.tasks), asyncio.all_tasks()
 
 
-def play(tree: Node, moves: Sequence[Move], *, forks: Forks, engine: Engine) -> Counter[str]:
+def _number(pause: Pause) -> str:
+    return pause.id.rpartition(":")[2].partition(".")[2]
+
+
+def play(
+    tree: Node, moves: Sequence[Move], *, planned: bool, end: tuple[End, int] | None, forks: Forks, engine: Engine
+) -> Counter[str]:
     """Play a tree in a home of its own; gives what happened on the way."""
     with tempfile.TemporaryDirectory() as folder:
         home = made(engine, Path(folder) / "home")
-        played = Play(tree, moves, forks, home)
+        played = Play(tree, moves, planned, end, forks, home)
         try:
-            asyncio.run(played.play())
+            asyncio.run(played.run())
         finally:
             removed(home)
     return played.seen

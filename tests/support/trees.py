@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,19 @@ from pydantic import BaseModel
 
 from support.databases import storage_of
 from worldagent import Settings, WorldAgent
-from worldagent.core.errors import NothingToResume, WorldAgentError
+from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, call_id_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-LEAVES = ("write", "write", "put", "pay", "fail", "question", "worker", "loop")
-WAYS = ("one by one", "gather", "group", "as they come", "stubborn", "at last", "strict")
+LEAVES = ("write", "write", "put", "pay", "fail", "question", "choice", "form", "worker", "loop")
+WAYS = (
+    "one by one", "gather", "gathered errors", "group", "wait", "as they come", "in time", "stubborn", "at last",
+    "strict", "strict group", "raises",
+)  # fmt: skip
 VIAS = ("flow", "flow", "task", "task", "allowed")
+DEPTH = 5
 TIMES = 3  # how often a loop calls the same
 
 Node = Mapping[str, Any]
@@ -38,6 +42,11 @@ class Ground(BaseModel):
 class Grown(BaseModel):
     value: Any
     mark: str = "GROWN"
+
+
+class Place(BaseModel):
+    place: str
+    sure: bool
 
 
 # --- trees ----------------------------------------------------------------------------------------------------------
@@ -67,7 +76,7 @@ class Outcome:
         value: What its caller gets; the code of an error where it fails.
         fails: Whether it fails.
         must: The effects that happen.
-        may: Those that may happen too, since no body waits for them any more.
+        may: Those that may happen beside them, since nobody waits for them any more.
     """
 
     value: Any
@@ -76,31 +85,23 @@ class Outcome:
     may: Counter[str] = field(default_factory=Counter)
 
 
-def outcome(node: Node, looked: Mapping[str, str]) -> Outcome:
+def outcome(node: Node, looked: Mapping[str, str], depth: int = 0) -> Outcome:
     """What must come of a node.
 
     Args:
         node: The node.
         looked: What the person said of uncertain effects: `happened` or `lost`, by path.
+        depth: How deep its caller stands.
     """
-    path, kind = node["path"], node["kind"]
-    if kind in ("question", "worker"):
-        return Outcome(f"{'at' if kind == 'question' else 'judged'} {path}")
-    if not node["below"]:
-        return _effect(path, kind, looked)
-    if node["via"] == "allowed" and refused(path):
-        return Outcome("call_refused", fails=True)
-    below = [outcome(child, looked) for child in node["below"]]
-    must, may = sum((one.must for one in below), Counter[str]()), sum((one.may for one in below), Counter[str]())
-    if kind == "strict" and any(one.fails for one in below):
-        return Outcome("broken", may=must + may)
-    values = [one.value for one in below]
-    return Outcome(sorted(values, key=str) if kind == "as they come" else values, must=must, may=may)
-
-
-def refused(path: str) -> bool:
-    """Whether the person does not allow it."""
-    return chance(path, 4) == 0
+    if depth >= DEPTH and node["kind"] not in ("question", "choice", "form"):  # a question is no call
+        return Outcome("depth_exceeded", fails=True)
+    if node["below"]:
+        return _inner(node, looked, depth)
+    path = node["path"]
+    values = {"question": f"at {path}", "form": f"at {path}", "choice": "here", "worker": f"judged {path}"}
+    if node["kind"] in values:
+        return Outcome(values[node["kind"]])
+    return _effect(path, node["kind"], looked)
 
 
 def _effect(path: str, kind: str, looked: Mapping[str, str]) -> Outcome:
@@ -116,12 +117,38 @@ def _effect(path: str, kind: str, looked: Mapping[str, str]) -> Outcome:
     return Outcome(path, must=happened)
 
 
+def _inner(node: Node, looked: Mapping[str, str], depth: int) -> Outcome:
+    if node["via"] == "allowed" and refused(node["path"]):
+        return Outcome("call_refused", fails=True)
+    below = [outcome(child, looked, depth + (node["path"] != "r")) for child in node["below"]]
+    must, may = sum((one.must for one in below), Counter[str]()), sum((one.may for one in below), Counter[str]())
+    values = [one.value for one in below]
+    match node["kind"]:
+        case "strict" | "strict group":
+            if any(one.fails for one in below):
+                return Outcome("broken", may=must + may)
+        case "raises":
+            return Outcome("task_failed", fails=True, must=must, may=may)
+        case "as they come":
+            values.sort(key=str)
+        case _:
+            pass
+    return Outcome(values, must=must, may=may)
+
+
+def refused(path: str) -> bool:
+    """Whether the person does not allow it."""
+    return chance(path, 4) == 0
+
+
 # --- bodies ---------------------------------------------------------------------------------------------------------
 
 
-async def body(node: Node, ctx: CallContext | TaskContext) -> Any:  # noqa: C901, PLR0911 -- a case for each way
+Go = Callable[[Node], Awaitable[Any]]
+
+
+async def body(node: Node, ctx: CallContext | TaskContext) -> Any:
     """Make the calls below a node in its way."""
-    below = node["below"]
 
     async def strict(child: Node) -> Any:
         await ticks(f"go {child['path']}")
@@ -133,17 +160,37 @@ async def body(node: Node, ctx: CallContext | TaskContext) -> Any:  # noqa: C901
         except WorldAgentError as error:
             return error.code
 
+    return await _in_its_way(node, go, strict)
+
+
+async def _in_its_way(node: Node, go: Go, strict: Go) -> Any:
+    below = node["below"]
     match node["kind"]:
         case "one by one":
             return [await go(child) for child in below]
         case "gather":
             return await asyncio.gather(*map(go, below))
+        case "gathered errors":
+            found = await asyncio.gather(*map(strict, below), return_exceptions=True)
+            return [one.code if isinstance(one, WorldAgentError) else one for one in found]
         case "group":
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(go(child)) for child in below]
+                running = [group.create_task(_started(go(child))) for child in below]
             return [task.result() for task in running]
+        case "wait":
+            return await _waited([asyncio.create_task(_started(go(child))) for child in below])
         case "as they come":
             return sorted([await one for one in asyncio.as_completed(list(map(go, below)))], key=str)
+        case "in time":
+            async with asyncio.timeout(3600):
+                return await asyncio.gather(*map(go, below))
+        case _:
+            return await _in_a_bad_way(node, go, strict)
+
+
+async def _in_a_bad_way(node: Node, go: Go, strict: Go) -> Any:
+    below = node["below"]
+    match node["kind"]:
         case "stubborn":
             for _ in range(3):
                 try:
@@ -158,11 +205,34 @@ async def body(node: Node, ctx: CallContext | TaskContext) -> Any:  # noqa: C901
             finally:
                 last = await go(below[-1])
             return [*found, last]
-        case _:
+        case "strict":
             try:
                 return await asyncio.gather(*map(strict, below))
             except BaseException:  # that is its way
                 return "broken"
+        case "strict group":
+            try:
+                async with asyncio.TaskGroup() as group:
+                    running = [group.create_task(_started(strict(child))) for child in below]
+            except Exception:  # that is its way
+                return "broken"
+            return [task.result() for task in running]
+        case "raises":
+            await asyncio.gather(*map(go, below))
+            raise RuntimeError("that is its way")
+        case _:
+            raise AssertionError(node["kind"])
+
+
+async def _started(running: Awaitable[Any]) -> Any:
+    return await running
+
+
+async def _waited(tasks: list[asyncio.Task[Any]]) -> list[Any]:
+    left = set(tasks)
+    while left:
+        _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
+    return [task.result() for task in tasks]
 
 
 async def called(node: Node, ctx: CallContext | TaskContext) -> Any:
@@ -177,6 +247,10 @@ async def called(node: Node, ctx: CallContext | TaskContext) -> Any:
     match kind:
         case "question":
             return await calls.ask_person(f"where is {path}?")
+        case "choice":
+            return await calls.ask_person(f"where is {path}?", ["here", "there"])
+        case "form":
+            return (await calls.ask_person(f"where is {path}?", form=Place)).place
         case "worker":
             assert isinstance(ctx, TaskContext)
             return (await ctx.task("subagent", {"worker": "critic", "request": path})).text
@@ -257,7 +331,7 @@ class World:
         ]
 
 
-def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None) -> WorldAgent:
+def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None, **more: Any) -> WorldAgent:
     """An agent whose planner dispatches the tree, and whose functions and shape are what it is made of."""
 
     async def job(params: Ground, ctx: TaskContext) -> Grown:
@@ -266,10 +340,11 @@ def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None) 
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "request" in call.fields:
             return {"result": f"judged {call.fields['request']}"}
-        if any("GROWN" in str(message) for message in call.messages):
+        if any("GROWN" in str(message) for message in call.messages) or call.fields.get("message") == "Still there?":
             return {"reply": "All done."}
         return {"reply": "", "calls": [{"tool": "job", "arguments": {"node": tree}}]}
 
+    settings = {"model_attempts": 1, "model_backoff": 0} | more.pop("settings", {})
     return WorldAgent(
         "novel",
         lm=ScriptedLM(reply),
@@ -277,8 +352,15 @@ def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None) 
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[Shape("job", Ground, Grown, job, description="grows a tree")],
         storage=storage_of(home),
-        settings=Settings(model_attempts=1, model_backoff=0),
+        settings=Settings(**settings),
+        **more,
     )
+
+
+async def begun(agent: WorldAgent, tree: Node, *, planned: bool) -> Any:
+    """Begin a turn with the tree: as a task, or by what the planner dispatches."""
+    thread = agent.thread("t")
+    return await (thread.converse("Grow it.") if planned else thread.task("job", {"node": tree}))
 
 
 # --- a person -------------------------------------------------------------------------------------------------------
@@ -286,25 +368,6 @@ def agent_of(home: Path, tree: Node, passed: Callable[[], None] = lambda: None) 
 
 Said = tuple[str, Any]
 """An answer as JSON: what it is, and of what."""
-
-
-async def run(agent: WorldAgent, answers: Mapping[str, Said] | None) -> str:
-    """Begin the turn, or resume it with answers; gives its status."""
-    thread = agent.thread("t")
-    if answers is None:
-        return str((await thread.converse("Grow it.")).status)
-    meant = {
-        "approve": lambda _: Approve(),
-        "reject": lambda _: Reject("no"),
-        "answer": Answer,
-        "happened": Happened,
-        "lost": lambda _: NotHappened(),
-        "again": lambda _: RunAgain(),
-    }
-    try:
-        return str((await thread.resume({one: meant[kind](value) for one, (kind, value) in answers.items()})).status)
-    except NothingToResume as error:
-        return "done" if "is done" in error.problem else "nothing"
 
 
 def path_of(pause: Pause) -> str:
@@ -321,8 +384,11 @@ def said(pause: Pause, effects: Counter[str], looked: dict[str, str]) -> Said:
     match pause.kind:
         case "approval":
             return ("reject", path) if refused(path) else ("approve", path)
+        case "question" if pause.options:
+            return "answer", "here"
         case "question":
-            return "answer", f"at {path}"
+            properties = (pause.schema or {}).get("properties")
+            return "answer", ({"place": f"at {path}", "sure": True} if properties else f"at {path}")
         case _:
             pass
     earlier = int(call_id_of(pause.id).rpartition(":")[2].partition(".")[2] or 0)  # calls of the same that came before
@@ -333,3 +399,16 @@ def said(pause: Pause, effects: Counter[str], looked: dict[str, str]) -> Said:
         looked[path] = "lost"
         return "lost", path
     return "again", path
+
+
+def answered(one: Said) -> Any:
+    """An answer as `resume()` takes it."""
+    kind, value = one
+    return {
+        "approve": Approve(),
+        "reject": Reject("no"),
+        "answer": Answer(value),
+        "happened": Happened(value),
+        "lost": NotHappened(),
+        "again": RunAgain(),
+    }[kind]

@@ -1,4 +1,4 @@
-"""Random trees of calls, answered, interrupted and resumed in any order: each effect happens once, each turn ends."""
+"""Random trees of calls, answered, cut off and gone on with in any order: each effect happens once, each turn ends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from support.databases import Engine, on_every_database
 from support.tree_forks import Forks
-from support.tree_plays import How, Move, play
+from support.tree_plays import End, How, Move, play
 from support.trees import LEAVES, VIAS, WAYS, grown
 
 Tree = dict[str, Any]
@@ -19,7 +19,8 @@ Tree = dict[str, Any]
 _EXAMPLES = (settings.default or settings()).max_examples
 EXAMPLES = _EXAMPLES // (2 if _EXAMPLES > 100 else 3)  # each is a turn of several runs and processes
 LEAF = st.sampled_from(LEAVES).map(lambda kind: Tree(kind=kind))
-HOWS: tuple[How, ...] = ("run", "run", "kill", "kill", "drain", "cut")
+HOWS: tuple[How, ...] = ("run", "run", "kill", "kill", "drain", "cut", "late", "meanwhile", "twice")
+ENDS: tuple[End, ...] = ("cancelled", "left", "closed")
 
 
 def inner(below: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
@@ -31,11 +32,19 @@ def inner(below: st.SearchStrategy[Tree]) -> st.SearchStrategy[Tree]:
     )
 
 
+def deeper(tree: Tree, vias: list[str]) -> Tree:
+    """The tree at the end of a chain of calls, which may be too long."""
+    for via in vias:
+        tree = Tree(kind="one by one", via=via, below=[tree])
+    return tree
+
+
 CALLS = st.recursive(LEAF, inner, max_leaves=8)
+BRANCHES = st.one_of(CALLS, CALLS, st.builds(deeper, CALLS, st.lists(st.sampled_from(VIAS), min_size=2, max_size=6)))
 TREES = st.builds(
     lambda kind, below: grown(Tree(kind=kind, via="task", below=below)),
-    st.sampled_from(WAYS),
-    st.lists(CALLS, min_size=2, max_size=4),
+    st.sampled_from([way for way in WAYS if way != "raises"]),
+    st.lists(BRANCHES, min_size=2, max_size=4),
 )
 MOVES = st.builds(
     lambda how, unit, effect, step, seed, anew: Move(how, effect if unit == "effects" else step, unit, seed, anew),
@@ -57,13 +66,18 @@ def forks() -> Iterator[Forks]:
 @pytest.mark.requirement("T4", "T5")
 @pytest.mark.timeout(3600)
 @on_every_database
-@given(tree=TREES, moves=st.lists(MOVES, min_size=1, max_size=5))
+@given(
+    tree=TREES,
+    moves=st.lists(MOVES, min_size=1, max_size=5),
+    planned=st.booleans(),
+    end=st.none() | st.none() | st.tuples(st.sampled_from(ENDS), st.integers(1, 8)),
+)
 @settings(
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_whatever_becomes_of_a_turn_each_effect_happens_once_and_it_ends(
-    engine: Engine, forks: Forks, tree: Tree, moves: list[Move]
+    engine: Engine, forks: Forks, tree: Tree, moves: list[Move], planned: bool, end: tuple[End, int] | None
 ) -> None:
-    for seen in play(tree, moves, forks=forks, engine=engine):
+    for seen in play(tree, moves, planned=planned, end=end, forks=forks, engine=engine):
         event(seen)
