@@ -91,7 +91,7 @@ OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
     ("closes its output", DOWN, "ended in the middle of a call"),
     ("an error of its own", DOWN, r"failed \(MCP error -32050\)"),
     ("a result that is none", INVALID, "not an MCP message of its kind"),
-    ("a number for a name", INVALID, "answered role_(list|get) with something that is not"),
+    ("a number for a name", INVALID, "answered role_.* that is not (one of the requested roles|a workspace role)"),
     ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
 ]
 
