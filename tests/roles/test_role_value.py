@@ -92,7 +92,7 @@ def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(n
     with pytest.raises(RoleInvalid, match=f"of {len(name)} characters") as caught:
         Role(name, "Be terse.")
     assert "x" not in str(caught.value)
-    assert "200 printable characters" in caught.value.remedy
+    assert "200 printable characters" in caught.value.problem
 
 
 @pytest.mark.requirement("R15")
