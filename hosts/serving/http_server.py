@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ...core.errors import InvalidArgument
 from .address import Address, HttpOptions
@@ -66,7 +67,7 @@ async def serve_http(
 
     config = uvicorn.Config(
         app,
-        http="h11",  # uvicorn's other parsers do not bound the head of a request
+        http=_Protocol,  # uvicorn's other parsers do not bound the head of a request
         ws="none",
         log_config=None,
         access_log=False,
@@ -84,6 +85,14 @@ async def serve_http(
             ready(Address(address.host, listener.getsockname()[1], tls=options.tls))
         await server.serve(sockets=[listener])
     return stopped[0] if stopped else None
+
+
+class _Protocol(H11Protocol):
+    """A connection that is freed when its client resets it; uvicorn keeps it until its keep-alive timer fires."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._unset_keepalive_if_required()
 
 
 class _Server(uvicorn.Server):
