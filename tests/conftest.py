@@ -41,14 +41,13 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run what is marked `on_every_database` on each engine, without the test's doing (D10)."""
     if metafunc.definition.get_closest_marker("on_every_database"):
-        metafunc.fixturenames.append("database_engine")
         metafunc.parametrize("database_engine", ENGINES, indirect=True)
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)  # so that each test has it, and `pytest_generate_tests` can set its parameter
 def database_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Engine:
     """The engine that agents of this test take unless they say otherwise, in other processes as well."""
-    engine: Engine = request.param
+    engine: Engine = getattr(request, "param", "sqlite")
     if engine == "postgres":
         from support.postgres import new_database  # it starts a server
 
