@@ -97,10 +97,12 @@ def _read(path: Path) -> Worker:
     name = given.pop("name", name)
     if "policy" in given:
         given["policy"] = _policy(document)
-    for key, value in [("name", None), *given.items()]:  # one by one, so that each problem has its line
-        alone: dict[str, Any] = {} if key == "name" else {key: value}
-        try:
-            Worker(name, instructions, **alone)
+    built: dict[str, Any] = {}
+    for key in ("name", *sorted(given, key=lambda each: each != "input")):  # a prompt names fields of the input
+        if key != "name":
+            built[key] = given[key]
+        try:  # with one more key each time, so that each problem has its line
+            Worker(name, instructions, **built)
             continue
         except FunctionInvalid as error:
             problem, remedy = error.problem, error.remedy

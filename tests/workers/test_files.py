@@ -35,7 +35,7 @@ retries: 3
 max_steps: 5
 capabilities: prices
 capture: true
-prompt: Find it.
+prompt: "Find the {article}."
 options: {temperature: 0.2, reasoning_effort: low}
 policy:
   default: refuse
@@ -80,7 +80,7 @@ def test_a_file_says_all_that_python_can(tmp_path: Path, form: str) -> None:
         retries=3,
         max_steps=5,
         capture=True,
-        prompt="Find it.",
+        prompt="Find the {article}.",
         options={"temperature": 0.2, "reasoning_effort": "low"},
         policy=Policy(rules=(Rule(decision="approve", function="price"),), default="refuse"),
     )
