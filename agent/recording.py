@@ -271,9 +271,9 @@ class Recording:
 
 
 def _end_events(emit: Emitter, status: TurnStatus, tell: EmitEnd) -> list[Event]:
-    told: list[Event] = []
-    tell(emit.ahead(told.append), status)
-    return told
+    shown: list[Event] = []
+    tell(emit.ahead(shown.append), status)
+    return shown
 
 
 __all__ = ["EmitEnd", "Recorder", "Recording"]

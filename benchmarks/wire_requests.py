@@ -162,9 +162,9 @@ async def fact_of_order() -> Fact:
     """Return the order of messages for a service that refuses a user message after a result, as Mistral's does."""
     requests = (await sent(turns.two_calls, "chat", orderly=True, lm="mistral/mistral-stub")).requests
     order = turns.speakers(requests[-1])
-    told = not turns.results(requests[-1]) and "12.5" in json.dumps(turns.told(requests[-1]))
+    shown = not turns.results(requests[-1]) and "12.5" in json.dumps(turns.told(requests[-1]))
     # Two requests mean that the service refused none.
-    right = told and ("tool", "user") not in pairwise(order) and len(requests) == 2
+    right = shown and ("tool", "user") not in pairwise(order) and len(requests) == 2
     return Fact("Mistral's order", f"{', '.join(order)}; {len(requests)} requests", right)
 
 

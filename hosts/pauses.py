@@ -72,8 +72,8 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield from _indented(_short(pause.question or "", _QUESTION))
     yield from _arguments(pause)
     if pause.kind == "approval":
-        for word, told in _facts(pause):
-            yield f"{word}: {one_line(_short(told, _QUESTION if word == 'description' else _VALUE))}"
+        for word, shown in _facts(pause):
+            yield f"{word}: {one_line(_short(shown, _QUESTION if word == 'description' else _VALUE))}"
     if pause.options is not None:
         yield from _choices(pause.options)
     elif pause.kind == "question" and pause.schema is not None and not is_text(pause.schema):
@@ -122,8 +122,8 @@ def _choices(options: tuple[str, ...]) -> Iterator[str]:
 def _form(schema: Schema) -> Iterator[str]:
     lines = field_lines(schema)
     width = min(_NAMES, max((len(name) for name, _ in lines), default=0))
-    for name, told in lines:
-        yield f"  {one_line(name).ljust(width)}  {one_line(_short(told, _VALUE))}"
+    for name, shown in lines:
+        yield f"  {one_line(name).ljust(width)}  {one_line(_short(shown, _VALUE))}"
 
 
 def _json(value: Any) -> str:

@@ -45,13 +45,13 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
         WorldAgentError: The turn failed. The type is that of its error; the error's text is not stored.
         UnknownShape, StorageInvalid: The turn's result cannot be read.
     """
-    told = await _usage_events(parts, record)
+    shown = await _usage_events(parts, record)
     given: dict[str, Any] = {
         "id": record.id,
         "thread": record.scope.thread or "",
         "role_tiers": tuple(map(Tier, record.role["tiers"])),
-        "skipped_tiers": tuple(event.tier for event in told if isinstance(event, ev.RoleTierSkipped)),
-        "usage": _usage(told),
+        "skipped_tiers": tuple(event.tier for event in shown if isinstance(event, ev.RoleTierSkipped)),
+        "usage": _usage(shown),
     }
     match record.status:
         case "done":
@@ -84,9 +84,9 @@ async def _usage_events(parts: RunnerParts, record: TurnRecord) -> list[Event]:
     return found
 
 
-def _usage(told: Iterable[Event]) -> TurnUsage:
+def _usage(events: Iterable[Event]) -> TurnUsage:
     models: dict[str, ModelUsage] = {}
-    for event in told:
+    for event in events:
         if isinstance(event, ev.Usage):
             used = ModelUsage(calls=1, **{name: getattr(event, name) for name in _COUNTED})
             models[event.model] = models.get(event.model, ModelUsage()) + used

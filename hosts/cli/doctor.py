@@ -286,7 +286,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
 
     async def work() -> None:
         made = make_key(state, replace=state.there)
-        told = {
+        shown = {
             "rekeyed": True,
             "file": str(state.file),
             "key": made,
@@ -297,7 +297,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
             ],
             "processes": [int(process) for process in state.processes],
         }
-        output.result(told, _report(state, made))
+        output.result(shown, _report(state, made))
 
     return work()
 
@@ -309,18 +309,18 @@ def _confirm_replacing(state: KeyState, output: Output) -> bool:
         InvalidArgument: No person can be asked.
     """
     held = f"{str(state.file)!r} holds " + (f"the key {state.key!r}" if state.key else "no key")
-    told = [f"{held}, and replacing it must be confirmed"]
+    shown = [f"{held}, and replacing it must be confirmed"]
     remedy = "keep it, or give --yes"
     if lost := [turn for turn in state.turns if state.key in turn.keys]:
-        told.append(f"{_unfinished_turns_text(len(lost))} recorded with it")
+        shown.append(f"{_unfinished_turns_text(len(lost))} recorded with it")
     if gone := state.recorded_with_other_key(state.key):
-        told.append(
+        shown.append(
             f"{_unfinished_turns_text(len(gone))} recorded with another: {', '.join(map(str, gone[:MAX_SHOWN_TURNS]))}"
         )
         remedy = "keep it and resume the turns with another key by --on-role-change refresh, or give --yes"
     if state.key is None:
         remedy = "restore it from a copy, or give --yes"
-    return confirmed(output, "Replace it?", problem="; ".join(told), remedy=remedy, notes=told)
+    return confirmed(output, "Replace it?", problem="; ".join(shown), remedy=remedy, notes=shown)
 
 
 def _report(state: KeyState, made: str) -> str:

@@ -23,8 +23,8 @@ def exit_early(number: int, frame: object) -> None:
     options = sys.argv[1 : sys.argv.index("--")] if "--" in sys.argv else sys.argv[1:]
     out = sys.__stdout__  # `sys.stdout` is replaced while an app loads
     if ("--json" in options or "--events" in options) and out is not None:
-        told = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
-        text = _EARLY.format(code=told[0], message=told[1], retryable=told[2])
+        shown = ("interrupted", "interrupted", "true") if interrupted else ("terminated", "stopped by SIGTERM", "false")
+        text = _EARLY.format(code=shown[0], message=shown[1], retryable=shown[2])
         try:  # noqa: SIM105 -- `contextlib` is perhaps not loaded yet
             os.write(out.fileno(), text.encode())
         except (OSError, ValueError):  # the reader is gone

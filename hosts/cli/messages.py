@@ -71,10 +71,10 @@ def left_out_text(event: AttachmentLeftOut) -> str:
 def message_text(message: Message) -> str:
     """The text of a message with its attachments. A message without either is shown as JSON."""
     text = message.body.get("text")
-    told = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
-    if not told:
+    shown = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
+    if not shown:
         return f"[{message.kind}] {json.dumps(dict(message.body), ensure_ascii=False)}"
-    return f"[summary] {told}" if message.kind == "summary" else told
+    return f"[summary] {shown}" if message.kind == "summary" else shown
 
 
 def author_text(message: Message) -> str:

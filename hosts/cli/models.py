@@ -64,16 +64,16 @@ async def _models(which: Sequence[str] | None, output: Output) -> None:
     settings = Settings()
     if which:
         chosen = [(settings.models.get(name, name), name if name in settings.models else "") for name in which]
-        told = _abilities(chosen, settings, strict=True)
-        output.result({"abilities": told}, _shown(told))
+        shown = _abilities(chosen, settings, strict=True)
+        output.result({"abilities": shown}, _shown(shown))
         return
     examples = [each.example for each in PROVIDERS if not each.api_base]
     named = [
         *([(settings.lm, "lm")] if settings.lm else []),
         *((model, name) for name, model in settings.models.items()),
     ]
-    told = _abilities([*named, ("local", ""), *((example, "") for example in examples)], settings, strict=False)
-    output.result({"models": _providers(), "abilities": told}, f"{_provider_table()}\n\n{_shown(told)}")
+    shown = _abilities([*named, ("local", ""), *((example, "") for example in examples)], settings, strict=False)
+    output.result({"models": _providers(), "abilities": shown}, f"{_provider_table()}\n\n{_shown(shown)}")
 
 
 def _providers() -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict:
     ]
 
 
-def _shown(told: Sequence[Mapping[str, Any]]) -> str:
+def _shown(models: Sequence[Mapping[str, Any]]) -> str:
     switches = ("tools", "images", "files", "json_schema", "reasoning")
     rows = [
         (
@@ -141,7 +141,7 @@ def _shown(told: Sequence[Mapping[str, Any]]) -> str:
             *(_KNOWN[each[name]] for name in switches),
             *("?" if each[name] is None else f"{each[name]:,}" for name in ("context", "answer")),
         )
-        for each in told
+        for each in models
     ]
     note = f"\n\n{_UNKNOWN}" if any("?" in row for row in rows) else ""
     return f"{_table(_ABILITIES, rows)}{note}"

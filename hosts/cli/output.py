@@ -142,8 +142,8 @@ class Output:
 
     def _failure(self, code: str, problem: str, remedy: str, *, retryable: bool, turn_id: str | None) -> None:
         if self.form != "text":
-            told = {"code": code, "message": problem, "remedy": remedy, "retryable": retryable, "turn_id": turn_id}
-            self._json({"error": told})
+            shown = {"code": code, "message": problem, "remedy": remedy, "retryable": retryable, "turn_id": turn_id}
+            self._json({"error": shown})
             return
         if self._shown:
             self._line("")  # the error begins on a new line

@@ -77,8 +77,8 @@ async def _check(output: Output, read: Policy, file: Path, app: str | None) -> N
             functions = agent.functions
         read.check(functions)
     rules = [_rule_object(rule, functions) for rule in read.rules]
-    for rule, told in zip(read.rules, rules, strict=True):
-        if told["matches"] == [] and not rule.optional:
+    for rule, shown in zip(read.rules, rules, strict=True):
+        if shown["matches"] == [] and not rule.optional:
             output.note(f"the rule {rule.name!r} matches nothing that can be called")
     found = {"file": str(file), "default": read.default, "rules": rules}
     count = "1 rule" if len(rules) == 1 else f"{len(rules)} rules"
@@ -96,10 +96,10 @@ def _rule_object(rule: Rule, functions: Sequence[Function] | None) -> dict[str, 
     return {"name": rule.name, "decision": rule.decision, "function": globs, "matches": matches, "risky": risky}
 
 
-def _line(told: dict[str, Any]) -> str:
-    names = told["function"] if told["matches"] is None else told["matches"] or ["nothing"]
-    lines = [f"  {told['name']}: {told['decision']} {', '.join(names)}"]
-    for each in told["risky"]:
+def _line(rule: dict[str, Any]) -> str:
+    names = rule["function"] if rule["matches"] is None else rule["matches"] or ["nothing"]
+    lines = [f"  {rule['name']}: {rule['decision']} {', '.join(names)}"]
+    for each in rule["risky"]:
         arguments = ", ".join(f"{name}={json.dumps(value)}" for name, value in each["arguments"].items())
         lines.append(f"    also approves {each['function']}({arguments if each['path'] else '...'}); {each['advice']}")
     return "\n".join(lines)

@@ -186,12 +186,12 @@ async def _list(output: Output) -> None:
 
 
 def _description(entry: ProfileEntry) -> str:
-    told = "" if entry.profile is None else " ".join(entry.profile.description.split())
+    shown = "" if entry.profile is None else " ".join(entry.profile.description.split())
     if entry.problems:
-        told = f"[cannot be used] {entry.problems[0].problem}"
+        shown = f"[cannot be used] {entry.problems[0].problem}"
     elif not entry.trusted:
-        told = f"[not trusted] {told}".rstrip()
-    return told if entry.used or entry.problems else f"[overridden] {told}".rstrip()
+        shown = f"[not trusted] {shown}".rstrip()
+    return shown if entry.used or entry.problems else f"[overridden] {shown}".rstrip()
 
 
 # --- showing ---------------------------------------------------------------------------------------------------------
@@ -205,8 +205,8 @@ async def _show(name: str, output: Output) -> None:
         key: {"value": value, "from": profile.sources.get(key, "default")} for key, value in _settings(profile).items()
     }
     lines = [f"# {profile.name}, {entry.level}: {entry.file}"]
-    for key, told in settings.items():
-        lines += _lines(key, told["value"], told["from"])
+    for key, shown in settings.items():
+        lines += _lines(key, shown["value"], shown["from"])
     value = {"name": profile.name, "level": entry.level, "file": str(entry.file), "settings": settings}
     output.result({"profile": value}, "\n".join(lines))
 
@@ -235,8 +235,8 @@ def _lines(key: str, value: object, where: str) -> list[str]:
     """A setting as lines of YAML, with its origin in a comment."""
     if isinstance(value, str) and "\n" in value:
         return [f"{key}: |  # {where}", *(f"  {line}" for line in value.rstrip("\n").split("\n"))]
-    told = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-    return [f"{key}: {told}  # {where}"]
+    shown = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    return [f"{key}: {shown}  # {where}"]
 
 
 # --- checking --------------------------------------------------------------------------------------------------------
@@ -252,8 +252,8 @@ async def _check(which: Sequence[str] | None, app: str | None, output: Output) -
     checked: list[tuple[ProfileEntry, list[UsageError]]] = []
     for entry in entries:
         unknown = entry.unknown_tools(known, prefixes)
-        told = [ProfileInvalid(each.problem, remedy=each.remedy + more) for each in unknown]
-        checked.append((entry, [*entry.problems, *told]))
+        shown = [ProfileInvalid(each.problem, remedy=each.remedy + more) for each in unknown]
+        checked.append((entry, [*entry.problems, *shown]))
     unread = () if which else profiles.unreadable
     problems = [*unread, *(problem for _, found in checked for problem in found)]
     fine = [f"{entry.file}: {entry.name}" for entry, found in checked if not found]

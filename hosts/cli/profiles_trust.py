@@ -95,8 +95,8 @@ def _shown(entry: ProfileEntry) -> str:
 def _server(name: str, entry: McpEntry) -> Iterator[str]:
     """What a server is and what it can do. Only the names of variables and headers are shown."""
     host = entry.server().host
-    told = f"starts {shlex.join(host.argv)}" if isinstance(host, StdioHost) else f"connects to {host.label}"
-    yield f"    MCP server {_quoted(name)}: {told}"
+    shown = f"starts {shlex.join(host.argv)}" if isinstance(host, StdioHost) else f"connects to {host.label}"
+    yield f"    MCP server {_quoted(name)}: {shown}"
     if entry.cwd is not None:
         yield f"      in the folder: {_quoted(str(entry.cwd))}"
     for what, names in (("variables", entry.env), ("headers", entry.headers)):

@@ -50,13 +50,13 @@ def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
         async with open_threads(storage) as threads:
             if threads is not None:
                 turns = await threads.register.running()
-        told = {
+        shown = {
             "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
             "turns": [_turn_object(workspace, state) for workspace, state in turns],
         }
         tables = [_sidecars(sidecars)] if sidecars else []
         tables += [_turns(turns)] if turns else []
-        output.result(told, "\n\n".join(tables) or None)
+        output.result(shown, "\n\n".join(tables) or None)
         if output.form == "text" and not sidecars:
             output.note("no sidecar of this home runs")
         if output.form == "text" and not turns:

@@ -257,8 +257,8 @@ class _Serving:
         return agent
 
     def _ready(self, found: Address) -> None:
-        told = self._write_file(found.url)
-        self._output.result(told.model_dump(mode="json", exclude={"state", "since"}), found.url)
+        shown = self._write_file(found.url)
+        self._output.result(shown.model_dump(mode="json", exclude={"state", "since"}), found.url)
         if self._served.tokens is None:
             self._output.note("note: no token is required, so every program of this machine can use the agents")
 
@@ -268,7 +268,7 @@ class _Serving:
 
         from .sidecar_files import RunningSidecar, SidecarFile
 
-        told = RunningSidecar(
+        shown = RunningSidecar(
             pid=os.getpid(),
             transport="stdio" if address is None else "http",
             address=address,
@@ -277,9 +277,9 @@ class _Serving:
             state="ready",
             version=version("worldagent"),
         )
-        self._file = SidecarFile(told)
+        self._file = SidecarFile(shown)
         self._file.add(self._served.storage.sidecars)
-        return told
+        return shown
 
     def _draining(self) -> None:
         if self._file is not None:

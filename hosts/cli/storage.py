@@ -92,13 +92,13 @@ async def _copy(source: Storage, target: Storage, output: Output) -> None:
         copied = await copy_storage(source, target, progress=progress)
     if source.url is None:
         output.note(f"note: roles, the role key and attachments stay in {str(source.resolve())!r}")
-    told = {
+    shown = {
         "from": copied.source,
         "to": copied.target,
         "restarted": copied.restarted,
         "parts": {name: {"count": held.rows, "digest": held.digest} for name, held in copied.parts.items()},
     }
-    output.result({"copied": told}, _report(copied))
+    output.result({"copied": shown}, _report(copied))
 
 
 async def _drop(place: Storage, output: Output) -> None:
@@ -123,13 +123,13 @@ def _shown(output: Output) -> Generator[Progress]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Bars(*columns, console=Console(stderr=True)) as bars:
 
-        def told(part: str, done: int, total: int) -> None:
+        def report(part: str, done: int, total: int) -> None:
             bar = known.setdefault(part, TaskID(-1))
             if bar == -1:
                 bar = known[part] = bars.add_task(part, total=total)
             bars.update(bar, completed=done, total=total)
 
-        yield told
+        yield report
 
 
 def _report(copied: Copied) -> str:

@@ -235,8 +235,8 @@ def cancel_thread(options: ThreadOptions, output: Output) -> Work:
         await threads.register.end_waiting(scope, turn_id)
         state = await threads.register.find(scope)
         over = state is None or state.turn_id != turn_id or state.status not in ("running", "cut_off")
-        told = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
-        output.note(f"{told} of the thread {options.thread!r}")
+        shown = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
+        output.note(f"{shown} of the thread {options.thread!r}")
         output.result({"cancelled": {"thread": options.thread, "turn": turn_id, "over": over}})
         return None
 
@@ -416,11 +416,10 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
 def _text(message: Message) -> str:
     from .messages import message_text
 
-    told = message_text(message)
-    short = (
-        told if len(told) <= MAX_MESSAGE_CHARACTERS else f"{told[:MAX_MESSAGE_CHARACTERS]}… ({len(told)} characters)"
-    )
-    return short.replace("\n", "\n    ")
+    shown = message_text(message)
+    if len(shown) > MAX_MESSAGE_CHARACTERS:
+        shown = f"{shown[:MAX_MESSAGE_CHARACTERS]}… ({len(shown)} characters)"
+    return shown.replace("\n", "\n    ")
 
 
 def _state_object(state: ThreadState) -> dict[str, Any]:

@@ -73,8 +73,8 @@ def list_traces(
             )
             for trace in found
         ]
-        told = output.table(_COLUMNS, rows, widths=_WIDTHS) if rows else None
-        output.result({"traces": [_object(trace) for trace in found]}, told)
+        shown = output.table(_COLUMNS, rows, widths=_WIDTHS) if rows else None
+        output.result({"traces": [_object(trace) for trace in found]}, shown)
 
     return _on_traces(options, work)
 

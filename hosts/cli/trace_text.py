@@ -152,18 +152,18 @@ def _grow(tree: Tree, root: TraceNode) -> None:
 
 def _captured(tree: Tree, node: TraceNode) -> None:
     for name, value in captured(node.record):
-        told = json.dumps(value, ensure_ascii=False)
+        shown = json.dumps(value, ensure_ascii=False)
         cut = (
-            told
-            if len(told) <= MAX_CAPTURED_CHARACTERS
-            else f"{told[:MAX_CAPTURED_CHARACTERS]}… ({len(told)} characters)"
+            shown
+            if len(shown) <= MAX_CAPTURED_CHARACTERS
+            else f"{shown[:MAX_CAPTURED_CHARACTERS]}… ({len(shown)} characters)"
         )
         tree.add(Text(printable(f"{name}: {cut}").replace("\n", " ")))
 
 
 def _label(node: TraceNode) -> Text:
-    told = f"{node.record.kind} {', '.join(words(node))}"
-    return Text(one_line(told), no_wrap=True)
+    shown = f"{node.record.kind} {', '.join(words(node))}"
+    return Text(one_line(shown), no_wrap=True)
 
 
 def _counted(number: int, what: str) -> str:
@@ -189,7 +189,7 @@ pre { white-space: pre-wrap; overflow-wrap: anywhere; background: #8881; padding
 def trace_page(trace: TurnTrace) -> str:
     """A trace as a page."""
     title, *more = (escape(line) for line in head(trace))
-    told = "".join(f"<p>{line}</p>" for line in more)
+    shown = "".join(f"<p>{line}</p>" for line in more)
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return "\n".join(
         [
@@ -197,7 +197,7 @@ def trace_page(trace: TurnTrace) -> str:
             '<html lang="en"><head><meta charset="utf-8">',
             f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
             f"<title>{escape(trace.id)}</title><style>{_STYLE}</style></head><body>",
-            f"<h1>{title}</h1>{told}",
+            f"<h1>{title}</h1>{shown}",
             *_lines(trace.tree(), trace),
             "</body></html>",
             "",
@@ -229,14 +229,14 @@ def _own_lines(node: TraceNode, trace: TurnTrace, *, bare: bool, top: bool) -> I
     """The lines of one record. Its element stays open if other records are part of it."""
     record = node.record
     name = escape(record.kind)
-    told = f'<span class="kind">{name}</span> {escape(", ".join(words(node)))}{_bar(node, trace)}'
+    shown = f'<span class="kind">{name}</span> {escape(", ".join(words(node)))}{_bar(node, trace)}'
     kept = list(captured(record))
     if bare and not kept:
-        yield f'<div class="leaf {name}" title="{escape(record.id)}">{told}</div>'
+        yield f'<div class="leaf {name}" title="{escape(record.id)}">{shown}</div>'
         return
     failed = " failed" if record.status == "failed" else ""
     is_open = " open" if top or record.lasts else ""
-    yield f'<details class="{name}{failed}"{is_open}><summary title="{escape(record.id)}">{told}</summary>'
+    yield f'<details class="{name}{failed}"{is_open}><summary title="{escape(record.id)}">{shown}</summary>'
     for what, value in kept:
         text = json.dumps(value, ensure_ascii=False, indent=2)
         yield f"<details><summary>{escape(what)}</summary><pre>{escape(text)}</pre></details>"

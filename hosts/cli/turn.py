@@ -127,9 +127,9 @@ def with_local_remedy(
     remedy = remedies.get(type(error))
     if remedy is None:
         return error
-    told = type(error)(error.problem, remedy=remedy.format(**words))
-    told.turn_id = error.turn_id
-    return told.with_traceback(error.__traceback__)
+    shown = type(error)(error.problem, remedy=remedy.format(**words))
+    shown.turn_id = error.turn_id
+    return shown.with_traceback(error.__traceback__)
 
 
 def report(turn: Turn, output: Output, command: str, options: AgentOptions) -> int:
@@ -149,8 +149,8 @@ def report(turn: Turn, output: Output, command: str, options: AgentOptions) -> i
     if not waits:
         return DONE if turn.status == "done" else FAILED
     if output.form != "json":
-        told = pauses_text(turn.pauses, command) if turn.pauses else f"the turn was stopped; resume it with: {command}"
-        output.note(f"{told}{_same_options_text(options)}")
+        shown = pauses_text(turn.pauses, command) if turn.pauses else f"the turn was stopped; resume it with: {command}"
+        output.note(f"{shown}{_same_options_text(options)}")
     return PAUSED if turn.status == "paused" else TERMINATED
 
 
@@ -176,17 +176,18 @@ def where(options: AgentOptions | ThreadsOptions) -> list[str]:
 def pauses_text(pauses: Sequence[Pause], command: str) -> str:
     """The pauses of a turn and the command that answers them, for a person at a terminal."""
     count = len(pauses)
-    told = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
+    shown = [f"the turn waits for {'an answer' if count == 1 else f'{count} answers'}:"]
     for pause in pauses:
-        told += ["", pause_text(pause), f"id: {pause.id}"]
+        shown += ["", pause_text(pause), f"id: {pause.id}"]
     left = [pause for pause in pauses if not is_late(pause)]
     if not left:
-        return "\n".join([*told, "", "resume without an answer with:", f"  {command}"])
+        return "\n".join([*shown, "", "resume without an answer with:", f"  {command}"])
     which, before = ("", "") if count == 1 else ("ID", "ID=")
     ways = [f"{command} --answer {before}ANSWER"]
     if any(pause.kind == "approval" for pause in left):
         ways = [f"{command} --approve {which}".rstrip(), f"{command} --reject {before}REASON", *ways]
-    return "\n".join([*told, "", "answer with one of:" if len(ways) > 1 else "answer with:", *(f"  {w}" for w in ways)])
+    heading = "answer with one of:" if len(ways) > 1 else "answer with:"
+    return "\n".join([*shown, "", heading, *(f"  {way}" for way in ways)])
 
 
 def _same_options_text(options: AgentOptions) -> str:

@@ -107,10 +107,10 @@ def export_thread(
     async def work(upkeep: Upkeep, _: Settings) -> None:
         found = await upkeep.export(options.thread, stream or file)
         place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
-        told = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
+        shown = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
         if found.attachments:
-            told += f", with {counted(found.attachments, 'attachment')}"
-        output.note(told)
+            shown += f", with {counted(found.attachments, 'attachment')}"
+        output.note(shown)
         if found.missing:
             output.note(f"gone from the home, so not in the file: {counted(len(found.missing), 'attachment')}")
         value = {
@@ -164,8 +164,8 @@ def import_thread(
     async def work(upkeep: Upkeep, _: Settings) -> None:
         found = await upkeep.import_thread(source, to=to)
         messages = counted(found.messages, "message")
-        told = f"made the thread {found.thread!r} with {messages}"
-        output.note(told if found.made else f"the thread {found.thread!r} has the {messages} already")
+        shown = f"made the thread {found.thread!r} with {messages}"
+        output.note(shown if found.made else f"the thread {found.thread!r} has the {messages} already")
         value = {"thread": found.thread, "messages": found.messages, "added": found.added, "made": found.made}
         output.result({"imported": value})
 
@@ -210,10 +210,10 @@ def prune_threads(
         found = await upkeep.prune(
             keep=keep if given else settings.checkpoint_keep or None, age=age if given else settings.checkpoint_age
         )
-        told = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
+        shown = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
         if found.attachments:
-            told += f", and {counted(found.attachments, 'attachment')} of no message"
-        output.note(f"{told}; skipped {found.left} whose turn runs or can be resumed" if found.left else told)
+            shown += f", and {counted(found.attachments, 'attachment')} of no message"
+        output.note(f"{shown}; skipped {found.left} whose turn runs or can be resumed" if found.left else shown)
         value = {
             "checkpoints": found.checkpoints,
             "threads": found.threads,

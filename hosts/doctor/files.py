@@ -62,11 +62,11 @@ async def space(site: Site) -> str | None:
     """The disk has room for new messages."""
     nearest = site.nearest
     free = shutil.disk_usage(nearest).free
-    told = f"{free / _MIB:,.0f} MiB are free at {str(nearest)!r}"
+    shown = f"{free / _MIB:,.0f} MiB are free at {str(nearest)!r}"
     if free < _FULL:
-        raise Failed(told, f"free some space, or {OTHER_HOME}")
+        raise Failed(shown, f"free some space, or {OTHER_HOME}")
     if free < _TIGHT:
-        raise Warned(told, f"free some space, or {OTHER_HOME}")
+        raise Warned(shown, f"free some space, or {OTHER_HOME}")
     return f"{free / _MIB:,.0f} MiB free"
 
 

@@ -36,7 +36,7 @@ async def python(site: Site) -> str | None:
 @point("package.versions", "the libraries are installed in versions that fit")
 async def libraries(site: Site) -> str | None:
     """The required libraries are installed in versions that fit."""
-    wrong = [told for need in _needs("") if (told := _version_problem(need))]
+    wrong = [shown for need in _needs("") if (shown := _version_problem(need))]
     if wrong:
         raise Failed("; ".join(wrong), f"run `pip install --upgrade {_PACKAGE}`")
     return ", ".join(f"{name} {_version(name)}" for name in (_PACKAGE, *REPORTED_PACKAGES))
@@ -48,7 +48,7 @@ async def extras(site: Site) -> str | None:
     complete: list[str] = []
     for extra in _EXTRAS:
         needs = _needs(extra)
-        missing = [told for need in needs if (told := _version_problem(need))]
+        missing = [shown for need in needs if (shown := _version_problem(need))]
         if needs and not missing:
             complete.append(extra)
         elif len(missing) < len(needs) or any(_version(need.name) for need in needs):

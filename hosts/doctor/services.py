@@ -86,13 +86,13 @@ async def mcp_servers(site: Site) -> str | None:
         async with asyncio.TaskGroup() as looking:
             looks = {name: looking.create_task(_tools(sources[name], site.options.timeout)) for name in servers}
         found = {name: look.result() for name, look in looks.items()}
-    failed = [f"{name}: {told}" for name, (status, told) in found.items() if status == "fail"]
+    failed = [f"{name}: {shown}" for name, (status, shown) in found.items() if status == "fail"]
     if failed:
         raise Failed("; ".join(failed), "start or repair these servers, or remove them from mcp_servers")
-    odd = [f"{name}: {told}" for name, (status, told) in found.items() if status == "warn"]
+    odd = [f"{name}: {shown}" for name, (status, shown) in found.items() if status == "warn"]
     if odd:
         raise Warned("; ".join(odd), "repair these tools, or remove them from allow")
-    return "; ".join(f"{name}: {told}" for name, (_, told) in found.items())
+    return "; ".join(f"{name}: {shown}" for name, (_, shown) in found.items())
 
 
 async def _tools(source: McpSource, seconds: float) -> tuple[str, str]:

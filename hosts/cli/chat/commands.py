@@ -49,13 +49,15 @@ async def _role(session: Session, given: str) -> str:
     if given == "-":
         raise InvalidArgument("/role cannot read standard input", remedy="write /role TEXT or /role @FILE")
     if given == "off":
-        told = f"the role of the thread {session.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
+        shown = f"the role of the thread {session.thread_id!r} {'is off' if thread.role.clear() else 'was not set'}"
     else:
         role = Role("chat", text_of("/role", given))
         thread.role.set(role, ttl=_ROLE_SECONDS)
-        told = f"role of the thread {session.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
+        shown = (
+            f"role of the thread {session.thread_id!r} set, {len(role.content)} characters; it holds until /role off"
+        )
     call, session.role = session.role, None  # the role that was set last counts
-    return told if call is None else f"{told}; the call role of --role is off"
+    return shown if call is None else f"{shown}; the call role of --role is off"
 
 
 def _roles_text(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
@@ -92,12 +94,12 @@ async def _why(session: Session, _: str) -> str:
         for tier in explanation.tiers
     ]
     if not any(tier.state == "active" for tier in explanation.tiers):
-        told = "No role is active. The next message is sent without one."
+        shown = "No role is active. The next message is sent without one."
     elif explanation.policy == "block":
-        told = "Only the last role that is set is active."
+        shown = "Only the last role that is set is active."
     else:
-        told = "Where active roles conflict, the later in this list wins."
-    return f"{table(('TIER', 'STATE', 'NAME', 'CHARACTERS'), rows, widths=(9, 14, 40))}\n\n{told}"
+        shown = "Where active roles conflict, the later in this list wins."
+    return f"{table(('TIER', 'STATE', 'NAME', 'CHARACTERS'), rows, widths=(9, 14, 40))}\n\n{shown}"
 
 
 @command("/profiles", help="the profiles that an agent can use, and the one in use")

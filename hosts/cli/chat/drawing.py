@@ -118,8 +118,8 @@ class Screen:
 
     def event(self, event: events.Event) -> None:
         """Show one event of a turn."""
-        if told := _event_text(event):
-            self._dim(told)
+        if shown := _event_text(event):
+            self._dim(shown)
         match event:
             case events.TextDelta():
                 self._add(event.text)
@@ -165,7 +165,7 @@ class Screen:
         """Show the next pause."""
         self._question(waiting.open[0])
 
-    def told(self, command: str, text: str) -> None:
+    def show_result(self, command: str, text: str) -> None:
         """Show the output of a command."""
         self._print(f"{text}\n")
 

@@ -195,7 +195,7 @@ class Printer(Output):
         if self.form != "json":
             self.note(f"answered {pause.id}; {len(left)} to go")
 
-    def told(self, command: str, text: str) -> None:
+    def show_result(self, command: str, text: str) -> None:
         """Print the output of a command."""
         self.result({"command": command, "text": text}, text)
 

@@ -250,9 +250,9 @@ class Chat:
                     await session.say(found, files_named(found) if self._source.trusted else ())
                 return
             command, given = found
-            told = await command.run(session, given)
-        if told is not None:
-            self._view.told(command.name, told)
+            shown = await command.run(session, given)
+        if shown is not None:
+            self._view.show_result(command.name, shown)
         if session.thread_id != thread:
             await session.pick_up()
 
