@@ -110,7 +110,7 @@ async def test_without_a_policy_a_model_reads_and_asks_for_all_else(tmp_path: Pa
     for name, asks in {"look": False, "write": True, "send": True, "unsaid": True, "erase": True}.items():
         world = World()
         async with world_agent(tmp_path / name, world, calling((name, "a"))) as agent:
-            turn = await worked(agent)
+            turn = await worked(agent, name)
         assert (turn.status, world.done) == (("paused", []) if asks else ("done", [f"{name} a"]))
 
 
@@ -163,7 +163,7 @@ async def test_the_first_rule_that_matches_counts(tmp_path: Path) -> None:
         world = World()
         async with world_agent(tmp_path / str(place), world, calling(call), policy) as agent:
             try:
-                outcome: str = (await worked(agent)).status
+                outcome: str = (await worked(agent, str(place))).status
             except CallRefused as error:
                 outcome = str(error)
         assert (call, outcome.partition(";")[0]) == (call, expected)
@@ -248,10 +248,10 @@ async def test_always_covers_calls_with_equal_arguments_only(tmp_path: Path, alw
         assert (asked(turn), world.done) == ([("write", "b")], ["write a", "write a"])
     calls = calling(("write", "a"), ("write", "a"), ("write", "b"), ("write", "a"), ("write", "c"))
     async with world_agent(tmp_path / "again", world, calls) as agent:
-        turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=always)})
+        turn = await worked(agent, "again")
+        turn = await agent.thread("again").resume({turn.pauses[0].id: Approve(always=always)})
     async with world_agent(tmp_path / "again", world, calls) as agent:  # another process has the same answer
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
+        turn = await agent.thread("again").resume({turn.pauses[0].id: Approve()})
         assert asked(turn) == [("write", "c")]
 
 
@@ -437,7 +437,7 @@ async def test_a_rule_that_names_source_sink_and_arguments_approves_after_that_s
     ):
         world = World()
         async with world_agent(tmp_path / str(place), world, calling(*calls), policy) as agent:
-            outcomes[calls] = (await worked(agent)).status
+            outcomes[calls] = (await worked(agent, str(place))).status
     assert list(outcomes.values()) == ["done", "paused", "paused", "paused", "paused"]
 
 
@@ -601,9 +601,10 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, content: str) -> 
     for name in ("look", "write", "erase"):
         outcomes: list[str] = []
         for role in (None, Role("bold", content)):
-            async with world_agent(tmp_path / f"{name}{role is None}", world, calling((name, "a")), policy) as agent:
+            each = f"{name}{role is None}"
+            async with world_agent(tmp_path / each, world, calling((name, "a")), policy) as agent:
                 try:
-                    outcomes.append((await agent.thread("t").task("job", {}, role=role)).status)
+                    outcomes.append((await agent.thread(each).task("job", {}, role=role)).status)
                 except CallRefused as error:
                     outcomes.append(error.problem)
         assert outcomes[0] == outcomes[1]

@@ -224,9 +224,9 @@ async def marked(home: Path, policy: Policy, *calls: str, answer: Any = None) ->
     lm = ScriptedLM(lambda call: {"thought": "Hm."})
     job = shape(handler, entry=Muse)
     async with scripted_agent(home, lm, tools=functions, shapes=[job], policy=policy) as agent:
-        turn = await agent.thread("t").task("job", {})
+        turn = await agent.thread(home.name).task("job", {})
         if turn.status == "paused" and answer is not None:
-            turn = await agent.thread("t").resume({turn.pauses[0].id: answer})
+            turn = await agent.thread(home.name).resume({turn.pauses[0].id: answer})
     return turn.status, done
 
 
