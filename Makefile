@@ -25,7 +25,7 @@ NODE_FOLDERS := examples/role-host-typescript examples/sidecar-typescript tests/
 # dspy imports litellm in places; unless told so, litellm asks the network for a price list at import.
 export LITELLM_LOCAL_MODEL_COST_MAP := true
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Where this is set, each of the hundreds of processes that tests start compiles the package anew.
+# Where this is set, each of the hundreds of processes that tests start compiles the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 help: ## Show this list
@@ -92,7 +92,7 @@ format: $(READY) ## Put the code into its standard form
 	$(RUN) ruff check --fix
 	$(RUN) ruff format
 
-lock: ## Write requirements.lock anew, with the newest versions that fit (needs uv)
+lock: ## Update requirements.lock to the newest versions that fit (needs uv)
 	uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-emit-index-url --no-annotate --no-header --quiet --upgrade -o requirements.lock
 
 clean: ## Remove caches and built files; `rm -r .venv` as well for a fresh start

@@ -33,7 +33,7 @@ async def sifted(
 
     Args:
         transport: Opens the unfiltered streams.
-        misfits: Receives the names of removed tools, and why.
+        invalid_tools: Receives the names of removed tools, and why.
         version: Returns the protocol revision, which defines how a tool is described.
     """
     async with transport as (read, write):

@@ -59,7 +59,7 @@ Each row is one kind of point:
 `state found` is the turn's status as the next process finds it. At most {most} effects of plain leaves, the
 concurrent ones, are running then. Only about these a person is asked, who checks whether they had happened. An effect
 that had happened is not repeated. One that had not is made by the journal or, if the person gives it up, by the
-handler. Counts are those after the resume, when a person has answered. `done, asked anew` means that the turn had not
+handler. Counts are those after the resume, when a person has answered. `done, asked again` means that the turn had not
 been written yet, and the host starts it again. A kill costs up to a second of answered model calls, and no effect.
 
 ## Transactions of a turn

@@ -241,7 +241,7 @@ async def _to_the_end(thread: Thread, home: Path, asked: dict[str, bool]) -> str
         except NothingToResume:
             if any(message.kind == "answer" for message in await thread.history()):
                 return result
-            turn, result = await thread.converse("Do all parts.", role=ROLE), "done, asked anew"
+            turn, result = await thread.converse("Do all parts.", role=ROLE), "done, asked again"
         if turn.status == "done":
             return result
 
