@@ -360,7 +360,7 @@ _BEGIN, _END = "<!-- figures of benchmarks/peers.py -->", "<!-- end of the figur
 
 
 def tables(rows: Sequence[Row]) -> str:
-    """Format the figures as the two tables of docs/performance.md."""
+    """Format the figures as the two tables of docs/guides/performance.md."""
     found = {row.key: row for row in rows}
 
     def cells(*keys: str) -> str:
@@ -410,7 +410,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
         "--page",
         type=Path,
         metavar="FILE",
-        help="write the tables into FILE between its markers, such as docs/performance.md",
+        help="write the tables into FILE between its markers, such as docs/guides/performance.md",
     )
 
 

@@ -1,7 +1,7 @@
 """Fakes and checks for users of the package: a scripted model, a clock that you advance, a scan for roles.
 
-Importing this folder loads no model library; `ScriptedLM` does so on first access. `docs/testing.md` shows how to use
-the parts.
+Importing this folder loads no model library; `ScriptedLM` does so on first access. `docs/guides/testing.md` shows how
+to use the parts.
 """
 
 from __future__ import annotations

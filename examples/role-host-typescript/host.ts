@@ -1,5 +1,5 @@
 /**
- * A role host in TypeScript: the contract of docs/role-host.md on the public MCP SDK.
+ * A role host in TypeScript: the contract of docs/reference/role-host.md on the public MCP SDK.
  *
  * `node host.ts` serves the process that started it, over stdio. `node host.ts --http 8100` serves
  * http://127.0.0.1:8100/mcp to callers with the bearer token in ROLE_HOST_TOKEN.

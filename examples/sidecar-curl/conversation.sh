@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A conversation with `worldagent serve --http`, as docs/sidecar.md has it, with curl and bash alone.
+# A conversation with `worldagent serve --http`, as docs/reference/sidecar.md has it, with curl and bash alone.
 #
 #   WORLDAGENT_SIDECAR_TOKEN=... ./conversation.sh http://127.0.0.1:8200/mcp
 #

@@ -1,5 +1,5 @@
 /**
- * A chat over `worldagent serve --http`, as docs/sidecar.md has it, on the public MCP SDK.
+ * A chat over `worldagent serve --http`, as docs/reference/sidecar.md has it, on the public MCP SDK.
  *
  * `node chat.ts http://127.0.0.1:8200/mcp`, with the bearer token in WORLDAGENT_SIDECAR_TOKEN. A line that is typed is
  * a message, or answers what is asked. `/cancel` ends the turn that runs.

@@ -53,7 +53,7 @@ def main() -> None:
 def _tune_garbage_collector() -> None:
     """Run the garbage collector less often: by default it takes half of the time of many concurrent turns.
 
-    This process is our own. The library never changes the collector of its embedder (docs/performance.md).
+    This process is our own. The library never changes the collector of its embedder (docs/guides/performance.md).
     """
     import gc  # built in: it loads nothing
 

@@ -64,7 +64,7 @@ async def settings(site: Site) -> str | None:
     unknown = sorted(name for name in os.environ if name.startswith(_PREFIX) and name.upper() not in known)
     if unknown:
         verb = "is not a setting" if len(unknown) == 1 else "are not settings"
-        raise Warned(f"{', '.join(unknown)} {verb}", "see docs/settings.md")
+        raise Warned(f"{', '.join(unknown)} {verb}", "see docs/reference/settings.md")
     given = [name for name in known - OTHER_VARIABLES if os.environ.get(name)]
     return f"{len(given)} from the environment"
 

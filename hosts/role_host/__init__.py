@@ -1,7 +1,8 @@
 """The reference role host: serves a `RoleStore` over MCP, by stdio or streamable HTTP (R9).
 
-`docs/role-host.md` specifies the contract, and `mcp_client` is a client of it. A host in another language needs nothing
-from this package. The embedding program configures logging; the command line keeps texts out of logs (`quiet_logs`).
+`docs/reference/role-host.md` specifies the contract, and `mcp_client` is a client of it. A host in another language
+needs nothing from this package. The embedding program configures logging; the command line keeps texts out of logs
+(`quiet_logs`).
 """
 
 from ..serving import Address, Tokens, quiet_logs

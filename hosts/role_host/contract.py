@@ -1,6 +1,6 @@
 """The arguments and answers of the four tools on the wire, as models and as JSON Schemas.
 
-`tools` implements them. `docs/role-host.md` has the same schemas.
+`tools` implements them. `docs/reference/role-host.md` has the same schemas.
 """
 
 from __future__ import annotations

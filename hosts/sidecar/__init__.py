@@ -1,6 +1,6 @@
 """The sidecar: all surfaces of the agent as an MCP server, for hosts in any language (T4, T10).
 
-`docs/sidecar.md` specifies the contract. `serving` has the transports, and the command line combines the two.
+`docs/reference/sidecar.md` specifies the contract. `serving` has the transports, and the command line combines the two.
 """
 
 from .access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting

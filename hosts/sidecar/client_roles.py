@@ -1,6 +1,6 @@
 """Stored roles that the sidecar's own client keeps. The sidecar requests them over the client's connection (R9).
 
-Such a client is a role host (`docs/role-host.md`) and declares it when it connects: `capabilities.experimental` has
+Such a client is a role host (`docs/reference/role-host.md`). It says so as it connects: `capabilities.experimental` has
 `"worldagent/roles": {"contract": 1}`. It adds `"tiers"` if it keeps other tiers than `workspace` and `account`. The
 sidecar sends it `tools/call` requests. This requires a connection on which a server can send requests: standard
 streams, with a revision before 2026-07-28.

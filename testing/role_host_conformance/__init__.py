@@ -1,7 +1,7 @@
 """Checks a role host, in any programming language, against its contract, over the wire.
 
 A program that keeps roles for agents runs these checks in its own tests. `worldagent doctor --role-host` runs the same
-checks. The contract is in `docs/role-host.md`; `docs/testing.md` shows how a test calls them.
+checks. The contract is in `docs/reference/role-host.md`; `docs/guides/testing.md` shows how a test calls them.
 """
 
 from .check import HOST_POINTS, assert_conforms, check_host

@@ -16,7 +16,7 @@ from .kit import HostCheckOptions, Kit
 from .points import Point, Result, Skipped, Tell, settle
 
 HOST_POINTS: Final = (*tools.POINTS, *roles.POINTS, *transport.POINTS)
-"""The points of a role host, in the order of the check. The contract is in `docs/role-host.md`."""
+"""The points of a role host, in the order of the check. The contract is in `docs/reference/role-host.md`."""
 
 _TOOL: Final = re.compile(rf"\b({'|'.join(TOOLS)})\b")
 
@@ -44,7 +44,7 @@ async def assert_conforms(host: HttpHost | StdioHost, options: HostCheckOptions 
 async def check_host(
     host: HttpHost | StdioHost, options: HostCheckOptions | None = None, *, tell: Tell | None = None
 ) -> list[Result]:
-    """Check a role host against the contract in `docs/role-host.md`, over the wire.
+    """Check a role host against the contract in `docs/reference/role-host.md`, over the wire.
 
     Whatever the host does, the outcome is a result for each point. Nothing is written unless the options allow it, and
     all that the check writes is cleared, even if the check is cancelled.

@@ -23,7 +23,7 @@ from ...mcp_client import HttpHost, StdioHost
 from .connection import Connection, Mode, Unanswered
 from .points import Failed, Finding, Result, Skipped
 
-CONTRACT_REMEDY: Final = "answer as docs/role-host.md says"
+CONTRACT_REMEDY: Final = "answer as docs/reference/role-host.md says"
 _SHORTEST: Final = 12  # characters of a role's text that do not occur in another text by chance
 _PAGES: Final = 20  # of the list of tools
 

@@ -192,7 +192,7 @@ class ToolSchema:
         raise self._broken(why)
 
     def _broken(self, why: str) -> Failed:
-        return Failed(f"the schema of {self._tool} {why}", "publish the schema of docs/role-host.md")
+        return Failed(f"the schema of {self._tool} {why}", "publish the schema of docs/reference/role-host.md")
 
     def _counted(self, name: str, keyword: Callable[..., Any]) -> Callable[..., Any]:
         def look(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[Any]:

@@ -91,8 +91,11 @@ def test_every_page_is_in_the_navigation_once() -> None:
 
 def test_every_page_of_the_first_rank_is_reached_from_the_index() -> None:
     reached = {(DOCS / link.partition("#")[0]).resolve() for link in links(DOCS / "index.md")}
-    expected = [*DOCS.glob("*.md"), DECISIONS / "index.md"]
-    assert not [page for page in expected if page not in reached and page != DOCS / "index.md"]
+    expected = [page for folder in ("start", "guides", "reference") for page in (DOCS / folder).glob("*.md")]
+    assert not [
+        page for page in [*expected, DECISIONS / "index.md", DOCS / "reference/api/index.md"] if page not in reached
+    ]
+    assert [page.name for page in DOCS.glob("*.md")] == ["index.md"]
     assert DOCS / "index.md" in {(ROOT / link).resolve() for link in links(ROOT / "README.md")}
 
 
@@ -102,18 +105,18 @@ def test_no_page_names_a_path_of_a_machine(page: Path) -> None:
 
 
 def test_the_table_of_settings_is_that_of_the_code() -> None:
-    assert rows(DOCS / "settings.md", "setting") == setting_rows()
+    assert rows(DOCS / "reference" / "settings.md", "setting") == setting_rows()
 
 
 @pytest.mark.parametrize(
     ("heading", "family"), [("told to the model", ModelFacing), ("for the host", HostError), ("for you", UsageError)]
 )
 def test_the_tables_of_errors_are_those_of_the_code(heading: str, family: type[WorldAgentError]) -> None:
-    assert rows(DOCS / "turns.md", heading) == error_rows(family)
+    assert rows(DOCS / "guides" / "turns.md", heading) == error_rows(family)
 
 
 def test_the_table_of_events_is_that_of_the_code() -> None:
-    assert rows(DOCS / "turns.md", "type") == event_rows()
+    assert rows(DOCS / "guides" / "turns.md", "type") == event_rows()
 
 
 def test_the_table_of_model_services_is_that_of_the_code() -> None:
@@ -136,14 +139,14 @@ _COMMANDS = (
 
 
 def test_the_page_of_the_command_line_names_every_option() -> None:
-    text = text_of(DOCS / "cli.md")
+    text = text_of(DOCS / "reference" / "cli.md")
     named = {option for command in _COMMANDS for option in options_of(*command.split())}
     assert not [option for option in sorted(named) if f"`{option}" not in text]
 
 
 @pytest.mark.requirement("R15")
 def test_the_examples_of_the_escape_are_right_and_can_be_undone() -> None:
-    pairs = [re.findall(r"`` (.+?) ``", row) for row in rows(DOCS / "roles.md", "typed")]
+    pairs = [re.findall(r"`` (.+?) ``", row) for row in rows(DOCS / "guides" / "roles.md", "typed")]
     assert pairs
     for typed, sent in pairs:
         assert escape_markers(typed) == sent
@@ -152,7 +155,7 @@ def test_the_examples_of_the_escape_are_right_and_can_be_undone() -> None:
 
 @pytest.mark.requirement("R17")
 def test_the_bytes_that_prompts_share_are_those_of_the_page() -> None:
-    assert rows(DOCS / "roles.md", "prompt") == figure_rows(list(measure()))
+    assert rows(DOCS / "guides" / "roles.md", "prompt") == figure_rows(list(measure()))
 
 
 def decision_records() -> list[Path]:

@@ -16,7 +16,7 @@ from support.role_hosts import BOUND, COMMAND, environment
 from worldagent.hosts.role_host import Grant, read_token_file, schemas
 from worldagent.hosts.role_host.contract import TOOLS, Code
 
-PAGE = DOCS / "role-host.md"
+PAGE = DOCS / "reference" / "role-host.md"
 
 
 def of_page(language: str) -> list[Block]:

@@ -368,12 +368,14 @@ def test_options_that_do_not_fit_exit_with_2(words: tuple[str, ...], told: str, 
 
 def test_the_pages_show_the_points_of_the_code() -> None:
     shown = {"always": "always", "http": "http", "stdio": "stdio"}
-    assert rows(DOCS / "role-host.md", "point") == [
+    assert rows(DOCS / "reference" / "role-host.md", "point") == [
         f"| `{point.id}` | {point.title} | {shown.get(point.when, f'`{point.when}`')} |" for point in HOST_POINTS
     ]
-    assert rows(DOCS / "cli.md", "point") == [f"| `{point.id}` | {point.title} |" for point in INSTALLATION_POINTS]
+    assert rows(DOCS / "reference" / "cli.md", "point") == [
+        f"| `{point.id}` | {point.title} |" for point in INSTALLATION_POINTS
+    ]
 
 
 def test_the_page_of_the_command_line_names_every_option_of_doctor() -> None:
-    text = (DOCS / "cli.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
     assert [name for name in options_of("doctor") if f"`{name}" not in text] == []

@@ -34,7 +34,7 @@ from worldagent.core.errors import HostForbidden
 from worldagent.mcp_client import HttpHost
 
 TOKEN = "token-of-the-example"
-EXCHANGES = [block for block in blocks("text") if block.page == DOCS / "role-host.md"]
+EXCHANGES = [block for block in blocks("text") if block.page == DOCS / "reference" / "role-host.md"]
 
 
 @pytest.fixture(scope="module")

@@ -278,7 +278,7 @@ async def test_without_the_extra_yaml_a_command_says_what_to_install(
 
 
 def test_the_page_names_every_command_and_option() -> None:
-    text = text_of(DOCS / "profiles.md")
+    text = text_of(DOCS / "guides" / "profiles.md")
     for name in ("list", "show", "check", "schema", "trust"):
         assert f"`profiles {name}" in text
     options = [option for name in ("check", "trust") for option in options_of("profiles", name)]

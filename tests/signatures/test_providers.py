@@ -21,7 +21,7 @@ from worldagent.signatures.engines.providers import PROVIDERS
 KEY = "sk-secret-1234567890"
 # dspy has no public name for this table. A plain import would have mypy read all of dspy.
 ENGINE = tuple(import_module("dspy._vendor.lm15.registry").PROVIDERS)
-DOCS = Path(__file__).parents[2] / "docs" / "models.md"
+DOCS = Path(__file__).parents[2] / "docs" / "guides" / "models.md"
 
 
 class Ask(dspy.Signature):

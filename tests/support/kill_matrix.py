@@ -1,7 +1,7 @@
 """A turn that is killed at any point of its first run, while its pause is answered, and in a resume, and what follows.
 
-As a program, `python tests/support/kill_matrix.py --table docs/kills.md` kills at every point and writes the page; with
-`PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this one, which has everything loaded.
+As a program, `python tests/support/kill_matrix.py --table docs/reference/kills.md` kills at every point and writes the
+page; with `PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this one, which has everything loaded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of `docs/kills.md`: made from the results of the kill matrix, and read to compare kills with it."""
+"""The table of `docs/reference/kills.md`: made from the results of the kill matrix, and compared with kills."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from support.house import ROOT
 from support.kill_points import AFTER, BEFORE, IN, WITHIN
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 
-PAGE = ROOT / "docs" / "kills.md"
+PAGE = ROOT / "docs" / "reference" / "kills.md"
 _WHEN = (BEFORE, WITHIN, IN, AFTER)
 _COLUMNS = (
     "kill point",
@@ -32,14 +32,14 @@ _HEADINGS = {
 _INTRO = """# Kills
 
 This page lists what is left of a turn whose process is killed with SIGKILL, at each point, and what happens when it
-is resumed. You do not need it to use worldagent: [Pauses](pauses.md#when-a-host-starts-again) says what a host must
-do. Read it to check the guarantee that no effect happens twice.
+is resumed. You do not need it to use worldagent: [Pauses](../guides/pauses.md#when-a-host-starts-again) says what a
+host must do. Read it to check the guarantee that no effect happens twice.
 
 ## How the tables are made
 
 A test kills the turn at each point and writes the tables: `PYTHONPATH=.dev:tests .venv/bin/python -P
-tests/support/kill_matrix.py --table docs/kills.md`. `make test` kills at some of the points and compares, `make soak`
-at all of them. Both run on SQLite and on Postgres (`--engine postgres`), with the same results.
+tests/support/kill_matrix.py --table docs/reference/kills.md`. `make test` kills at some of the points and compares,
+`make soak` at all of them. Both run on SQLite and on Postgres (`--engine postgres`), with the same results.
 
 The turn has two steps. The first calls a shape. The second calls a shape, a worker and three functions concurrently:
 one is done at once, one waits for a person's approval, one fails. The handlers of the shapes make sequential,

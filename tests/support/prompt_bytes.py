@@ -50,7 +50,7 @@ class Shared:
 
 
 def measure() -> Iterator[Shared]:
-    """Yield the figures of each situation in the order of the table in `docs/roles.md`."""
+    """Yield the figures of each situation in the order of the table in `docs/guides/roles.md`."""
     for workers in (False, True):
         for earlier in (0, 1, 10):
             yield _shared("chat", workers, earlier, asyncio.run(_chat_prompts(workers, earlier)))

@@ -10,7 +10,7 @@ from support.pages import DOCS, blocks, rows
 from worldagent.harness.trace import TraceRecord
 from worldagent.harness.trace.records import FORMAT, HEADER, KINDS
 
-PAGE = DOCS / "traces.md"
+PAGE = DOCS / "guides" / "traces.md"
 
 
 @pytest.mark.requirement("H5")

@@ -1,4 +1,4 @@
-//! A role host in Rust: the contract of docs/role-host.md over standard input and output, a message a line.
+//! A role host in Rust: the contract of docs/reference/role-host.md over standard input and output, a message a line.
 
 mod json;
 

@@ -1,4 +1,4 @@
-//! A chat over `worldagent serve --stdio`, as docs/sidecar.md has it. The arguments are the command of the sidecar.
+//! A chat over `worldagent serve --stdio`, as docs/reference/sidecar.md has it. The arguments are the command of the sidecar.
 //!
 //! A line that is typed is a message, or answers what is asked. `/cancel` ends the turn that runs.
 

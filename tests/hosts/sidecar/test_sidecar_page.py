@@ -15,7 +15,7 @@ from support.sidecar_page import talk, tool_rows
 from worldagent.hosts.sidecar.contract.answers import Status
 from worldagent.hosts.sidecar.ports import OwnCode, Refused
 
-PAGE = DOCS / "sidecar.md"
+PAGE = DOCS / "reference" / "sidecar.md"
 TALKS = [block for block in blocks("text") if block.page == PAGE]
 SOURCES = {
     "rust": RUST_CHAT / "src" / "main.rs",
