@@ -7,26 +7,12 @@ from typing import Annotated
 
 import typer
 
-from . import (
-    approvals,
-    ask,
-    chat_command,
-    doctor,
-    models,
-    policy,
-    profiles,
-    ps,
-    resume,
-    role_host,
-    roles,
-    serve,
-    storage,
-    task,
-    threads,
-    trace,
-    upkeep,
-)
-from .debug import DEBUG
+from . import approvals, doctor, models, policy, profiles, ps, role_host, roles, serve, storage, threads, trace, upkeep
+from . import turns as ask
+from . import turns as chat_command
+from . import turns as resume
+from . import turns as task
+from .command import DEBUG
 from .exits import USAGE
 from .options import ChatOptions
 

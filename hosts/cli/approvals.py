@@ -169,8 +169,8 @@ def _answer(
     options: ResumingOptions, output: Output, named: tuple[Sequence[str], str | None, Role | None], say: _Say
 ) -> Work:
     """Answer the named calls of a thread, and resume its turn with the call role."""
+    from .agents import open_agent
     from .answers import resume_turn, waiting_calls
-    from .session import open_agent
 
     agent = open_agent(options, output)
 

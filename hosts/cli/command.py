@@ -1,4 +1,4 @@
-"""How a function becomes a command: its options, what it prints, its exit code.
+"""How a function becomes a command: its options, its errors, its signals, its exit code.
 
 Every `--help` imports this module and the modules of all commands. So their top-level imports must be light, and the
 rest of the package is imported inside functions, when a command runs.
@@ -10,18 +10,21 @@ import gc
 import inspect
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 import typer
 
-from .debug import print_error
 from .exits import DONE, FAILED, INTERRUPTED, USAGE, exit_early
 from .output import Output
 
 if TYPE_CHECKING:
     from ...core.errors import WorldAgentError
+
+T = TypeVar("T")
 
 Work = Coroutine[Any, Any, int | None]
 """The work of a command. It returns the exit code; None is 0."""
@@ -152,3 +155,115 @@ def _exit_code(error: WorldAgentError) -> int:
 
     refused = isinstance(error, UsageError) or (isinstance(error, ModelFacing) and error.turn_id is None)
     return USAGE if refused else FAILED
+
+
+# --- signals ----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def signals_handled(handlers: Mapping[int, Callable[[], object]]) -> Generator[None]:
+    """Let the running loop call a handler for each signal.
+
+    Event loops on Windows take no handlers, and only the main thread receives signals. In other cases, signals keep
+    their default effect.
+
+    Args:
+        handlers: The handlers by signal number.
+    """
+    import asyncio
+    import threading
+
+    if sys.platform == "win32" or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+
+
+async def until_sigterm(work: Coroutine[Any, Any, T]) -> T | None:
+    """Return the result of `work`, or None if SIGTERM cancelled it. It cleans up then, as after an interrupt."""
+    import asyncio
+
+    task = asyncio.current_task()
+    assert task is not None
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        asked = True
+        task.cancel()
+
+    try:
+        with signals_handled({signal.SIGTERM: stop}):
+            return await work
+    except asyncio.CancelledError:
+        if not asked:
+            raise
+    return None
+
+
+# --- --debug: where an error comes from -------------------------------------------------------------------------------
+
+# Messages of services and libraries repeat what they were sent, and lines of source code can hold a role. So only
+# types, numbers, identifiers and places in the code are printed (R7).
+
+DEBUG: Final[ContextVar[bool]] = ContextVar("worldagent_debug", default=False)
+"""Whether the command was started with `--debug`."""
+
+_MAX_CAUSES: Final = 10
+
+
+def print_error(error: WorldAgentError) -> None:
+    """Print where the error of a command comes from, if `--debug` is set."""
+    if DEBUG.get():
+        _print([f"{_type(error)} ({error.code})", *_answer(error), *_turn(error), *_frames(error)])
+
+
+def print_original(error: BaseException) -> None:
+    """Print the original exception of a model call, which the turn's error replaces; see `WorldAgent(on_error=...)`."""
+    lines = ["a model call failed; messages are omitted, because they can repeat the prompt"]
+    cause: BaseException | None = error
+    for _ in range(_MAX_CAUSES):
+        if cause is None:
+            break
+        lines += [f"{_type(cause)}{_numbers(cause)}", *_frames(cause)]
+        cause = cause.__cause__ or cause.__context__
+    _print(lines)
+
+
+def _answer(error: WorldAgentError) -> Iterator[str]:
+    for name, attribute in (("status", "status"), ("code", "service_code"), ("request id", "request_id")):
+        value = getattr(error, attribute, None)
+        if value is not None:
+            yield f"  {name} of the service's answer: {value}"
+
+
+def _turn(error: WorldAgentError) -> Iterator[str]:
+    if error.turn_id:
+        yield f"  turn: {error.turn_id}"
+
+
+def _numbers(error: BaseException) -> str:
+    status = getattr(error, "status", None)
+    return f" (HTTP {status})" if isinstance(status, int) else ""
+
+
+def _frames(error: BaseException) -> Iterator[str]:
+    import traceback
+
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        yield f"  {frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
+
+
+def _type(error: BaseException) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"
+
+
+def _print(lines: list[str]) -> None:
+    print("\n".join(f"debug: {line}" for line in lines), file=sys.stderr)

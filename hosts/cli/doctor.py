@@ -147,7 +147,7 @@ def doctor(options: DoctorOptions) -> int:
 
 
 def _begin(options: DoctorOptions, output: Output) -> Work:
-    from .hosts import EMBEDDED, check_hosts
+    from .agents import EMBEDDED, check_hosts
 
     check_hosts(options)
     if options.rekey:
@@ -166,7 +166,7 @@ async def _host(
 ) -> int | None:
     from ...agent import Settings
     from ...testing.role_host_conformance import HostCheckOptions, check_host
-    from .hosts import named_host
+    from .agents import named_host
 
     found = named_host(options, Settings())
     assert found is not None, "one is named"

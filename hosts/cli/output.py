@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from rich.cells import cell_len, chop_cells
@@ -17,7 +18,9 @@ from rich.cells import cell_len, chop_cells
 if TYPE_CHECKING:
     from ...agent import Turn
     from ...core.errors import WorldAgentError
-    from ...core.events import Event, ModelWaiting
+    from ...core.events import AttachmentLeftOut, Event, ModelWaiting
+    from ...memory import Message
+    from ...memory.attachments import AttachmentSource
 
 Form = Literal["text", "json", "events"]
 
@@ -51,7 +54,6 @@ class Output:
     def event(self, event: Event) -> None:
         """Show one event of a turn, if it is printed while the turn runs."""
         from ...core import events as kinds
-        from .messages import left_out_text
 
         if isinstance(event, kinds.ModelWaiting) and event.seconds >= MIN_NOTED_WAIT_SECONDS:
             self.note(waiting_text(event))
@@ -205,6 +207,13 @@ def counted(number: int, what: str) -> str:
     return f"1 {what}" if number == 1 else f"{number} {what}s"
 
 
+_LEFT_OUT_REASONS: Final = {
+    "missing": "its content is gone",
+    "not_taken": "the model does not take this kind",
+    "too_large": "with the other attachments it is too large",
+}
+
+
 def _cut(cell: str, width: int) -> str:
     line = " ".join(cell.split())
     if cell_len(line) > width:
@@ -218,3 +227,38 @@ def _result_text(turn: Turn) -> str:
         return turn.text
     text = getattr(turn.result, "text", None)
     return text if isinstance(text, str) else turn.result.model_dump_json(indent=2)
+
+
+def attachment_name(source: AttachmentSource) -> str:
+    """The name of an attachment, for a person."""
+    if isinstance(source, Path):
+        return source.name
+    return getattr(source, "name", None) or str(source)
+
+
+def attached_text(message: Message) -> str:
+    """A line that names what is attached to a message, or the empty text."""
+    from ...memory.attachments import attachments_of
+
+    found = attachments_of(message)
+    return f"[attached: {', '.join(f'{one.name} ({one.media_type})' for one in found)}]" if found else ""
+
+
+def left_out_text(event: AttachmentLeftOut) -> str:
+    """The line about an attachment that the model does not get."""
+    return f"not shown to the model, because {_LEFT_OUT_REASONS[event.reason]}: {event.name}"
+
+
+def message_text(message: Message) -> str:
+    """The text of a message with its attachments. A message without either is shown as JSON."""
+    text = message.body.get("text")
+    shown = f"{text.strip()} {attached_text(message)}".strip() if isinstance(text, str) else ""
+    if not shown:
+        return f"[{message.kind}] {json.dumps(dict(message.body), ensure_ascii=False)}"
+    return f"[summary] {shown}" if message.kind == "summary" else shown
+
+
+def author_text(message: Message) -> str:
+    """The author of a message: the account, after the name if another name was given."""
+    name = message.name
+    return message.author if name is None or name == message.author else f"{name} ({message.author})"

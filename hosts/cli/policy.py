@@ -71,7 +71,7 @@ def check(
 async def _check(output: Output, read: Policy, file: Path, app: str | None) -> None:
     functions: Sequence[Function] | None = None
     if app is not None:
-        from .session import open_agent
+        from .agents import open_agent
 
         async with open_agent(AgentOptions(app=app), output) as agent:
             functions = agent.functions

@@ -289,7 +289,7 @@ async def _tools(app: str | None, output: Output) -> tuple[list[str], list[str]]
     from ...graphs import SUBAGENT
     from ...harness import load_workers
     from ...tools import BUILTIN
-    from .session import open_agent
+    from .agents import open_agent
 
     settings = Settings()
     known = [*BUILTIN, SUBAGENT]

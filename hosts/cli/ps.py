@@ -14,7 +14,7 @@ from .output import Output, table, time_text
 
 if TYPE_CHECKING:
     from ...agent.threads import ThreadState
-    from .sidecar_files import RunningSidecar
+    from .sidecars import RunningSidecar
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
@@ -40,7 +40,7 @@ def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
     from ...agent import Settings
     from ...storage import Storage
     from .home_threads import open_threads
-    from .sidecar_files import running_sidecars
+    from .sidecars import running_sidecars
 
     storage = Settings().storage(Storage(home=home))
 

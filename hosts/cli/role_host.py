@@ -148,7 +148,7 @@ def _grant(options: RoleHostOptions) -> Grant:
 
 def _tokens(options: RoleHostOptions, grant: Grant) -> Tokens[Grant] | None:
     from ..role_host import Tokens, read_token_file
-    from .hosts import TOKEN_VARIABLE
+    from .agents import TOKEN_VARIABLE
 
     if options.token_file is not None:
         return read_token_file(options.token_file, grant)

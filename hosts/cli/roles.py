@@ -187,7 +187,7 @@ async def _on_store(options: RolesOptions, work: Callable[[RoleStore], Awaitable
 @asynccontextmanager
 async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
     from ...agent import Settings
-    from .hosts import host_of, named_host
+    from .agents import host_of, named_host
 
     settings = Settings()
     # --home means the embedded store in that folder, whatever the settings say.
@@ -215,7 +215,7 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
 
 def _check_place(options: RolesOptions) -> None:
     """Refuse options that name two places for the roles, before anything is loaded."""
-    from .hosts import EMBEDDED, check_hosts
+    from .agents import EMBEDDED, check_hosts
 
     check_hosts(options)
     for name, given in (("--role-host", options.role_host), ("--role-host-stdio", options.role_host_stdio)):

@@ -36,8 +36,7 @@ from .output import Output
 if TYPE_CHECKING:
     from ..serving import Address
     from ..sidecar import Sidecar
-    from .serve_agents import Served
-    from .sidecar_files import RunningSidecar, SidecarFile
+    from .sidecars import RunningSidecar, Served, SidecarFile
 
 _LIMITS: Final = "Limits"
 _FORMATS: Final = ("text", "json")
@@ -184,8 +183,8 @@ def serve(options: ServeOptions, output: Output) -> Work:
 
       worldagent serve --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --token-file tokens.toml
     """
-    from .serve_agents import served_by
-    from .session import load_engine
+    from .agents import load_engine
+    from .sidecars import served_by
 
     _check(options)
     served = served_by(options, output)
@@ -266,7 +265,7 @@ class _Serving:
         """Write the file that says that this sidecar runs."""
         from importlib.metadata import version
 
-        from .sidecar_files import RunningSidecar, SidecarFile
+        from .sidecars import RunningSidecar, SidecarFile
 
         shown = RunningSidecar(
             pid=os.getpid(),
@@ -288,8 +287,8 @@ class _Serving:
 
 def _check(options: ServeOptions) -> None:
     """Refuse options that exclude each other, before anything is loaded."""
-    from .hosts import check_hosts
-    from .serve_agents import agent_options
+    from .agents import check_hosts
+    from .sidecars import agent_options
 
     if options.stdio == (options.http is not None):
         raise bad_usage("serve takes exactly one of --stdio and --http", remedy="give one of them")

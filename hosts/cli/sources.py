@@ -1,4 +1,4 @@
-"""Reads the texts of the command line: from the argument itself, a file, or standard input."""
+"""Reads what options and arguments name: texts, files, attachments, and standard input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from pydantic import ValidationError
 
@@ -19,6 +19,9 @@ from ...harness import GenerationOptions, Policy, Worker
 from ...role_resolution import Role
 from .options import AgentOptions
 from .output import Output
+
+if TYPE_CHECKING:
+    pass
 
 MAX_STDIN_BYTES: Final = 1_048_576
 """The most that `ask` reads from standard input. Larger data belongs in an attachment."""
@@ -284,3 +287,29 @@ def json_object(option: str, document: str) -> dict[str, Any]:
     if isinstance(found, dict):
         return found
     raise InvalidArgument(f"{option} is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
+
+
+def attachments(given: Iterable[str] | None) -> tuple[Path | str, ...]:
+    """The files and addresses that `--attach FILE|URL` names. They are read when the turn begins.
+
+    Raises:
+        InvalidArgument: One of them is empty.
+    """
+    return tuple(attachment(item) for item in given or ())
+
+
+def attachment(given: str, option: str = "--attach") -> Path | str:
+    """A file or an address.
+
+    Raises:
+        InvalidArgument: It is empty, or begins with an unknown user.
+    """
+    if given.lower().startswith(("http://", "https://")):
+        return given
+    path = None
+    if given.strip():
+        with suppress(RuntimeError):
+            path = Path(given).expanduser()
+    if path is None:
+        raise InvalidArgument(f"{option} names no file", remedy="give the path of a file, or https://...")
+    return path

@@ -139,7 +139,7 @@ def show_thread(
 
       worldagent threads show t1
     """
-    from .session import open_agent
+    from .agents import open_agent
     from .turn import resume_command
 
     storage = None
@@ -391,7 +391,7 @@ def _missing(output: Output, options: ThreadOptions) -> int:
 
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
     from ..pauses import unanswered
-    from .messages import author_text
+    from .output import author_text
     from .pauses import pause_text
     from .turn import pauses_text
 
@@ -414,7 +414,7 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
 
 
 def _text(message: Message) -> str:
-    from .messages import message_text
+    from .output import message_text
 
     shown = message_text(message)
     if len(shown) > MAX_MESSAGE_CHARACTERS:

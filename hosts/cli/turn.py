@@ -29,11 +29,11 @@ from ...core.errors import (
 )
 from ...core.pauses import Pause
 from ..pauses import is_late
+from .command import signals_handled
 from .exits import DONE, FAILED, PAUSED, TERMINATED
 from .options import WORKSPACE, AgentOptions, ResumingOptions, ThreadsOptions
 from .output import Output
 from .pauses import pause_text
-from .signals import signals_handled
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent

@@ -258,7 +258,7 @@ def backup(
     from ...agent import Settings
     from ...agent.upkeep import back_up
     from ...storage import Storage
-    from .signals import until_sigterm
+    from .command import until_sigterm
 
     async def work() -> int | None:
         storage = Settings().storage(Storage(home=home))

@@ -64,7 +64,7 @@ TERMINATED, CANCELLED = (signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130
     ("given", "module", "words"),
     [
         (TERMINATED, "typer", ("ask", "Hello", "--events", *APP)),
-        (CANCELLED, "worldagent.hosts.cli.session", ("task", "buy", "-p", "what=hat", "--json", *APP)),
+        (CANCELLED, "worldagent.hosts.cli.agents", ("task", "buy", "-p", "what=hat", "--json", *APP)),
         (TERMINATED, "support.jobs", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # an app prints to stderr
         (CANCELLED, "dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
     ],

@@ -17,7 +17,7 @@ import pytest
 from support.command_line import APP, BOUND, Done, Run, command, home, run, started
 from support.hat_shop import agent, effects
 from support.processes import eventually, start_script
-from worldagent.hosts.cli.sidecar_files import RunningSidecar, SidecarFile, running_sidecars
+from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile, running_sidecars
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -26,7 +26,7 @@ _TELLS = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from worldagent.hosts.cli.sidecar_files import RunningSidecar, SidecarFile
+from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile
 told = RunningSidecar(pid=7, transport="stdio", address=None, workspaces=("novel",), since=datetime.now(UTC),
                       state="ready", version="1")
 file = SidecarFile(told)

@@ -29,7 +29,7 @@ from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
 from worldagent.hosts.cli.app import app
-from worldagent.hosts.cli.sidecar_files import running_sidecars
+from worldagent.hosts.cli.sidecars import running_sidecars
 
 TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
 NOTE = "note: no token is required, so every program of this machine can use the agents"
@@ -347,7 +347,7 @@ async def test_the_embedded_model_is_loaded_once_for_all_workspaces(tmp_path: Pa
 import asyncio, threading
 from pathlib import Path
 from worldagent.hosts.cli.output import Output
-from worldagent.hosts.cli.serve_agents import served_by
+from worldagent.hosts.cli.sidecars import served_by
 from worldagent.hosts.cli.serve import ServeOptions
 from worldagent.hosts.cli.app import app
 

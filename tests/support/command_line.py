@@ -86,7 +86,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("WORLDAGENT_HOME", str(folder))
     monkeypatch.setenv("COLUMNS", "200")
     # A command leaves the embedded model to its process, and this one runs other tests.
-    monkeypatch.setattr("worldagent.hosts.cli.session._begin_loading", lambda lm, identity: None)
+    monkeypatch.setattr("worldagent.hosts.cli.agents._begin_loading", lambda lm, identity: None)
     return folder
 
 

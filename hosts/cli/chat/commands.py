@@ -10,10 +10,9 @@ from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, NameTaken, UnknownTier
 from ....role_resolution import Role
 from ...pauses import one_line, printable
-from ..messages import attachment, author_text, message_text, named
-from ..output import table, time_text
+from ..output import attachment_name, author_text, message_text, table, time_text
 from ..roles import roles_table
-from ..sources import expanded
+from ..sources import attachment, expanded
 from ..sources import text as text_of
 from ..trace_text import count_text
 from .parsing import COMMANDS, ChatEnded, UnknownCommand, command, files_named, may_be_kept, parse
@@ -135,7 +134,7 @@ async def _attach(session: Session, given: str) -> str:
         session.attached += (await (await session.agent()).attachments.add(source),)
     if not session.attached:
         return "nothing is attached to the next message; /attach FILE|URL attaches something"
-    names = ", ".join(named(source) for source in session.attached)
+    names = ", ".join(attachment_name(source) for source in session.attached)
     return f"attached to the next message: {names}; /attach off removes it"
 
 

@@ -23,9 +23,8 @@ from ....core import events
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ...pauses import printable
-from ..messages import left_out_text
 from ..options import ChatOptions
-from ..output import ANSWER_REJECTED_NOTE, Output, waiting_text
+from ..output import ANSWER_REJECTED_NOTE, Output, left_out_text, waiting_text
 from ..pauses import pause_text
 from .markdown import AnswerStream
 from .waiting import answer_keys

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 from ....core import check_id
 from ....core.errors import WorldAgentError
 from ....role_resolution import Role
+from ..agents import check_hosts
 from ..apps import check_app
-from ..command import run
+from ..command import run, signals_handled
 from ..exits import DONE, FAILED, INTERRUPTED, PAUSED
-from ..hosts import check_hosts
 from ..options import ChatOptions
 from ..output import Output
-from ..signals import signals_handled
 from ..sources import one_reader
 from ..sources import role as role_of
 from .commands import ChatEnded, UnknownCommand, files_named, parse

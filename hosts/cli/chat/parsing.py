@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ....core.errors import InvalidArgument
-from ..messages import attachment
+from ..sources import attachment
 
 if TYPE_CHECKING:
     from .session import Session

@@ -19,10 +19,9 @@ from ....core.errors import WorldAgentError
 from ....core.pauses import Pause
 from ....role_resolution import Role
 from ...pauses import unanswered
-from ..hosts import EMBEDDED
-from ..messages import attachments
+from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..options import ChatOptions
-from ..session import EMBEDDED_MODEL, open_agent, thread_of
+from ..sources import attachments
 from ..turn import DRAIN, resume_command, with_local_remedy
 from .waiting import APPROVER_REMEDY, STATUS_TEXTS, Waiting
 

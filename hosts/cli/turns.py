@@ -1,0 +1,265 @@
+"""The commands that run turns: `ask`, `chat`, `task` and `resume`. They differ in how the turn begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from .command import Work, command
+from .options import (
+    ANSWERS,
+    WHERE,
+    ChatOptions,
+    Events,
+    ResumingOptions,
+    SpeakerOptions,
+    TurnModels,
+    TurnOptions,
+    Unattended,
+)
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...agent import Turn, WorldAgent
+    from ...role_resolution import Role
+
+app = typer.Typer()
+
+
+@app.command(rich_help_panel="Turns")
+@command
+def ask(
+    options: SpeakerOptions,
+    output: Output,
+    thread: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="The conversation to continue. Default: a new one for each call.",
+            rich_help_panel=WHERE,
+        ),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT]",
+            help="The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
+            "-, the command reads the message from standard input.",
+        ),
+    ] = None,
+    attach: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE|URL", help="An image or a file to send with the message. Repeatable."),
+    ] = None,
+    turn_model: TurnModels = None,
+    unattended: Unattended = None,
+    events: Events = False,
+) -> Work:
+    """Send a message to the agent and print its answer.
+
+    At a terminal, the answer appears while it is written. Each message starts a new thread. To continue a conversation,
+    name its thread with --thread.
+
+    [bold]Examples[/bold]
+
+      worldagent ask 'What is the capital of France?' --thread trip
+
+      worldagent ask 'And of Spain?' --thread trip --role 'Answer in one word.'
+
+      git diff | worldagent ask 'Review this change:' --role @reviewer.md --lm openai/gpt-4o
+
+      worldagent ask 'What is on it?' --attach photo.png --lm openai/gpt-4o
+    """
+    from ...core import new_id
+    from .agents import open_agent, thread_of
+    from .sources import attachments, message, one_reader, role
+    from .turn import one_form, one_turn
+
+    one_form(options.json, events)
+    one_reader(options, "TEXT", "-" if text is None else text)
+    said, call_role = message(options, text, output), role(options.role)
+    how: dict[str, Any] = {"attachments": attachments(attach), "model": turn_model or None, "unattended": unattended}
+    agent = open_agent(options, output)
+    # A message must not depend on how the previous one ended, so without --thread it gets a new thread.
+    thread_id = new_id("ask") if thread is None else thread
+    conversation = thread_of(agent, options, thread_id)
+
+    async def begin() -> Turn:
+        async with conversation.stream(said, role=call_role, **how) as stream:
+            async for event in stream:
+                output.event(event)
+        return stream.turn
+
+    return one_turn(agent, options, output, thread_id, begin)
+
+
+@app.command(rich_help_panel="Turns")
+@command
+def chat(options: ChatOptions) -> int:
+    """Talk with the agent, message by message.
+
+    Answers appear while they are written. /help lists the commands. A turn that waits for a person asks in the chat,
+    even if it began earlier. If stdin or stdout is not a terminal, each line is a message, or the answer to a question
+    of the turn, and the results are printed. The exit code is 3 if a turn still waits at the end.
+
+    [bold]Examples[/bold]
+
+      worldagent chat --thread novel --account ana
+
+      worldagent chat --role @reviewer.md --lm openai/gpt-4o
+
+      cat questions.txt | worldagent chat --json
+    """
+    return open_chat(options)
+
+
+def open_chat(options: ChatOptions) -> int:
+    """Run the chat and return its exit code."""
+    from .chat import chat as run_chat
+
+    return run_chat(options)
+
+
+@app.command(rich_help_panel="Turns")
+@command
+def task(
+    options: TurnOptions,
+    output: Output,
+    shape: Annotated[str, typer.Argument(metavar="SHAPE", help="The kind of work, such as subagent.")],
+    param: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", metavar="KEY=VALUE", help="One param, as text. Overrides --params. Repeatable."),
+    ] = None,
+    params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None,
+    turn_model: TurnModels = None,
+    unattended: Unattended = None,
+) -> Work:
+    """Dispatch one task to a shape and print its result.
+
+    The built-in shape is [bold]subagent[/bold]: it runs a worker by its name, with the params worker and request.
+
+    [bold]Example[/bold]
+
+      worldagent task subagent --worker 'critic=You judge in one sentence.' -p worker=critic -p request='Judge: ...'
+
+      worldagent task buy -p what=hat --app shop:agent --thread t1
+    """
+    from ...core.events import ModelWaiting
+    from .agents import open_agent, thread_of
+    from .sources import one_reader, role, task_params
+    from .turn import one_turn
+
+    one_reader(options, "--params", params)
+    given, call_role = task_params(params, param), role(options.role)
+    agent = open_agent(options, output)
+    thread = thread_of(agent, options, options.thread)
+    mode: Any = unattended  # `stream_task` refuses an unknown value
+
+    async def begin() -> Turn:
+        async with thread.stream_task(
+            shape, given, role=call_role, model=turn_model or None, unattended=mode
+        ) as stream:
+            async for event in stream:
+                if isinstance(event, ModelWaiting):  # a task prints only its result and waits
+                    output.event(event)
+        return stream.turn
+
+    return one_turn(agent, options, output, options.thread, begin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumeOptions(ResumingOptions):
+    """The options of `resume`."""
+
+    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The thread whose turn to resume.")]
+    answer: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ID=]ANSWER",
+            help="An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
+            "fields of a form for a question. If only one pause waits, ID can be omitted. Repeatable.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = None
+    approve: Annotated[
+        list[str] | None,
+        typer.Option(metavar="[ID]", help="Approve the call that waits. Repeatable.", rich_help_panel=ANSWERS),
+    ] = None
+    approve_all: Annotated[
+        bool,
+        typer.Option(
+            "--approve-all", help="Approve every call that waits and is not rejected.", rich_help_panel=ANSWERS
+        ),
+    ] = False
+    reject: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[ID][=REASON]",
+            help="Reject the call that waits. The caller receives the reason. Repeatable.",
+            rich_help_panel=ANSWERS,
+        ),
+    ] = None
+
+
+class BareValues(TyperCommand):
+    """A command whose `--approve` and `--reject` can be given without a value, which typer does not support."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Add an empty value after each of them that has none."""
+        given: list[str] = []
+        for word, after in zip_longest(args, args[1:]):
+            given.append(word)
+            if word in ("--approve", "--reject") and (after is None or after.startswith("-")):
+                given.append("")
+        return super().parse_args(ctx, given)
+
+
+@app.command(cls=BareValues, rich_help_panel="Turns")
+@command
+def resume(options: ResumeOptions, output: Output) -> Work:
+    """Resume a turn that waits for a person, was stopped, failed temporarily, or was interrupted with its process.
+
+    Without an answer, it prints what the turn waits for, and the exit code is 3. Give the same options for the agent
+    as when the turn began. Other users of the machine can see the answers in its list of processes.
+
+    [bold]Examples[/bold]
+
+      worldagent resume t1
+
+      worldagent resume t1 --answer red
+
+      worldagent resume t1 --app shop:agent --approve
+    """
+    from .agents import open_agent
+    from .answers import checked_role
+
+    call_role = checked_role(options, "resume", None)
+    return _resume(open_agent(options, output), options, output, call_role)
+
+
+async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
+    from ...agent import Turn
+    from ..pauses import unanswered
+    from .answers import OptionAnswers, check_resumable, resume_turn, would_only_wait
+    from .home_threads import open_threads
+    from .turn import report, resume_command
+
+    scope = agent.thread(options.thread).scope
+    # Read before the agent opens, so that printing the pauses needs no model.
+    async with open_threads(agent.storage) as threads:
+        found = None if threads is None else await threads.register.find(scope)
+        pauses = () if threads is None else unanswered(await threads.register.pauses(scope))
+        gone = frozenset[str]() if threads is None else await threads.register.answered(scope)
+    state = check_resumable(found, agent.workspace, options.thread)
+    option_answers = OptionAnswers(options.thread, pauses, gone)
+    answers = dict(option_answers.answers(options.answer or (), options.approve or (), options.reject or ()))
+    if options.approve_all:
+        answers |= option_answers.approve_rest()
+    if not answers and would_only_wait(state, pauses):
+        waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=pauses)
+        return report(waiting, output, resume_command(options, options.thread), options)
+    return await resume_turn(agent, options, output, (options.thread, answers, call_role))
