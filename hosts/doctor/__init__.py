@@ -5,8 +5,8 @@
 
 from ...testing.role_host_conformance import Result
 from .check import INSTALLATION_POINTS, check_installation
+from .installation import InstallationOptions
 from .keys import KeyState, look_at_key, make_key
-from .options import InstallationOptions
 
 __all__ = [
     "INSTALLATION_POINTS",

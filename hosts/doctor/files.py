@@ -21,7 +21,7 @@ from ...role_resolution import SqliteRoleStore
 from ...storage import Database, PostgresAddress, Transaction, from_sqlite
 from ...storage.copies import COPYING
 from ...testing.role_host_conformance import Failed, Points, Skipped, Warned
-from .options import Site
+from .installation import Site
 
 POINTS: Final = Points()
 point: Final = POINTS.add

@@ -27,7 +27,7 @@ from ...role_resolution.keys import RoleKey
 from ...storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
 from ...testing.role_host_conformance import Failed, Points, Warned
 from .files import NOT_YET, holders, is_there, opened
-from .options import InstallationOptions, Site
+from .installation import InstallationOptions, Site
 
 POINTS: Final = Points()
 point: Final = POINTS.add

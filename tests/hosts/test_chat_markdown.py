@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from worldagent.hosts.cli.chat.markdown import AnswerStream
+from worldagent.hosts.cli.chat.screen import AnswerStream
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

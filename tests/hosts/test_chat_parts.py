@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from worldagent.core.errors import InvalidArgument, ThreadPaused
 from worldagent.core.pauses import Pause
 from worldagent.hosts.cli.chat.commands import COMMANDS, may_be_kept, parse
-from worldagent.hosts.cli.chat.history import ENTRIES, LENGTH, FileHistory
 from worldagent.hosts.cli.chat.loop import Chat
+from worldagent.hosts.cli.chat.prompt import ENTRIES, LENGTH, FileHistory
 from worldagent.hosts.cli.chat.session import Session
 from worldagent.hosts.cli.options import ChatOptions
 from worldagent.hosts.pauses import printable

@@ -17,7 +17,7 @@ from ..turn import pauses_text, resume_command
 
 if TYPE_CHECKING:
     from ....agent import Turn, WorldAgent
-    from .waiting import Waiting
+    from .session import Waiting
 
 _LIMIT: Final = 8 << 20  # bytes of one line
 

@@ -28,7 +28,7 @@ from .session import Session
 
 if TYPE_CHECKING:
     from .prompt import PromptInput
-    from .waiting import Waiting
+    from .session import Waiting
 
 END_HINT: Final = "Ctrl-C again ends the chat, as do Ctrl-D and /quit."
 MAX_RETYPED_CHARACTERS: Final = 72  # characters; a longer text is given back for editing
@@ -54,7 +54,7 @@ async def _chat(options: ChatOptions, role: Role | None) -> int:
     """Choose the input and the view. This runs in the event loop, since the terminal's reader belongs to it."""
     if options.json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         return await Chat(Session(options, role, Printer(options)), LineInput()).run()
-    from .drawing import Screen, unechoed
+    from .screen import Screen, unechoed
 
     session = Session(options, role, Screen())
     if not logging.root.handlers:
