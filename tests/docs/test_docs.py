@@ -12,21 +12,17 @@ from support.command_line import options_of
 from support.house import ROOT
 from support.pages import (
     DOCS,
+    TABLES,
     Block,
     anchors,
     blocks,
-    error_rows,
-    event_rows,
     figure_rows,
     links,
     pages,
     rows,
-    setting_rows,
     text_of,
-    vendor_rows,
 )
 from support.prompt_bytes import measure
-from worldagent.core.errors import HostError, ModelFacing, UsageError, WorldAgentError
 from worldagent.core.events import parse_event
 from worldagent.signatures.escape import escape_markers, unescape_markers
 
@@ -104,23 +100,10 @@ def test_no_page_names_a_path_of_a_machine(page: Path) -> None:
     assert not MACHINE_PATH.findall(text_of(page))
 
 
-def test_the_table_of_settings_is_that_of_the_code() -> None:
-    assert rows(DOCS / "reference" / "settings.md", "setting") == setting_rows()
-
-
-@pytest.mark.parametrize(
-    ("heading", "family"), [("told to the model", ModelFacing), ("for the host", HostError), ("for you", UsageError)]
-)
-def test_the_tables_of_errors_are_those_of_the_code(heading: str, family: type[WorldAgentError]) -> None:
-    assert rows(DOCS / "guides" / "turns.md", heading) == error_rows(family)
-
-
-def test_the_table_of_events_is_that_of_the_code() -> None:
-    assert rows(DOCS / "guides" / "turns.md", "type") == event_rows()
-
-
-def test_the_table_of_model_services_is_that_of_the_code() -> None:
-    assert rows(DOCS / "guides" / "vendors.md", "model string") == vendor_rows()
+@pytest.mark.parametrize(("page", "first"), TABLES, ids=lambda part: part.rpartition("/")[2])
+def test_a_table_that_follows_from_the_code_is_as_the_code_has_it(page: str, first: str) -> None:
+    made = TABLES[page, first]()
+    assert rows(DOCS / page, first) == made, "run PYTHONPATH=.dev:tests .venv/bin/python -P tests/support/golden.py"
 
 
 def test_every_event_shown_as_json_is_one() -> None:

@@ -1,7 +1,8 @@
 """What others rely on, as text: public names, the command line, the schemas of both servers.
 
 The files in `tests/golden` hold it, and a test compares. `PYTHONPATH=.dev:tests python -P tests/support/golden.py`
-writes them anew: a change of what others rely on is then a change of these files, which whoever reviews it sees.
+writes them: a change of what others rely on is then a change of these files, which a reviewer sees. It also writes the
+tables of errors, events, settings and services into the pages.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pydantic import BaseModel
 
 import worldagent
 from support.house import ROOT
-from support.pages import pages
+from support.pages import DOCS, TABLES, pages, write_rows
 from worldagent import Settings
 from worldagent.core import errors, events
 from worldagent.hosts import role_host, sidecar
@@ -170,3 +171,5 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in FILES.items():
         (FOLDER / name).write_text(text(), encoding="utf-8")
+    for (page, first), made in TABLES.items():
+        write_rows(DOCS / page, first, made())

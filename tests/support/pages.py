@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Final, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
@@ -82,13 +82,23 @@ def anchors(page: Path) -> set[str]:
 def rows(page: Path, first: str) -> list[str]:
     """Give the rows of the table on `page` whose first heading is `first`."""
     lines = text_of(page).splitlines()
-    [start] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
-    found: list[str] = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        found.append(line)
-    return found
+    return lines[_table(lines, first)]
+
+
+def write_rows(page: Path, first: str, found: Sequence[str]) -> None:
+    """Replace the rows of the table on `page` whose first heading is `first`."""
+    lines = text_of(page).splitlines()
+    lines[_table(lines, first)] = found
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _table(lines: Sequence[str], first: str) -> slice:
+    """Where the rows of a table are; a page has one table with this first heading."""
+    [heading] = [number for number, line in enumerate(lines) if line.startswith(f"| {first} |")]
+    start = end = heading + 2  # after the line of dashes
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    return slice(start, end)
 
 
 def setting_rows() -> list[str]:
@@ -152,7 +162,7 @@ def event_rows() -> list[str]:
 def _summary(kind: type) -> str:
     """The first paragraph of a docstring without the numbers of requirements."""
     text = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
-    return re.sub(r" \([RTHD]\d+\)", "", text)
+    return re.sub(r" \([A-Z]\d+(?:, [A-Z]\d+)*\)", "", text)
 
 
 def vendor_rows() -> list[str]:
@@ -177,3 +187,14 @@ def figure_rows(figures: Sequence[Shared]) -> list[str]:
         f"| {one.between:,} ({one.between * 100 // one.one} %) | {one.switched:,} ({one.switched * 100 // one.one} %) |"
         for one in figures
     ]
+
+
+TABLES: Final[Mapping[tuple[str, str], Callable[[], list[str]]]] = {
+    ("guides/vendors.md", "model string"): vendor_rows,
+    ("reference/errors.md", "for the model"): lambda: error_rows(errors.ModelFacing),
+    ("reference/errors.md", "for the host"): lambda: error_rows(errors.HostError),
+    ("reference/errors.md", "for you"): lambda: error_rows(errors.UsageError),
+    ("reference/events.md", "type"): event_rows,
+    ("reference/settings.md", "setting"): setting_rows,
+}
+"""Tables that follow from the code: what makes the rows, by page and first heading. `golden.py` writes them."""
