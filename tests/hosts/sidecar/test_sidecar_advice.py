@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 
 from support.agents import scripted_agent
-from support.asked_people import MODES, Mode, Shop, call
+from support.asked_people import Shop, call
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.harness import Policy, tool
@@ -20,7 +20,7 @@ from worldagent.harness.gate import Rule
 from worldagent.hosts.sidecar import Grant, Sidecar
 from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", MODES)]
+pytestmark = pytest.mark.requirement("T4")
 
 ROLE = {"content": "Be brief, and speak of the tide."}
 
@@ -41,8 +41,8 @@ class Source:
 class Desk:
     """People at one home, each at a sidecar of their own; the agent buys what it is told to, with the lead's leave."""
 
-    def __init__(self, home: Path, mode: Mode) -> None:
-        self.shop, self.source, self._home, self._mode = Shop(), Source(), home, mode
+    def __init__(self, home: Path) -> None:
+        self.shop, self.source, self._home = Shop(), Source(), home
         self.held = asyncio.Event()
 
     def agent(self) -> WorldAgent:
@@ -69,7 +69,7 @@ class Desk:
     async def of(self, who: str) -> AsyncGenerator[tuple[Sidecar, Client]]:
         async with (
             Sidecar(lambda workspace: self.agent(), grant=Grant({"novel"}, {who})) as sidecar,
-            Client(sidecar.server, mode=self._mode) as client,
+            Client(sidecar.server) as client,
         ):
             yield sidecar, client
 
@@ -95,8 +95,8 @@ def tools_of(steps: list[dict[str, Any]]) -> list[str]:
 # --- answers that were kept -------------------------------------------------------------------------------------------
 
 
-async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_role(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_role(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     pause = await at.begin(role=ROLE)
     error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
     assert (error["code"], error["retryable"]) == ("role_required", False)
@@ -120,22 +120,25 @@ async def test_an_approver_is_told_that_the_answer_is_kept_and_who_brings_the_ro
     assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
 
 
-async def test_an_approver_cannot_mend_a_role_that_changed_and_is_not_asked_to(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+@pytest.mark.parametrize("away", [True, False])
+async def test_an_approver_cannot_mend_a_role_that_changed_or_is_away_and_is_not_asked_to(
+    tmp_path: Path, away: bool
+) -> None:
+    at = Desk(tmp_path)
     pause = await at.begin()
-    at.source.role = Role("other", "Be long, and speak of the land.")
+    at.source.away, at.source.role = away, Role("other", "Be long, and speak of the land.")
     error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
-    assert error["code"] == "role_changed"
-    assert "your answers are kept" in error["problem"]
-    assert "'ana'" in error["remedy"]
+    code = "role_source_unavailable" if away else "role_changed"
+    assert (error["code"], error["retryable"], tools_of(error["next"])) == (code, False, ["pauses"])
+    assert "kept" in error["problem"] + error["remedy"]
     assert "on_role_change" not in error["remedy"]
-    at.source.role = None
+    at.source.away, at.source.role = False, None
     assert (await at("ana", "resume"))["turn"]["status"] == "done"
     assert at.shop.done == ["hat"]
 
 
-async def test_an_answer_of_the_turns_own_account_is_not_taken_without_the_role(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_an_answer_of_the_turns_own_account_is_not_taken_without_the_role(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     paused = await at("lead", "converse", text="buy a hat", role=ROLE)  # who is also the one to give leave
     answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
     error = await at.refused("lead", "resume", answers=answers)
@@ -152,21 +155,8 @@ async def test_an_answer_of_the_turns_own_account_is_not_taken_without_the_role(
     assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
 
 
-async def test_an_approvers_answer_that_was_kept_is_not_to_be_given_again(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
-    pause = await at.begin()
-    at.source.away = True
-    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
-    assert (error["code"], error["retryable"]) == ("role_source_unavailable", False)
-    assert "kept" in error["problem"] + error["remedy"]
-    assert tools_of(error["next"]) == ["pauses"]
-    at.source.away = False
-    assert (await at("ana", "resume"))["turn"]["status"] == "done"
-    assert at.shop.done == ["hat"]
-
-
-async def test_an_answer_is_given_again_where_the_role_could_not_be_resolved(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_an_answer_is_given_again_where_the_role_could_not_be_resolved(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     pause = (await at("lead", "converse", text="buy a hat"))["turn"]["pauses"][0]["id"]
     at.source.away = True
     error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
@@ -179,8 +169,8 @@ async def test_an_answer_is_given_again_where_the_role_could_not_be_resolved(mod
     assert at.shop.done == ["hat"]
 
 
-async def test_an_answer_that_was_not_taken_is_not_said_to_be_kept(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_an_answer_that_was_not_taken_is_not_said_to_be_kept(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     pause = await at.begin(role=ROLE)
     error = await at.refused("lead", "resume", answers={pause: {"approve": {"hash": "another"}}})
     assert (error["code"], "kept" in str(error)) == ("answer_invalid", False)
@@ -191,17 +181,8 @@ async def test_an_answer_that_was_not_taken_is_not_said_to_be_kept(mode: Mode, t
     assert "kept" in rejected["error"]["problem"]
 
 
-async def test_what_is_next_is_what_the_caller_may_call(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
-    pause = await at.begin()
-    [of_ana], [of_lead], of_bob = [(await at(who, "pauses"))["next"] for who in ("ana", "lead", "bob")]
-    assert of_ana["why"].endswith(f"{pause} (approve or reject, by lead)")
-    assert (of_lead["tool"], of_lead["arguments"]["answers"]) == ("resume", {})
-    assert of_bob == []
-
-
-async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     async with at.of("ana") as (_, client):
         held = asyncio.create_task(call(client, "converse", thread="t1", channel="c", text="hold", detach=False))
         await asyncio.wait_for(at.held.wait(), 20)
@@ -215,8 +196,8 @@ async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(mod
 # --- threads that take nothing new ------------------------------------------------------------------------------------
 
 
-async def test_new_input_on_a_stopped_turn_is_told_that_nothing_waits_for_an_answer(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_new_input_on_a_stopped_turn_is_told_that_nothing_waits_for_an_answer(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     async with at.of("ana") as (sidecar, client):
         held = asyncio.create_task(call(client, "converse", thread="t1", channel="c", text="hold", key="k"))
         await asyncio.wait_for(at.held.wait(), 20)
@@ -236,8 +217,8 @@ async def test_new_input_on_a_stopped_turn_is_told_that_nothing_waits_for_an_ans
     assert (await at.refused("bob", "resume"))["code"] == "forbidden"
 
 
-async def test_new_input_on_a_paused_turn_is_told_who_answers(mode: Mode, tmp_path: Path) -> None:
-    at = Desk(tmp_path, mode)
+async def test_new_input_on_a_paused_turn_is_told_who_answers(tmp_path: Path) -> None:
+    at = Desk(tmp_path)
     pause = await at.begin(role=ROLE)
     for who, tools, word in (
         ("ana", ["resume", "cancel"], "with an answer to each pause"),

@@ -8,72 +8,47 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # mcp brings it, without types
 from mcp import MCPError
 
-from support.role_hosts import Mode
+from support.sidecar_calls import LEGACY, MODERN
+from support.sidecar_clients import HttpClient
 from support.sidecar_served import agents, caller_of, served
 from worldagent import WorldAgent
 from worldagent.hosts.sidecar import CONTRACT, Sidecar, schemas
 from worldagent.testing import ScriptedLM
 
-MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 DEEP: Any = json.loads('{"a":' * 80 + "1" + "}" * 80)
 
 MISFITS: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "t", "text": 3}, "text: Input should be a valid string"),
-    ("converse", {"thread": "t"}, "text: Field required"),
     ("converse", {"thread": "t", "text": "   "}, "text: It is blank"),
-    ("converse", {"thread": "", "text": "hm"}, "thread: String should have at least 1 character"),
     ("converse", {"thread": "a\nb", "text": "hm"}, "thread: It is blank or has characters that cannot be printed"),
-    ("converse", {"thread": "t" * 201, "text": "hm"}, "thread: String should have at most 200 characters"),
     ("converse", {"thread": "t", "text": "hm", SECRET: 1}, "an argument that the tool does not have"),
     ("converse", {"thread": "t", "text": "hm", "role": SECRET}, "role: It should be an object"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": [SECRET]}}, "role.content: Input should be"),
-    ("converse", {"thread": "t", "text": "hm", "role": {"content": SECRET, "name": f"a\n{SECRET}"}}, "role.name: "),
-    ("converse", {"thread": "t", "text": "hm", "role": {"content": " "}}, "role.content: It is blank"),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": SECRET, SECRET: 1}}, "role: Extra inputs"),
     ("converse", {"thread": "t", "text": "hm", "detach": "yes"}, "detach: Input should be a valid boolean"),
     ("converse", {"thread": "t", "text": "hm", "after": -1}, "after: Input should be greater than or equal to 0"),
     ("converse", {"thread": "t", "text": "hm", "pauses": SECRET}, "pauses: Input should be 'elicit' or 'return'"),
-    ("converse", {"thread": "t", "text": "hm", "name": "n" * 81}, "name: String should have at most 80 characters"),
-    ("converse", {"thread": "t", "text": "hm", "model": []}, "model: "),
-    ("task", {"thread": "t", "shape": "subagent", "params": [SECRET]}, "params: It should be an object"),
     ("task", {"thread": "t", "shape": "subagent", "params": DEEP}, "params: It is nested too deep"),
-    ("run_skill", {"thread": "t", "skill": {"prompt": ""}}, "skill.prompt: "),
-    ("run_skill", {"thread": "t", "skill": SECRET}, "skill: It should be an object"),
-    ("converse", {"thread": "t", "text": "hm", "model": {}}, "model: "),
     ("converse", {"thread": "t", "text": "hm", "role": {"content": "hm", "applies_to": SECRET}}, "should be an array"),
-    ("resume", {"thread": "t", "detach": SECRET}, "detach: Input should be a valid boolean"),
     ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": SECRET}, "fired_at: It must be an RFC 3339 time"),
-    ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": "2030-01-01T10:00:00"}, "fired_at: It must be an"),
     ("resume", {"thread": "t", "answers": [SECRET]}, "answers: It should be an object"),
-    ("resume", {"thread": "t", "on_role_change": SECRET}, "on_role_change: Input should be"),
     ("events", {"turn_id": "x", "wait": 1e9}, "wait: Input should be less than or equal to 300"),
-    ("events", {"turn_id": "x", "limit": 0}, "limit: Input should be greater than or equal to 1"),
-    ("history", {"thread": "t", "limit": 1001}, "limit: Input should be less than or equal to 1000"),
-    ("thread_role_set", {"thread": "t"}, "role: Field required"),
     ("thread_role_set", {"thread": "t", "role": {"content": SECRET}, "ttl": 0}, "ttl: Input should be greater than 0"),
-    ("threads", {"status": SECRET}, "status: Input should be"),
-    ("converse", {"thread": "t", "text": "hm", "output": SECRET}, "output: It should be an object"),
 ]
 
 
-REFUSED_BY_AGENTS: list[tuple[str, dict[str, Any], str]] = [
-    ("threads", {"before": SECRET}, "`before` must be a page key or a time"),
-    ("converse", {"thread": "t", "text": "hm", "output": {"type": SECRET}}, "output= "),
-]
-
-
-@MODES
 async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
-    tmp_path: Path, mode: Mode, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="worldagent")
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([])))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         for tool, arguments, told in MISFITS:
             error = await ask.refused(tool, workspace="novel", **arguments)
             assert error["code"] == "invalid_argument"
@@ -81,53 +56,43 @@ async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
             assert SECRET not in str(error)
             assert not any(word in error["problem"] for word in ("dictionary", "instance", "Argument", " list"))
         assert sidecar.health()["workspaces"] == 0  # nothing was opened for any of them
-        for tool, arguments, told in REFUSED_BY_AGENTS:
-            error = await ask.refused(tool, workspace="novel", **arguments)
-            assert error["code"] == "invalid_argument"
-            assert told in error["problem"], (tool, error)
-            assert SECRET not in str(error)
     assert SECRET not in caplog.text
 
 
-@MODES
-async def test_the_remedy_of_a_nested_mistake_names_what_the_nested_object_has(tmp_path: Path, mode: Mode) -> None:
+async def test_the_remedy_of_a_nested_mistake_names_what_the_nested_object_has(tmp_path: Path) -> None:
     outer = "the arguments are workspace, account, thread, channel, "
     role = "role is an object with content, name, applies_to, exclusive"
     where: dict[str, Any] = {"workspace": "novel", "thread": "t"}
-    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, mode) as ask:
+    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
         skill = await ask.refused("run_skill", **where, skill={"prompt": "hm", "more": 1})
         assert skill["remedy"] == "skill is an object with prompt, shape, params, name"
-        for wrong in (SECRET, {}, {"content": SECRET, "other": 1}, {"content": [1]}, {"content": SECRET, "name": 1}):
-            assert (await ask.refused("converse", **where, text="hm", role=wrong))["remedy"] == role
         both = await ask.refused("converse", **where, text=3, role={})
         assert role in both["remedy"].split("; ")
         assert outer in both["remedy"]
-        assert (await ask.refused("converse", **where))["remedy"].startswith(outer)
 
 
-@MODES
-async def test_what_the_package_refuses_does_not_quote_either(tmp_path: Path, mode: Mode) -> None:
+async def test_what_the_package_refuses_does_not_quote_either(tmp_path: Path) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
     where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         await ask("converse", **where, text="Well?")
         cases: list[tuple[str, dict[str, Any], str]] = [
+            ("threads", {"before": SECRET}, "invalid_argument"),
+            ("converse", {"text": "hm", "output": {"type": SECRET}}, "invalid_argument"),
             ("task", {"shape": SECRET}, "unknown_shape"),
             ("task", {"shape": "subagent", "params": {SECRET: 1}}, "params_invalid"),
             ("history", {"before": SECRET}, "unknown_message"),
-            ("fork", {"at": SECRET}, "unknown_message"),
             ("converse", {"text": "hm", "role": {"content": SECRET * 1000}}, "role_too_long"),
-            ("thread_role_set", {"role": {"content": SECRET * 1000}}, "role_too_long"),
         ]
         for tool, arguments, code in cases:
-            error = await ask.refused(tool, **where, **arguments)
+            place = {"workspace": "novel"} if tool == "threads" else where
+            error = await ask.refused(tool, **place, **arguments)
             assert error["code"] == code, error
             assert SECRET not in str(error), error
 
 
-@MODES
-async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path, mode: Mode) -> None:
-    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, mode) as ask:
+async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
+    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
         with pytest.raises(MCPError) as raised:
             await ask.raw(SECRET)
     assert raised.value.error.code == -32602
@@ -135,11 +100,24 @@ async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path, mode:
     assert "converse" in raised.value.error.message
 
 
-@MODES
-async def test_what_is_published_is_the_contract_and_answers_keep_to_it(tmp_path: Path, mode: Mode) -> None:
+async def test_a_revision_that_it_does_not_know_is_refused_with_those_that_it_does(tmp_path: Path) -> None:
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([])))
+    async with served(sidecar) as url, HttpClient(url) as client, httpx2.AsyncClient() as http:
+        body = json.dumps(client.message("tools/list", {})).replace(MODERN, "2031-01-01")
+        headers = client.headers("tools/list", {}) | {"MCP-Protocol-Version": "2031-01-01"}
+        refused = await http.post(url, content=body, headers=headers)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32022)
+        assert MODERN in refused.json()["error"]["data"]["supported"]
+        older = HttpClient(url, revision=LEGACY)
+        answer = await older.request("initialize", **older.hello | {"protocolVersion": "2031-01-01"})
+        assert answer["protocolVersion"] == LEGACY
+        await older.aclose()
+
+
+async def test_what_is_published_is_the_contract_and_answers_keep_to_it(tmp_path: Path) -> None:
     known = schemas()
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
         assert {f"{name}.{way}" for name in tools for way in ("input", "output")} | {"error"} == known.keys()
         for name, tool in tools.items():
@@ -157,14 +135,13 @@ async def test_what_is_published_is_the_contract_and_answers_keep_to_it(tmp_path
         await ask.refused("converse", text=3)  # each of these is held to the published schemas
 
 
-@MODES
 @pytest.mark.requirement("R7")
 async def test_the_request_log_has_one_line_a_request_of_ids_and_codes_alone(
-    tmp_path: Path, mode: Mode, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": SECRET}])))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
         caplog.clear()
         done = await ask("converse", **where, text=SECRET, role={"content": SECRET, "name": SECRET})
@@ -186,9 +163,8 @@ def _told(record: logging.LogRecord) -> dict[str, Any]:
     return dict(found[0]) if found else vars(record)
 
 
-@MODES
 async def test_what_fails_by_surprise_is_told_by_its_type_alone(
-    tmp_path: Path, mode: Mode, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make = agents(tmp_path, lm=ScriptedLM([]))
 
@@ -198,7 +174,7 @@ async def test_what_fails_by_surprise_is_told_by_its_type_alone(
         return make(workspace)
 
     sidecar = Sidecar(makes)
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         errors = await asyncio.gather(
             *(ask.refused("history", workspace="broken", thread="t1") for _ in range(3)),
             ask.refused("history", workspace="broken", thread="t2"),

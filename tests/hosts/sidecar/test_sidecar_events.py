@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.role_hosts import BOUND, Mode
+from support.role_hosts import BOUND
 from support.sidecar_calls import Call, Revision
 from support.sidecar_clients import HttpClient
 from support.sidecar_pairs import let, status, until
@@ -24,8 +24,7 @@ from worldagent.memory.turn_log import TurnLog
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")
-MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
-READERS = 10
+READERS = 5
 
 
 class Words:
@@ -54,7 +53,7 @@ class Words:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-@pytest.mark.parametrize("known", ["the first event", "no event", "not said"])
+@pytest.mark.parametrize("known", ["the first event", "not said"])
 async def test_who_goes_on_gets_what_was_told_while_they_were_away(
     revision: Revision, known: str, tmp_path: Path
 ) -> None:
@@ -66,7 +65,7 @@ async def test_who_goes_on_gets_what_was_told_while_they_were_away(
         waiting = await away.ask("pauses", thread="t1")
         [pause] = waiting["pauses"]
         given: dict[str, Any] = {"thread": "t1", "answers": {pause["id"]: {"approve": pause["answers"]["approve"]}}}
-        after = {"the first event": {"after": 1}, "no event": {"after": 0}, "not said": {}}[known]
+        after = {"the first event": {"after": 1}, "not said": {}}[known]
         async with away.call("resume", given | after) as again:
             rest = [event async for event in again]
             assert (await again.answer())["turn"]["status"] == "done"
@@ -110,13 +109,12 @@ async def _stands(client: HttpClient, expected: str) -> bool:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-@MODES
 @pytest.mark.parametrize("follow", [True, False])
 async def test_a_number_that_the_turn_has_not_come_to_is_refused_with_the_last_one(
-    mode: Mode, follow: bool, tmp_path: Path
+    follow: bool, tmp_path: Path
 ) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         done = await ask("converse", workspace="novel", thread="t1", text="Well?", key="k")
         turn: dict[str, Any] = {"workspace": "novel", "turn_id": done["turn"]["id"], "follow": follow}
         end = await ask("events", **turn, after=done["seq"])
@@ -126,23 +124,22 @@ async def test_a_number_that_the_turn_has_not_come_to_is_refused_with_the_last_o
             assert (error["code"], error["retryable"]) == ("invalid_argument", False)
             assert error["problem"].endswith(f"last event, {done['seq']}")
             assert error["remedy"].startswith(f"read on after {done['seq']}, or from 0 if")
-        for none in (-1, "1", 1.5, True, None, 2**53 + 1, 2**63, 2**80):
+        for none in (-1, True, 2**53 + 1):
             error = await ask.refused("events", **turn, after=none)
             assert (error["code"], error["problem"][:28]) == ("invalid_argument", "the arguments are invalid: a")
 
 
-@MODES
 @pytest.mark.parametrize("follow", [True, False])
 async def test_a_number_that_a_running_turn_has_not_come_to_is_refused_wherever_it_runs(
-    mode: Mode, follow: bool, tmp_path: Path
+    follow: bool, tmp_path: Path
 ) -> None:
     words = Words()
     one, two = (Sidecar(agents(tmp_path, lm=ScriptedLM(words))) for _ in range(2))
-    async with served(one) as url, caller_of(url, mode) as ask, caller_of(url, mode) as here:
+    async with served(one) as url, caller_of(url, "auto") as ask, caller_of(url, "auto") as here:
         begun = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=True))
         await asyncio.wait_for(ask.come.wait(), BOUND)
         turn: dict[str, Any] = {"workspace": "novel", "turn_id": ask.events[0].turn_id, "follow": follow}
-        async with served(two) as other, caller_of(other, mode) as there:
+        async with served(two) as other, caller_of(other, "auto") as there:
             for reader in (here, there):
                 error = await reader.refused("events", **turn, after=500)
                 assert (error["code"], "last event, " in error["problem"]) == ("invalid_argument", True)
@@ -153,14 +150,11 @@ async def test_a_number_that_a_running_turn_has_not_come_to_is_refused_wherever_
         await begun
 
 
-@MODES
-async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_reads_anew(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_reads_anew(tmp_path: Path) -> None:
     home, backup = tmp_path / "home", tmp_path / "backup"
 
     async def seen(home: Path, lm: ScriptedLM) -> dict[str, Any]:
-        async with served(Sidecar(agents(home, lm=lm))) as url, caller_of(url, mode) as ask:
+        async with served(Sidecar(agents(home, lm=lm))) as url, caller_of(url, "auto") as ask:
             await ask.raw("converse", workspace="novel", thread="t1", text="Well?", key="k")
             return await ask("events", follow=False, workspace="novel", turn_id=ask.events[0].turn_id)
 
@@ -168,7 +162,7 @@ async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_read
     shutil.copytree(home, backup)
     after = await seen(home, ScriptedLM([{"reply": "one two three four"}]))
     assert after["seq"] > before["seq"]
-    async with served(Sidecar(agents(backup, lm=ScriptedLM([])))) as url, caller_of(url, mode) as ask:
+    async with served(Sidecar(agents(backup, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
         turn: dict[str, Any] = {"workspace": "novel", "turn_id": before["turn"]["id"]}
         error = await ask.refused("events", **turn, after=after["seq"])
         assert (error["code"], error["problem"].endswith(f"last event, {before['seq']}")) == ("invalid_argument", True)
@@ -179,9 +173,8 @@ async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_read
 # --- readers ----------------------------------------------------------------------------------------------------------
 
 
-@MODES
 async def test_one_look_into_the_log_serves_all_readers_of_a_turn_that_runs_elsewhere(
-    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[asyncio.Task[Any] | None] = []
     page = TurnLog.page
@@ -195,8 +188,8 @@ async def test_one_look_into_the_log_serves_all_readers_of_a_turn_that_runs_else
     one, two = (Sidecar(agents(tmp_path, lm=ScriptedLM(words))) for _ in range(2))
     async with AsyncExitStack() as stack:
         url, there = [await stack.enter_async_context(served(each)) for each in (one, two)]
-        ask = await stack.enter_async_context(caller_of(url, mode))
-        readers = [await stack.enter_async_context(caller_of(there, mode)) for _ in range(READERS)]
+        ask = await stack.enter_async_context(caller_of(url, "auto"))
+        readers = [await stack.enter_async_context(caller_of(there, "auto")) for _ in range(READERS)]
         begun = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=True))
         await asyncio.wait_for(ask.come.wait(), BOUND)
         turn: dict[str, Any] = {"workspace": "novel", "turn_id": ask.events[0].turn_id}

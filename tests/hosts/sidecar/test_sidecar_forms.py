@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from worldagent.core.errors import AnswerInvalid
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
-from worldagent.harness.journal import decision_of
 from worldagent.hosts.sidecar.pauses import next_steps, pause_result, read_answers
 from worldagent.hosts.sidecar.pauses.forms import answer_of, form_of, message_of
 
@@ -61,32 +60,14 @@ def test_a_form_keeps_to_what_every_client_can_show() -> None:
 
 
 @pytest.mark.requirement("T4")
-def test_what_comes_back_is_what_the_form_means() -> None:
-    asked = pause(form=Order)
-    answer = answer_of(asked, {"street": "Row", "number": 2, "size": "small", "gift": True, "floor": None})
-    assert answer == Answer({"street": "Row", "number": 2, "size": "small", "gift": True, "note": None})
-    decision_of(asked, answer)
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("form", [Deep, list[int], dict[str, int], Loop, Any, int | str, None | int])
+@pytest.mark.parametrize("form", [Deep, Loop, int | str])
 def test_what_no_flat_form_can_hold_is_a_text_of_json(form: Any) -> None:
-    asked = pause(form=form) if form is not Any else pause(schema={})
+    asked = pause(form=form)
     assert list(form_of(asked)["properties"]) == ["json"]
     assert answer_of(asked, {"json": "[1]"}) == Answer([1])
     for wrong in ("", "[1", "NaN", '"\\ud800"', "[" * 100_000):
         with pytest.raises(AnswerInvalid, match="json"):
             answer_of(asked, {"json": wrong})
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize(
-    ("form", "value"), [(int, 7), (float, 0.5), (bool, False), (str, "x"), (Literal["red", "blue"], "red")]
-)
-def test_a_single_value_is_one_field(form: Any, value: Any) -> None:
-    asked = pause(form=form)
-    assert list(form_of(asked)["properties"]) == ["answer"]
-    assert answer_of(asked, {"answer": value}) == Answer(value)
 
 
 @pytest.mark.requirement("T4")
@@ -110,7 +91,6 @@ def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
 @pytest.mark.parametrize(
     ("content", "form", "answer"),
     [
-        ({"outcome": "happened"}, {"happened": {}}, Happened()),
         (
             {"outcome": "happened", "result": '{"paid": 3}'},
             {"happened": {"result": {"paid": 3}}},
@@ -128,16 +108,6 @@ def test_an_effect_that_was_cut_off_is_told_in_a_form_or_as_json(content: Any, f
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize(
-    "content",
-    [{}, {"outcome": "perhaps"}, {"outcome": "happened", "result": "{"}, {"outcome": "run_again", "result": "3"}],
-)
-def test_what_does_not_say_what_became_of_an_effect_is_refused(content: Any) -> None:
-    with pytest.raises(AnswerInvalid, match=r"outcome|result"):
-        answer_of(pause("uncertain"), content)
-
-
-@pytest.mark.requirement("T4")
 def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
     late = pause("approval", expires=datetime(2020, 1, 1, tzinfo=UTC))
     assert (pause_result(late)["expired"], pause_result(late)["answers"]) == (True, {})
@@ -147,27 +117,10 @@ def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
 
 
 @pytest.mark.requirement("T4")
-def test_a_paused_turn_whose_pauses_are_all_answered_is_gone_on_with() -> None:
-    [step] = next_steps("paused", "turn_1", ids={"thread": "t1"})
-    assert (step["tool"], step["arguments"], step["why"]) == (
-        "resume",
-        {"thread": "t1"},
-        "it is answered; resume continues it",
-    )
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("status", ["done", "cancelled", "abandoned"])
-def test_what_is_over_has_no_next_step(status: str) -> None:
-    assert next_steps(status, "turn_1", ids={"thread": "t1"}) == []
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize(
-    ("status", "tool"), [("cut_off", "resume"), ("stopped", "resume"), ("failed", "resume"), ("running", "events")]
-)
+@pytest.mark.parametrize(("status", "tool"), [("cut_off", "resume"), ("failed", "resume"), ("running", "events")])
 def test_what_goes_on_says_how(status: str, tool: str) -> None:
     ids = {"workspace": "w", "account": "a", "channel": None, "thread": "t1"}
+    assert next_steps("abandoned", "turn_1", ids=ids) == []
     [step] = next_steps(status, "turn_1", ids=ids, seq=7)
     wanted = {"workspace": "w", "account": "a", "thread": "t1"}
     if tool == "events":

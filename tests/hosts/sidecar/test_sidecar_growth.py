@@ -26,8 +26,15 @@ STARTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize(
+    ("start", "mode"),
+    [
+        ("plain", "legacy"),
+        ("recorded", "auto"),
+        pytest.param("plain", "auto", marks=pytest.mark.soak),
+        pytest.param("recorded", "legacy", marks=pytest.mark.soak),
+    ],
+)
 async def test_turns_on_threads_of_their_own_leave_nothing_behind(tmp_path: Path, mode: Mode, start: str) -> None:
     lm = answering()
     sidecar = Sidecar(agents(tmp_path, lm=lm))

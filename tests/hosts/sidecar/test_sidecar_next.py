@@ -34,21 +34,20 @@ async def done_as_told(client: Calling, next_step: Mapping[str, Any], pause: str
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("start", STARTS)
-async def test_next_of_a_paused_turn_works_with_what_it_needs(tmp_path: Path, start: str) -> None:
-    tool, arguments, needs = STARTS[start]
+async def test_next_of_a_paused_turn_works_with_what_it_needs(tmp_path: Path) -> None:
     async with over_http(tmp_path / "home") as sidecar, sidecar.client() as client:
-        async with client.call(tool, {"thread": "t", "account": "ana", **arguments}) as call:
-            paused = await call.answer()
-        assert call.result is not None
-        [block] = call.result["content"]
-        assert json.loads(block["text"]) == paused  # a client that shows text alone can answer, too
-        [pause] = paused["turn"]["pauses"]
-        [step] = paused["next"]
-        assert sorted(step["needs"]) == needs
-        assert [name for name in needs[1:] if name not in step["why"]] == []
-        listed = await client.ask("pauses", thread="t", account="ana")
-        assert listed["next"] == [step]
-        done = await done_as_told(client, listed["next"][0], pause["id"])
-        assert (done["turn"]["status"], done["next"]) == ("done", [])
+        for thread, (tool, arguments, needs) in STARTS.items():
+            async with client.call(tool, {"thread": thread, "account": "ana", **arguments}) as call:
+                paused = await call.answer()
+            assert call.result is not None
+            [block] = call.result["content"]
+            assert json.loads(block["text"]) == paused  # a client that shows text alone can answer, too
+            [pause] = paused["turn"]["pauses"]
+            [step] = paused["next"]
+            assert sorted(step["needs"]) == needs
+            assert [name for name in needs[1:] if name not in step["why"]] == []
+            listed = await client.ask("pauses", thread=thread, account="ana")
+            assert listed["next"] == [step]
+            done = await done_as_told(client, listed["next"][0], pause["id"])
+            assert (done["turn"]["status"], done["next"]) == ("done", [])
         assert ROLE["content"] not in str(client.heard)

@@ -122,28 +122,6 @@ async def test_a_turn_that_nobodys_account_began_is_of_whoever_reaches_the_works
 
 
 @pytest.mark.requirement("H9")
-async def test_whom_a_pause_names_may_answer_it_and_nothing_else(tmp_path: Path) -> None:
-    at = desk(tmp_path, "lead*")
-    pause, _ = await at.begin("ana")
-    answers: dict[str, Any] = {pause: {"approve": {}}}
-    assert code_of(await at.call("ana", "resume", answers=answers)) == "not_an_approver"  # her turn, not her leave
-    assert code_of(await at.call("bob", "resume", answers=answers)) in ("forbidden", "not_an_approver")
-    assert code_of(await at.call("lead", "cancel")) == "forbidden"
-    assert code_of(await at.call("lead", "resume")) == "forbidden"
-    changes: tuple[dict[str, Any], ...] = (
-        {"role": {"content": "Be rude."}},
-        {"role": None},
-        {"on_role_change": "refresh"},
-        {"skill": {"prompt": "Hurry."}},
-    )
-    for change in changes:
-        assert code_of(await at.call("lead", "resume", answers=answers, **change)) == "forbidden"
-    assert at.shop.done == []
-    assert (await at.call("lead", "resume", answers=answers))["turn"]["status"] == "done"
-    assert at.shop.done == ["hat"]
-
-
-@pytest.mark.requirement("H9")
 async def test_one_answer_that_is_not_theirs_forbids_all_of_them(tmp_path: Path) -> None:
     at = desk(tmp_path, "lead")
     _, turn = await at.begin("ana", "side")

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from support.role_hosts import BOUND, Mode
+from support.role_hosts import BOUND
 from support.sidecar_served import Caller, agents, caller_of, served
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.testing import ScriptedCall, ScriptedLM
-
-MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
 class Makers:
@@ -122,11 +120,10 @@ async def test_agents_in_use_are_never_closed_for_others(tmp_path: Path) -> None
         await say(ask, "two")
 
 
-@MODES
-async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path, mode: Mode) -> None:
+async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path) -> None:
     gate = Gate()
     sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=2))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
         asking = [asyncio.create_task(say(ask, "one", f"t{number}")) for number in range(2)]
         for _ in asking:
             await asyncio.wait_for(gate.begun.acquire(), BOUND)
@@ -141,13 +138,12 @@ async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path,
         assert sidecar.health() == {"draining": False, "workspaces": 2, "turns": 0}
 
 
-@MODES
 @pytest.mark.requirement("T10")
-async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tmp_path: Path, mode: Mode) -> None:
+async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tmp_path: Path) -> None:
     gate = Gate()
     sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))
     start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k", "detach": True}
-    async with served(sidecar) as url, caller_of(url, mode) as ask, caller_of(url, mode) as other:
+    async with served(sidecar) as url, caller_of(url, "auto") as ask, caller_of(url, "auto") as other:
         first = asyncio.create_task(ask("converse", **start))
         await asyncio.wait_for(gate.begun.acquire(), BOUND)
         repeated = asyncio.create_task(other("converse", **start))
@@ -169,20 +165,19 @@ async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tm
         assert sidecar.health()["turns"] == 0
 
 
-@MODES
 @pytest.mark.requirement("T10")
-async def test_a_repeated_start_that_would_run_its_turn_is_counted(tmp_path: Path, mode: Mode) -> None:
+async def test_a_repeated_start_that_would_run_its_turn_is_counted(tmp_path: Path) -> None:
     gate = Gate()
     first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
     start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k"}
-    async with served(first) as url, caller_of(url, mode) as ask:
+    async with served(first) as url, caller_of(url, "auto") as ask:
         asking = asyncio.create_task(ask("converse", **start))
         await asyncio.wait_for(gate.begun.acquire(), BOUND)
         await first.drain(0.1)
         assert (await asking)["turn"]["status"] == "stopped"
     async with (
         served(Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))) as url,
-        caller_of(url, mode) as ask,
+        caller_of(url, "auto") as ask,
     ):
         busy = asyncio.create_task(say(ask, "one", "t2"))
         await asyncio.wait_for(gate.begun.acquire(), BOUND)
@@ -192,11 +187,10 @@ async def test_a_repeated_start_that_would_run_its_turn_is_counted(tmp_path: Pat
         assert (await ask("converse", **start))["turn"]["status"] == "done"
 
 
-@MODES
-async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path, mode: Mode) -> None:
+async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path) -> None:
     gate = Gate()
     first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
-    async with served(first) as url, caller_of(url, mode) as ask:
+    async with served(first) as url, caller_of(url, "auto") as ask:
         asking = asyncio.create_task(ask("converse", workspace="one", thread="t1", text="Well?", key="k"))
         await asyncio.wait_for(gate.begun.acquire(), BOUND)
         ending = asyncio.create_task(first.drain(0.2))
@@ -206,7 +200,7 @@ async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path, m
         error = await ask.refused("history", workspace="one", thread="t1")
         assert (error["code"], error["retryable"]) == ("draining", True)
         assert await first.ready() == {"ready": False, "draining": True, "workspaces": 0, "turns": 0}
-    async with served(Sidecar(Makers(tmp_path, yes()))) as url, caller_of(url, mode) as ask:
+    async with served(Sidecar(Makers(tmp_path, yes()))) as url, caller_of(url, "auto") as ask:
         stands = await ask("pauses", workspace="one", thread="t1")
         assert stands["status"] == "stopped"
         [step] = stands["next"]
@@ -236,8 +230,7 @@ async def test_events_that_nobody_will_write_any_more_do_not_hold_up_the_end(tmp
         await asking
 
 
-@pytest.mark.parametrize("name", ["turns", "workspaces", "reader_lag", "reader_stall"])
-@pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf")])
+@pytest.mark.parametrize(("name", "value"), [("turns", 0), ("workspaces", -1), ("reader_stall", float("nan"))])
 def test_a_limit_that_is_none_is_refused(name: str, value: float) -> None:
     limits: dict[str, Any] = {name: value}
     with pytest.raises(InvalidArgument, match=rf"{name} must be above 0 .*; give a number above 0"):

@@ -24,7 +24,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")
 REVISIONS = pytest.mark.parametrize("revision", [MODERN, LEGACY])
-MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 WORDS, LONG = 120, 1000  # an answer may have 131,072 characters
 BUFFER = 4096  # bytes that the operating system holds for one who does not read, of either side; it may take some more
@@ -104,14 +103,10 @@ async def test_a_client_too_far_behind_a_turn_that_keeps_no_events_is_told(tmp_p
         assert _numbers(call) == list(range(1, len(call.events) + 1))
 
 
-@REVISIONS
-@pytest.mark.parametrize("start", [{"detach": True}, {"key": "k"}], ids=["detach", "key"])
-async def test_a_client_as_far_behind_as_it_likes_sees_all_of_a_turn_that_keeps_its_events(
-    tmp_path: Path, revision: Revision, start: dict[str, Any]
-) -> None:
+async def test_a_client_as_far_behind_as_it_likes_sees_all_of_a_turn_that_keeps_its_events(tmp_path: Path) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
-    async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
-        async with _left_unread(client, _stands(ask, "done"), **start) as call:
+    async with served(sidecar) as url, HttpClient(url) as client, caller_of(url, "auto") as ask:
+        async with _left_unread(client, _stands(ask, "done"), key="k") as call:
             done = await asyncio.wait_for(call.answer(), BOUND)
         assert done["turn"]["status"] == "done"
         assert _numbers(call) == list(range(1, done["seq"] + 1))
@@ -119,11 +114,10 @@ async def test_a_client_as_far_behind_as_it_likes_sees_all_of_a_turn_that_keeps_
         assert sidecar.health()["turns"] == 0
 
 
-@REVISIONS
-async def test_a_start_that_is_repeated_gives_all_events_of_a_long_turn(tmp_path: Path, revision: Revision) -> None:
+async def test_a_start_that_is_repeated_gives_all_events_of_a_long_turn(tmp_path: Path) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     given = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k"}
-    async with served(sidecar) as url, HttpClient(url, revision=revision) as client:
+    async with served(sidecar) as url, HttpClient(url) as client:
         done = await client.ask("converse", **given)
         for after in (0, 7):
             async with client.call("converse", given | {"after": after}) as call:
@@ -132,12 +126,11 @@ async def test_a_start_that_is_repeated_gives_all_events_of_a_long_turn(tmp_path
             assert _numbers(call) == list(range(after + 1, done["seq"] + 1))
 
 
-@REVISIONS
-async def test_a_client_that_left_a_turn_unread_lets_go_of_it(tmp_path: Path, revision: Revision) -> None:
+async def test_a_client_that_left_a_turn_unread_lets_go_of_it(tmp_path: Path) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     async with served(sidecar) as url, HttpClient(url) as client, caller_of(url, "auto") as ask:
         async with (
-            HttpClient(url, revision=revision) as leaving,
+            HttpClient(url) as leaving,
             _left_unread(leaving, _stands(ask, "done"), detach=True),
         ):
             assert sidecar.health()["turns"] == 1  # it is being read
@@ -147,22 +140,18 @@ async def test_a_client_that_left_a_turn_unread_lets_go_of_it(tmp_path: Path, re
         assert (await client.ask("pauses", workspace="one", thread="t1"))["status"] == "done"
 
 
-@REVISIONS
-async def test_a_turn_that_was_not_detached_ends_with_a_client_that_does_not_read(
-    tmp_path: Path, revision: Revision
-) -> None:
+async def test_a_turn_that_was_not_detached_ends_with_a_client_that_does_not_read(tmp_path: Path) -> None:
     limits = Limits(reader_stall=0.3)
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0.02)), limits=limits)
-    async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
+    async with served(sidecar) as url, HttpClient(url) as client, caller_of(url, "auto") as ask:
         async with _left_unread(client, _stands(ask, "cancelled"), detach=False) as call:
             error = await _refused(call)
         assert error["code"] == "reader_behind"
         assert _numbers(call) == list(range(1, len(call.events) + 1))
 
 
-@REVISIONS
 async def test_a_client_that_reads_on_after_it_was_given_up_is_told_so(
-    tmp_path: Path, revision: Revision, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
     usual = 3.0  # seconds, in place of the many that a sidecar has by itself
@@ -174,15 +163,15 @@ async def test_a_client_that_reads_on_after_it_was_given_up_is_told_so(
 
     async with (
         served(sidecar) as url,
-        HttpClient(url, revision=revision) as client,
+        HttpClient(url) as client,
         _left_unread(client, away, detach=True) as call,
     ):
         error = await _refused(call)
     assert error["code"] == "reader_behind"
 
 
-@MODES
 @pytest.mark.requirement("R7")
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_role_is_let_go_of_when_its_turn_goes_on_without_its_client(tmp_path: Path, mode: Mode) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 

@@ -92,14 +92,6 @@ async def test_a_conversation_streams_its_events_as_progress(tmp_path: Path, mod
     assert turn["usage"]["calls"] == 1
 
 
-async def test_a_client_that_asks_for_no_progress_gets_the_answer_alone(tmp_path: Path, mode: Mode) -> None:
-    sidecar = shop(tmp_path, ScriptedLM([{"reply": "The tide is out."}]))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
-        answer = await ask("converse", follow=False, workspace="novel", thread="t1", text="Well?")
-    assert answer["turn"]["text"] == "The tide is out."
-    assert not ask.events
-
-
 async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode: Mode) -> None:
     told: list[str] = []
 
@@ -139,28 +131,6 @@ async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: P
     assert ROLE not in str(first)
     assert ROLE not in str(history)
     assert ROLE not in str(ask.events)
-
-
-async def test_a_paused_turn_says_what_to_call_and_resume_goes_on(tmp_path: Path, mode: Mode) -> None:
-    async with served(shop(tmp_path, ScriptedLM([]))) as url, caller_of(url, mode) as ask:
-        paused = await ask("task", workspace="novel", thread="t1", shape="buy", params={"what": "hat"})
-        [pause], [step] = paused["turn"]["pauses"], paused["next"]
-        assert (paused["turn"]["status"], pause["function"], pause["arguments"]) == ("paused", "pay", {"what": "hat"})
-        assert step["tool"] == "resume"
-        assert await ask("pauses", workspace="novel", thread="t1") == {
-            "contract": 1,
-            "thread": "t1",
-            "turn_id": paused["turn"]["id"],
-            "status": "paused",
-            "pauses": [pause],
-            "next": [step],
-        }
-        error = await ask.refused("converse", workspace="novel", thread="t1", text="Hello?")
-        assert (error["code"], error["turn_id"]) == ("thread_paused", paused["turn"]["id"])
-        assert error["pauses"] == [pause]
-        done = await ask("resume", **step["arguments"] | {"answers": {pause["id"]: {"approve": {}}}})
-    assert (done["turn"]["id"], done["turn"]["status"]) == (paused["turn"]["id"], "done")
-    assert done["turn"]["result"] == {"text": "paid for the hat"}
 
 
 async def test_of_two_clients_that_resume_one_pause_one_wins(tmp_path: Path, mode: Mode) -> None:
@@ -246,15 +216,6 @@ async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> 
     assert empty["events"] == []
     assert empty["seq"] == done["seq"]
     assert empty["turn"]["status"] == "done"
-
-
-@pytest.mark.requirement("T10")
-async def test_the_events_of_a_turn_that_kept_none_are_gone(tmp_path: Path, mode: Mode) -> None:
-    sidecar = shop(tmp_path, ScriptedLM([{"reply": "Yes."}]))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
-        done = await ask("converse", workspace="novel", thread="t1", text="Well?", detach=False)
-        error = await ask.refused("events", workspace="novel", turn_id=done["turn"]["id"])
-    assert error["code"] == "events_gone"
 
 
 async def test_history_fork_threads_and_explain_role_tell_what_stands(tmp_path: Path, mode: Mode) -> None:

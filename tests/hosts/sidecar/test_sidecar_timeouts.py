@@ -91,8 +91,8 @@ async def test_client_that_restarts_its_time_out_at_progress_receives_the_answer
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM(held)), limits=Limits(heartbeat=0.1))
     async with served(sidecar) as url, node_client(url) as client:
         arguments = {"workspace": "novel", "thread": "t", "text": "Well?"}
-        asking = asyncio.create_task(client.said("converse", arguments, timeout=2000, resetTimeoutOnProgress=True))
-        done, _ = await asyncio.wait({asking}, timeout=4)  # twice the client's time-out
+        asking = asyncio.create_task(client.said("converse", arguments, timeout=1000, resetTimeoutOnProgress=True))
+        done, _ = await asyncio.wait({asking}, timeout=2)  # twice the client's time-out
         assert not done
         held.go.set()
         said = await asyncio.wait_for(asking, BOUND)
