@@ -189,7 +189,7 @@ def check_hosts(options: HostOptions) -> None:
         )
     if options.token_file is not None and options.role_host in (None, EMBEDDED):
         raise InvalidArgument(
-            f"{options.option('token_file')} is for --role-host", remedy="name the host, or omit the file"
+            f"{options.option_name('token_file')} is for --role-host", remedy="name the host, or omit the file"
         )
 
 
@@ -237,7 +237,7 @@ def _token(options: HostOptions) -> str | None:
     file = options.token_file
     if file is None:
         return os.environ.get(TOKEN_VARIABLE) or None
-    token = text(options.option("token_file"), f"@{file}").strip()
+    token = text(options.option_name("token_file"), f"@{file}").strip()
     if not token:
         raise InvalidArgument(f"the token file {str(file)!r} is empty", remedy="write the token into it")
     return token

@@ -14,7 +14,7 @@ from . import turns as resume
 from . import turns as task
 from .command import DEBUG
 from .exits import USAGE
-from .options import ChatOptions
+from .options import ChatOptions, flag
 
 # Tracebacks must not show local variables, since one of them can hold a role.
 app = typer.Typer(
@@ -40,7 +40,7 @@ def _worldagent(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Print on stderr where an error comes from, without prompts or answers.")
+        bool, flag("--debug", "Print on stderr where an error comes from, without prompts or answers.")
     ] = False,
 ) -> None:
     """Run World Agents: turns and tasks that follow a role. The runtime never stores the role.

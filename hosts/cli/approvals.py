@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from .command import Work, bad_usage, command
-from .options import ANSWERS, WHERE, WHICH, ResumingOptions, ThreadsOptions
+from .options import ANSWERS, WHERE, WHICH, ResumingOptions, ThreadsOptions, argument, flag, option
 from .output import Output, time_text
 
 if TYPE_CHECKING:
@@ -19,14 +19,8 @@ if TYPE_CHECKING:
 
 _WITH: Final = "answer with one of these commands, and add the --app or other options that the turn began with:"
 
-_Ids = Annotated[
-    list[str],
-    typer.Argument(metavar="ID...", help="Ids of calls, as `approvals list` shows them, all of one thread."),
-]
-_Thread = Annotated[
-    str | None,
-    typer.Option(metavar="ID", help="The thread. Default: the thread of the ids.", rich_help_panel=WHERE),
-]
+_Ids = Annotated[list[str], argument("ID...", "Ids of calls, as `approvals list` shows them, all of one thread.")]
+_Thread = Annotated[str | None, option("ID", "The thread. Default: the thread of the ids.", WHERE)]
 _Say = Callable[["Pause"], "PersonAnswer"]
 
 app = typer.Typer(no_args_is_help=True)
@@ -49,9 +43,7 @@ def _approvals() -> None:
 def list_approvals(
     options: ThreadsOptions,
     output: Output,
-    thread: Annotated[
-        str | None, typer.Option(metavar="ID", help="List only the calls of this thread.", rich_help_panel=WHICH)
-    ] = None,
+    thread: Annotated[str | None, option("ID", "List only the calls of this thread.", WHICH)] = None,
 ) -> Work:
     """List the calls that wait for approval, in all threads of the workspace, the longest waiting first.
 
@@ -78,35 +70,28 @@ def approve(
     thread: _Thread = None,
     arguments: Annotated[
         str | None,
-        typer.Option(
-            metavar="JSON|@FILE|-",
-            help="A JSON object with all arguments, which replace those of the call. For one call only.",
-            rich_help_panel=ANSWERS,
+        option(
+            "JSON|@FILE|-",
+            "A JSON object with all arguments, which replace those of the call. For one call only.",
+            ANSWERS,
         ),
     ] = None,
     always: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--always",
-            help="Also approve later calls by the same caller with equal arguments in this turn, within the policy's "
+            "Also approve later calls by the same caller with equal arguments in this turn, within the policy's "
             "limits.",
-            rich_help_panel=ANSWERS,
+            ANSWERS,
         ),
     ] = False,
     always_any: Annotated[
-        bool,
-        typer.Option(
-            "--always-any",
-            help="Like --always, for calls of this function with any arguments.",
-            rich_help_panel=ANSWERS,
-        ),
+        bool, flag("--always-any", "Like --always, for calls of this function with any arguments.", ANSWERS)
     ] = False,
     hash: Annotated[
         str | None,
-        typer.Option(
-            metavar="HASH",
-            help="The hash of the call that you saw, so that no other call is approved. For one call only.",
-            rich_help_panel=ANSWERS,
+        option(
+            "HASH", "The hash of the call that you saw, so that no other call is approved. For one call only.", ANSWERS
         ),
     ] = None,
 ) -> Work:
@@ -146,9 +131,7 @@ def reject(
     output: Output,
     ids: _Ids,
     thread: _Thread = None,
-    reason: Annotated[
-        str, typer.Option(metavar="TEXT", help="The reason, which the caller receives.", rich_help_panel=ANSWERS)
-    ] = "",
+    reason: Annotated[str, option("TEXT", "The reason, which the caller receives.", ANSWERS)] = "",
 ) -> Work:
     """Reject waiting calls and resume their turn, as [bold]resume[/bold] does.
 

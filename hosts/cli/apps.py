@@ -38,7 +38,7 @@ def check_app(options: AgentOptions) -> None:
     """
     if options.app is None:
         return
-    given = [options.option(field) for field in _MAKERS if getattr(options, field) not in (None, "", [])]
+    given = [options.option_name(field) for field in _MAKERS if getattr(options, field) not in (None, "", [])]
     if given:
         name = given[0]
         raise InvalidArgument(

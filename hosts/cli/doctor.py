@@ -18,7 +18,7 @@ import typer
 
 from .command import Work, bad_usage, command, confirmed, run
 from .exits import FAILED
-from .options import OUTPUT, HostOptions
+from .options import OUTPUT, HostOptions, flag, option
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -48,79 +48,49 @@ class DoctorOptions(HostOptions):
     """What `doctor` takes."""
 
     write: Annotated[
-        bool,
-        typer.Option(
-            "--write",
-            help="Also put and delete roles, in the check's own scopes, which it clears.",
-            rich_help_panel=_HOST,
-        ),
+        bool, flag("--write", "Also put and delete roles, in the check's own scopes, which it clears.", _HOST)
     ] = False
     scope: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TIER=ID",
-            help="A scope to use, if the token does not reach all scopes. With --write it must have no role. "
+        option(
+            "TIER=ID",
+            "A scope to use, if the token does not reach all scopes. With --write it must have no role. "
             "Repeatable, once for each tier.",
-            rich_help_panel=_HOST,
+            _HOST,
         ),
     ] = None
     foreign_scope: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="TIER=ID",
-            help="A scope that the token must not reach; it is only read. Repeatable, once for each tier.",
-            rich_help_panel=_HOST,
+        option(
+            "TIER=ID", "A scope that the token must not reach; it is only read. Repeatable, once for each tier.", _HOST
         ),
     ] = None
     timeout: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS", help="The time limit of one call. Default: 10 for a role host, 60 for the model."
-        ),
+        float | None, option("SECONDS", "The time limit of one call. Default: 10 for a role host, 60 for the model.")
     ] = None
     model: Annotated[
-        bool,
-        typer.Option(
-            "--model",
-            help="Send the model one tiny question. A service can charge for it.",
-            rich_help_panel=_INSTALLATION,
-        ),
+        bool, flag("--model", "Send the model one tiny question. A service can charge for it.", _INSTALLATION)
     ] = False
     lm: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="The model. Default: the setting lm (WORLDAGENT_LM), else local.",
-            rich_help_panel=_INSTALLATION,
-        ),
+        str | None, option("MODEL", "The model. Default: the setting lm (WORLDAGENT_LM), else local.", _INSTALLATION)
     ] = None
     home: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the databases. Default: the setting home, else the user's data folder.",
-            rich_help_panel=_INSTALLATION,
+        option(
+            "FOLDER", "Folder of the databases. Default: the setting home, else the user's data folder.", _INSTALLATION
         ),
     ] = None
     rekey: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--rekey",
-            help="Make a new role.key after the old one was lost, and list the turns that were recorded with another.",
-            rich_help_panel=_INSTALLATION,
+            "Make a new role.key after the old one was lost, and list the turns that were recorded with another.",
+            _INSTALLATION,
         ),
     ] = False
-    yes: Annotated[
-        bool,
-        typer.Option(
-            "--yes", help="With --rekey: replace an existing key without asking.", rich_help_panel=_INSTALLATION
-        ),
-    ] = False
+    yes: Annotated[bool, flag("--yes", "With --rekey: replace an existing key without asking.", _INSTALLATION)] = False
     json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Print one JSON object: whether all points passed, and the points.", rich_help_panel=OUTPUT
-        ),
+        bool, flag("--json", "Print one JSON object: whether all points passed, and the points.", OUTPUT)
     ] = False
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from .command import Work, command
-from .options import JsonResult
+from .options import JsonResult, argument
 from .output import Output
 
 if TYPE_CHECKING:
@@ -30,9 +30,9 @@ def models(
     output: Output,
     which: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[MODEL]...",
-            help="Model strings, or names from the setting models. Default: list the providers, their examples and the "
+        argument(
+            "[MODEL]...",
+            "Model strings, or names from the setting models. Default: list the providers, their examples and the "
             "models of the settings.",
         ),
     ] = None,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -21,142 +21,104 @@ ANSWERS: Final = "Answers"
 
 WORKSPACE = "default"
 
+_SEEN: Final = "It is never stored, but other users of the machine can see TEXT in its list of processes."
+
+
+def option(metavar: str, help: str, panel: str | None = None, *names: str) -> Any:
+    """An option with a value, for `Annotated`.
+
+    Args:
+        metavar: The form of the value.
+        help: What it does.
+        panel: The heading in `--help` that it is listed under.
+        names: Its names, if they are not that of the parameter.
+    """
+    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel)
+
+
+def flag(name: str, help: str, panel: str | None = None, *names: str) -> Any:
+    """An option without a value, and without typer's second name that begins with `--no-`."""
+    return typer.Option(name, *names, help=help, rich_help_panel=panel)
+
+
+def argument(metavar: str, help: str) -> Any:
+    """An argument, for `Annotated`."""
+    return typer.Argument(metavar=metavar, help=help)
+
+
 # Options of several commands, word for word.
 Home = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Folder of the databases. Default: the setting home, else the user's data folder.",
-        rich_help_panel=WHERE,
-    ),
+    option("FOLDER", "Folder of the databases. Default: the setting home, else the user's data folder.", WHERE),
 ]
-Events = Annotated[
-    bool,
-    typer.Option("--events", help="Print each event of the turn as a line of JSON.", rich_help_panel=OUTPUT),
-]
+Events = Annotated[bool, flag("--events", "Print each event of the turn as a line of JSON.", OUTPUT)]
 Policy = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE",
-        help="The policy, as YAML or JSON: which calls run, which require approval, and which are refused. Default: "
+    option(
+        "FILE",
+        "The policy, as YAML or JSON: which calls run, which require approval, and which are refused. Default: "
         "the setting policy.",
-        rich_help_panel=WHERE,
+        WHERE,
     ),
 ]
 Lm = Annotated[
     str | None,
-    typer.Option(
-        metavar="MODEL",
-        help="A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
+    option(
+        "MODEL",
+        "A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
         "(WORLDAGENT_LM), else local. Keys come from the environment.",
-        rich_help_panel=MODEL,
+        MODEL,
     ),
 ]
-Temperature = Annotated[
-    float | None,
-    typer.Option(
-        metavar="NUMBER",
-        help="How much the model's answers vary, 0 to 2. Default: the setting model_options, else the service's.",
-        rich_help_panel=MODEL,
-    ),
-]
-MaxTokens = Annotated[
-    int | None,
-    typer.Option(
-        metavar="TOKENS",
-        help="The longest answer of the model. Default: the setting model_options, else the service's.",
-        rich_help_panel=MODEL,
-    ),
-]
-ReasoningEffort = Annotated[
-    str | None,
-    typer.Option(
-        metavar="off|minimal|low|medium|high|xhigh|max",
-        help="How much the model thinks before it answers. Default: the setting model_options, else the service's.",
-        rich_help_panel=MODEL,
-    ),
-]
-Headers = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=VALUE|NAME=@FILE",
-        help="A header for the model's service, such as an organisation's id. It is never printed, but other users of "
-        "the machine can see VALUE in its list of processes. Repeatable.",
-        rich_help_panel=MODEL,
-    ),
-]
-Identity = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="Who the agent is. A role cannot change it.", rich_help_panel=MODEL),
-]
+Identity = Annotated[str | None, option("TEXT", "Who the agent is. A role cannot change it.", MODEL)]
 ProfileName = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        help="The profile that the agent starts with, such as coder: see worldagent profiles list. Its tools work in "
+    option(
+        "NAME",
+        "The profile that the agent starts with, such as coder: see worldagent profiles list. Its tools work in "
         "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
-        rich_help_panel=MODEL,
+        MODEL,
     ),
 ]
 WorkerTexts = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME=TEXT|NAME=@FILE",
-        help="A worker that the agent can dispatch work to, with its instructions. Repeatable.",
-        rich_help_panel=MODEL,
+    option(
+        "NAME=TEXT|NAME=@FILE",
+        "A worker that the agent can dispatch work to, with its instructions. Repeatable.",
+        MODEL,
     ),
 ]
 WorkersFolder = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="A folder with workers in files NAME.worker.md. Default: the setting workers.",
-        rich_help_panel=MODEL,
-    ),
+    Path | None, option("FOLDER", "A folder with workers in files NAME.worker.md. Default: the setting workers.", MODEL)
 ]
 Unattended = Annotated[
     str | None,
-    typer.Option(
-        metavar="refuse|pause",
-        help="No person watches this turn: refuse calls that require approval, or pause and notify.",
-        rich_help_panel=MODEL,
+    option(
+        "refuse|pause", "No person watches this turn: refuse calls that require approval, or pause and notify.", MODEL
     ),
 ]
 
 TurnModels = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="NAME",
-        help="The model of this turn only: a name from the setting models, or a model string. A turn that waits "
+    option(
+        "NAME",
+        "The model of this turn only: a name from the setting models, or a model string. A turn that waits "
         "resumes with it. Repeatable: if one model cannot be reached, the next one is called.",
-        rich_help_panel=MODEL,
+        MODEL,
     ),
 ]
-JsonResult = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object: the result, or the error.", rich_help_panel=OUTPUT)
-]
-RoleHostToken = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="A file with the token for --role-host.", rich_help_panel=STORED),
-]
+JsonResult = Annotated[bool, flag("--json", "Print one JSON object: the result, or the error.", OUTPUT)]
+RoleHostToken = Annotated[Path | None, option("FILE", "A file with the token for --role-host.", STORED)]
 
 # Options of the commands that serve.
-Stdio = Annotated[
-    bool,
-    typer.Option("--stdio", help="Serve the process that started this one, and end with it.", rich_help_panel=REACH),
-]
-Http = Annotated[
-    str | None,
-    typer.Option(
-        metavar="HOST:PORT", help="Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", rich_help_panel=REACH
-    ),
-]
+Stdio = Annotated[bool, flag("--stdio", "Serve the process that started this one, and end with it.", REACH)]
+Http = Annotated[str | None, option("HOST:PORT", "Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", REACH)]
 AllowRemote = Annotated[
     bool,
-    typer.Option(
+    flag(
         "--allow-remote",
-        help="Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
-        rich_help_panel=REACH,
+        "Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
+        REACH,
     ),
 ]
 
@@ -167,27 +129,26 @@ class HostOptions:
 
     role_host: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL|embedded",
-            help="The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
-            "role_host, else embedded. "
-            "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --token-file.",
-            rich_help_panel=STORED,
+        option(
+            "URL|embedded",
+            "The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
+            "role_host, else embedded. The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --token-file.",
+            STORED,
         ),
     ] = None
     role_host_stdio: Annotated[
         str | None,
-        typer.Option(
+        option(
+            "COMMAND",
+            "A role host that is a program, such as 'my-host --stdio'.",
+            STORED,
             "--role-host-stdio",
             "--stdio",
-            metavar="COMMAND",
-            help="A role host that is a program, such as 'my-host --stdio'.",
-            rich_help_panel=STORED,
         ),
     ] = None
     token_file: RoleHostToken = None
 
-    def option(self, field: str) -> str:
+    def option_name(self, field: str) -> str:
         """The name of a field's option on the command line."""
         return f"--{field.replace('_', '-')}"
 
@@ -198,68 +159,78 @@ class AgentOptions(HostOptions):
 
     app: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
+        option(
+            "MODULE:NAME",
+            "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
             "Modules of the current folder can be named.",
-            rich_help_panel=WHERE,
+            WHERE,
         ),
     ] = None
-    workspace: Annotated[str, typer.Option(metavar="ID", help="The agent's workspace.", rich_help_panel=WHERE)] = (
-        WORKSPACE
-    )
+    workspace: Annotated[str, option("ID", "The agent's workspace.", WHERE)] = WORKSPACE
     home: Home = None
     policy: Policy = None
     lm: Lm = None
-    temperature: Temperature = None
-    max_tokens: MaxTokens = None
-    reasoning_effort: ReasoningEffort = None
-    header: Headers = None
+    temperature: Annotated[
+        float | None,
+        option(
+            "NUMBER",
+            "How much the model's answers vary, 0 to 2. Default: the setting model_options, else the service's.",
+            MODEL,
+        ),
+    ] = None
+    max_tokens: Annotated[
+        int | None,
+        option(
+            "TOKENS", "The longest answer of the model. Default: the setting model_options, else the service's.", MODEL
+        ),
+    ] = None
+    reasoning_effort: Annotated[
+        str | None,
+        option(
+            "off|minimal|low|medium|high|xhigh|max",
+            "How much the model thinks before it answers. Default: the setting model_options, else the service's.",
+            MODEL,
+        ),
+    ] = None
+    header: Annotated[
+        list[str] | None,
+        option(
+            "NAME=VALUE|NAME=@FILE",
+            "A header for the model's service, such as an organisation's id. It is never printed, but other users of "
+            "the machine can see VALUE in its list of processes. Repeatable.",
+            MODEL,
+        ),
+    ] = None
     identity: Identity = None
     profile: ProfileName = None
     role: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT|@FILE|-",
-            help="The role for this turn: how to go about it. @FILE reads a file, - reads standard input, @@ begins a "
-            "text with a single @. It is never stored, but other users of the machine can see TEXT in its list of "
-            "processes.",
-            rich_help_panel=MODEL,
+        option(
+            "TEXT|@FILE|-",
+            "The role for this turn: how to go about it. @FILE reads a file, - reads standard input, @@ begins a "
+            f"text with a single @. {_SEEN}",
+            MODEL,
         ),
     ] = None
     worker: WorkerTexts = None
     workers: WorkersFolder = None
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object: the turn, or the error.", rich_help_panel=OUTPUT),
-    ] = False
-    verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="Print on stderr which role tiers were active.", rich_help_panel=OUTPUT),
-    ] = False
+    json: Annotated[bool, flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)] = False
+    verbose: Annotated[bool, flag("--verbose", "Print on stderr which role tiers were active.", OUTPUT, "-v")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpeakerOptions(AgentOptions):
     """The options of every command that begins a turn, without the thread."""
 
-    account: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="The account that speaks. Its stored role applies.", rich_help_panel=WHERE),
-    ] = None
-    channel: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="The channel of the thread. Its stored role applies.", rich_help_panel=WHERE),
-    ] = None
+    account: Annotated[str | None, option("ID", "The account that speaks. Its stored role applies.", WHERE)] = None
+    channel: Annotated[str | None, option("ID", "The channel of the thread. Its stored role applies.", WHERE)] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class TurnOptions(SpeakerOptions):
     """The options of the commands that begin a turn on the thread `main` by default."""
 
-    thread: Annotated[
-        str, typer.Option(metavar="ID", help="The conversation within the workspace.", rich_help_panel=WHERE)
-    ] = "main"
+    thread: Annotated[str, option("ID", "The conversation within the workspace.", WHERE)] = "main"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,36 +239,32 @@ class ChatOptions(TurnOptions):
 
     attach: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="FILE|URL",
-            help="An image or a file to send with the first message. /attach adds to later ones. Repeatable.",
+        option(
+            "FILE|URL", "An image or a file to send with the first message. /attach adds to later ones. Repeatable."
         ),
     ] = None
     role: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT|@FILE",
-            help="A call role for every message, on every thread, until /role changes it. @FILE reads a file, @@ "
-            "begins a text with a single @. It is never stored, but other users of the machine can see TEXT in its "
-            "list of processes.",
-            rich_help_panel=MODEL,
+        option(
+            "TEXT|@FILE",
+            "A call role for every message, on every thread, until /role changes it. @FILE reads a file, @@ begins "
+            f"a text with a single @. {_SEEN}",
+            MODEL,
         ),
     ] = None
     json: Annotated[
         bool,
-        typer.Option(
-            "--json",
-            help="Read messages line by line, and print one JSON object per line: the turn, or the error.",
-            rich_help_panel=OUTPUT,
+        flag(
+            "--json", "Read messages line by line, and print one JSON object per line: the turn, or the error.", OUTPUT
         ),
     ] = False
     verbose: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--verbose",
+            "Print on stderr which role tiers were active. At a terminal, chat always shows them.",
+            OUTPUT,
             "-v",
-            help="Print on stderr which role tiers were active. At a terminal, chat always shows them.",
-            rich_help_panel=OUTPUT,
         ),
     ] = False
 
@@ -308,31 +275,24 @@ class ResumingOptions(AgentOptions):
 
     role: Annotated[
         str | None,
-        typer.Option(
-            metavar="TEXT|@FILE|-",
-            help="The call role again, if the turn began with one. @FILE reads a file, - reads standard input, @@ "
-            "begins a text with a single @. It is never stored, but other users of the machine can see TEXT in its "
-            "list of processes.",
-            rich_help_panel=MODEL,
+        option(
+            "TEXT|@FILE|-",
+            "The call role again, if the turn began with one. @FILE reads a file, - reads standard input, @@ begins a "
+            f"text with a single @. {_SEEN}",
+            MODEL,
         ),
     ] = None
     account: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID", help="The account that answers. A policy can limit the approvers.", rich_help_panel=ANSWERS
-        ),
+        str | None, option("ID", "The account that answers. A policy can limit the approvers.", ANSWERS)
     ] = None
-    no_role: Annotated[
-        bool,
-        typer.Option("--no-role", help="Resume without the call role that the turn began with.", rich_help_panel=MODEL),
-    ] = False
+    no_role: Annotated[bool, flag("--no-role", "Resume without the call role that the turn began with.", MODEL)] = False
     on_role_change: Annotated[
         str,
-        typer.Option(
-            metavar="fail|refresh",
-            help="What to do if the active role differs from the one that the turn began with: fail, or resume with "
+        option(
+            "fail|refresh",
+            "What to do if the active role differs from the one that the turn began with: fail, or resume with "
             "the one that is active now.",
-            rich_help_panel=MODEL,
+            MODEL,
         ),
     ] = "fail"
     events: Events = False
@@ -342,7 +302,7 @@ class ResumingOptions(AgentOptions):
 class ThreadsOptions:
     """The options of every command of `threads`."""
 
-    workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=WHERE)] = WORKSPACE
+    workspace: Annotated[str, option("ID", "The workspace.", WHERE)] = WORKSPACE
     home: Home = None
     json: JsonResult = False
 
@@ -351,4 +311,4 @@ class ThreadsOptions:
 class ThreadOptions(ThreadsOptions):
     """The options of `threads cancel` and of every other command about one thread."""
 
-    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The conversation within the workspace.")]
+    thread: Annotated[str, argument("THREAD", "The conversation within the workspace.")]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .command import Work, command
-from .options import WHERE, AgentOptions, JsonResult
+from .options import WHERE, AgentOptions, JsonResult, argument, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def _policy() -> None:
 @command
 def check(
     output: Output,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The policy, as YAML or JSON.")],
+    file: Annotated[Path, argument("FILE", "The policy, as YAML or JSON.")],
     app: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="An agent of your own. Each rule must match something that it can call. The agent is opened for this.",
-            rich_help_panel=WHERE,
+        option(
+            "MODULE:NAME",
+            "An agent of your own. Each rule must match something that it can call. The agent is opened for this.",
+            WHERE,
         ),
     ] = None,
     json: JsonResult = False,

@@ -13,7 +13,7 @@ import typer
 
 from .command import Work, command
 from .exits import USAGE
-from .options import WHERE, WHICH, AgentOptions, JsonResult
+from .options import WHERE, WHICH, AgentOptions, JsonResult, argument, flag, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def list_profiles(output: Output, json: JsonResult = False) -> Work:
 @command
 def show_profile(
     output: Output,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the profile, as `profiles list` shows it.")],
+    name: Annotated[str, argument("NAME", "The name of the profile, as `profiles list` shows it.")],
     json: JsonResult = False,
 ) -> Work:
     """Show every setting of a profile that takes effect, and which file and line it is from.
@@ -74,15 +74,14 @@ def show_profile(
 def check_profiles(
     output: Output,
     which: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="FILE|NAME...", help="The profiles to check. Default: all profiles."),
+        list[str] | None, argument("FILE|NAME...", "The profiles to check. Default: all profiles.")
     ] = None,
     app: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="An agent of your own: its functions, workers and shapes are known tools. It is opened for this.",
-            rich_help_panel=WHERE,
+        option(
+            "MODULE:NAME",
+            "An agent of your own: its functions, workers and shapes are known tools. It is opened for this.",
+            WHERE,
         ),
     ] = None,
     json: JsonResult = False,
@@ -124,11 +123,9 @@ def print_schema(output: Output) -> Work:
 @command
 def trust_project(
     output: Output,
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="A folder of the project. Default: the current one.")
-    ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Stop trusting the project.", rich_help_panel=WHICH)] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Trust it without asking.", rich_help_panel=WHICH)] = False,
+    folder: Annotated[Path | None, argument("DIR", "A folder of the project. Default: the current one.")] = None,
+    remove: Annotated[bool, flag("--remove", "Stop trusting the project.", WHICH)] = False,
+    yes: Annotated[bool, flag("--yes", "Trust it without asking.", WHICH, "-y")] = False,
     json: JsonResult = False,
 ) -> Work:
     """Trust the profiles of a project as they are now. A profile that changes is no longer trusted.

@@ -12,7 +12,7 @@ import typer
 
 from .command import Work, bad_usage, command
 from .exits import INTERRUPTED
-from .options import REACH, WHERE, WHICH, AllowRemote, Http, Stdio
+from .options import REACH, WHERE, WHICH, AllowRemote, Http, Stdio, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -31,43 +31,34 @@ class RoleHostOptions:
     allow_remote: AllowRemote = False
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file with the token that callers over HTTP must send, or a .toml file with several tokens and "
+        option(
+            "FILE",
+            "A file with the token that callers over HTTP must send, or a .toml file with several tokens and "
             "their scopes. Default: the token in WORLDAGENT_ROLE_HOST_TOKEN.",
-            rich_help_panel=REACH,
+            REACH,
         ),
     ] = None
     workspace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ID",
-            help="A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
-            rich_help_panel=WHICH,
+        option(
+            "ID",
+            "A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
+            WHICH,
         ),
     ] = None
     account: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="ID", help="An account that callers can use; * is any. Repeatable.", rich_help_panel=WHICH
-        ),
+        list[str] | None, option("ID", "An account that callers can use; * is any. Repeatable.", WHICH)
     ] = None
     channel: Annotated[
-        list[str] | None,
-        typer.Option(metavar="ID", help="A channel that callers can use; * is any. Repeatable.", rich_help_panel=WHICH),
+        list[str] | None, option("ID", "A channel that callers can use; * is any. Repeatable.", WHICH)
     ] = None
     home: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="The folder of the embedded store. Default: the setting home, else the user's data folder.",
-            rich_help_panel=WHERE,
+        option(
+            "FOLDER", "The folder of the embedded store. Default: the setting home, else the user's data folder.", WHERE
         ),
     ] = None
-    store: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Keep the roles in this file instead.", rich_help_panel=WHERE),
-    ] = None
+    store: Annotated[Path | None, option("FILE", "Keep the roles in this file instead.", WHERE)] = None
 
 
 @app.command("role-host", rich_help_panel="Servers")

@@ -12,7 +12,7 @@ import typer
 
 from .command import Work, bad_usage, command
 from .exits import FAILED
-from .options import STORED, WHICH, WORKSPACE, HostOptions, JsonResult
+from .options import STORED, WHICH, WORKSPACE, HostOptions, JsonResult, argument, option
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -42,21 +42,19 @@ class RolesOptions(HostOptions):
 
     tier: Annotated[
         str | None,
-        typer.Option(
-            metavar="workspace|account|channel",
-            help="The tier. Default: the one of --account or --channel, else workspace. For list: all tiers.",
-            rich_help_panel=WHICH,
+        option(
+            "workspace|account|channel",
+            "The tier. Default: the one of --account or --channel, else workspace. For list: all tiers.",
+            WHICH,
         ),
     ] = None
-    workspace: Annotated[str, typer.Option(metavar="ID", help="The workspace.", rich_help_panel=WHICH)] = WORKSPACE
-    account: Annotated[str | None, typer.Option(metavar="ID", help="The account.", rich_help_panel=WHICH)] = None
-    channel: Annotated[str | None, typer.Option(metavar="ID", help="The channel.", rich_help_panel=WHICH)] = None
+    workspace: Annotated[str, option("ID", "The workspace.", WHICH)] = WORKSPACE
+    account: Annotated[str | None, option("ID", "The account.", WHICH)] = None
+    channel: Annotated[str | None, option("ID", "The channel.", WHICH)] = None
     home: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of the embedded store. Default: the setting home, else the user's data folder.",
-            rich_help_panel=STORED,
+        option(
+            "FOLDER", "Folder of the embedded store. Default: the setting home, else the user's data folder.", STORED
         ),
     ] = None
     json: JsonResult = False
@@ -120,15 +118,11 @@ def put_role(
     output: Output,
     text: Annotated[
         str,
-        typer.Argument(
-            metavar="TEXT|@FILE|-",
-            help="The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @.",
+        argument(
+            "TEXT|@FILE|-", "The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @."
         ),
     ],
-    name: Annotated[
-        str | None,
-        typer.Option(metavar="LABEL", help="The name that people see. Default: its tier.", rich_help_panel=WHICH),
-    ] = None,
+    name: Annotated[str | None, option("LABEL", "The name that people see. Default: its tier.", WHICH)] = None,
 ) -> Work:
     """Set or replace one role.
 

@@ -30,6 +30,8 @@ from .options import (
     Stdio,
     WorkersFolder,
     WorkerTexts,
+    flag,
+    option,
 )
 from .output import Output
 
@@ -56,45 +58,40 @@ class ServeOptions:
     http: Http = None
     token_file: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file with the token that callers over HTTP must send, or a .toml file with several tokens and what "
+        option(
+            "FILE",
+            "A file with the token that callers over HTTP must send, or a .toml file with several tokens and what "
             "each can use. Default: the token in WORLDAGENT_SIDECAR_TOKEN.",
-            rich_help_panel=REACH,
+            REACH,
         ),
     ] = None
     workspace: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="ID",
-            help="A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.",
-            rich_help_panel=REACH,
+        option(
+            "ID",
+            "A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.",
+            REACH,
         ),
     ] = None
     allow_remote: AllowRemote = False
-    tls_cert: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The certificate, with its chain, as PEM.", rich_help_panel=REACH),
-    ] = None
-    tls_key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Its private key, as PEM.", rich_help_panel=REACH)
-    ] = None
+    tls_cert: Annotated[Path | None, option("FILE", "The certificate, with its chain, as PEM.", REACH)] = None
+    tls_key: Annotated[Path | None, option("FILE", "Its private key, as PEM.", REACH)] = None
     server_name: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A name under which other machines reach it, besides its address and the names of loopback. Requests "
+        option(
+            "NAME",
+            "A name under which other machines reach it, besides its address and the names of loopback. Requests "
             "for other names are refused. Repeatable. Default: any name, or no other name if it listens on loopback.",
-            rich_help_panel=REACH,
+            REACH,
         ),
     ] = None
     app: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
+        option(
+            "MODULE:NAME",
+            "Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
             "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named.",
-            rich_help_panel=WHERE,
+            WHERE,
         ),
     ] = None
     home: Home = None
@@ -106,63 +103,46 @@ class ServeOptions:
     workers: WorkersFolder = None
     role_host: Annotated[
         str | None,
-        typer.Option(
-            metavar="URL|embedded",
-            help="The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
-            "role_host, else embedded. "
-            "The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
-            rich_help_panel=STORED,
+        option(
+            "URL|embedded",
+            "The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
+            "role_host, else embedded. The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
+            STORED,
         ),
     ] = None
     role_host_stdio: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="A role host that is a program, such as 'my-host --stdio'.", rich_help_panel=STORED
-        ),
+        str | None, option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
     ] = None
     role_host_token_file: RoleHostToken = None
-    turns: Annotated[
-        int,
-        typer.Option(
-            metavar="N", help="The most concurrent turns of one workspace. More are refused.", rich_help_panel=_LIMITS
-        ),
-    ] = 1000
+    turns: Annotated[int, option("N", "The most concurrent turns of one workspace. More are refused.", _LIMITS)] = 1000
     workspaces: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="The most workspaces with open agents. Idle agents are closed.",
-            rich_help_panel=_LIMITS,
-        ),
+        int, option("N", "The most workspaces with open agents. Idle agents are closed.", _LIMITS)
     ] = 64
     drain: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS",
-            help="How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
+        option(
+            "SECONDS",
+            "How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
             "in the middle of a step.",
-            rich_help_panel=_LIMITS,
+            _LIMITS,
         ),
     ] = 5.0
-    log_format: Annotated[
-        str,
-        typer.Option(metavar="text|json", help="The format of the log on stderr.", rich_help_panel=OUTPUT),
-    ] = "text"
+    log_format: Annotated[str, option("text|json", "The format of the log on stderr.", OUTPUT)] = "text"
     log_level: Annotated[
         str | None,
-        typer.Option(
-            metavar="LEVEL",
-            help="The lowest level to log: debug, info or warning. Requests are logged at info. Default: info, or "
+        option(
+            "LEVEL",
+            "The lowest level to log: debug, info or warning. Requests are logged at info. Default: info, or "
             "warning with --stdio.",
-            rich_help_panel=OUTPUT,
+            OUTPUT,
         ),
     ] = None
     json: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--json",
-            help="Print one JSON object when the sidecar can be reached: address, process, workspaces; or the error.",
-            rich_help_panel=OUTPUT,
+            "Print one JSON object when the sidecar can be reached: address, process, workspaces; or the error.",
+            OUTPUT,
         ),
     ] = False
 
@@ -311,9 +291,9 @@ def _check_values(options: ServeOptions) -> None:
             )
     if not 0 <= options.drain < float("inf"):
         raise bad_usage(f"--drain must be 0 or more and finite, got {options.drain}", remedy="give seconds")
-    for option, value, known in (
+    for name, value, known in (
         ("--log-format", options.log_format, _FORMATS),
         ("--log-level", options.log_level or "info", _LEVELS),
     ):
         if value not in known:
-            raise bad_usage(f"{option} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")
+            raise bad_usage(f"{name} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")

@@ -137,8 +137,8 @@ def _client_roles(options: ServeOptions, settings: Settings) -> ClientRoles | No
 class _AgentOptions(AgentOptions):
     """Names options as `serve` does, where `--token-file` is the file of the callers' tokens."""
 
-    def option(self, field: str) -> str:
-        return super().option("role_host_token_file" if field == "token_file" else field)
+    def option_name(self, field: str) -> str:
+        return super().option_name("role_host_token_file" if field == "token_file" else field)
 
 
 def agent_options(options: ServeOptions) -> AgentOptions:

@@ -167,7 +167,7 @@ def generation(options: AgentOptions) -> GenerationOptions:
     """
     given: dict[str, Any] = {name: getattr(options, name) for name in ("temperature", "max_tokens", "reasoning_effort")}
     for name, value in given.items():
-        _check_generation(options.option(name), name, value)
+        _check_generation(options.option_name(name), name, value)
     headers: dict[str, str] = {}
     for item in options.header or ():
         name, equals, value = item.partition("=")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from .command import Work, bad_usage, command
-from .options import JsonResult
+from .options import JsonResult, argument, option
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -38,15 +38,9 @@ def _storage() -> None:
 @command
 def copy(
     output: Output,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", metavar="PLACE", help="What to copy. Default: the home.", rich_help_panel=_PLACES),
-    ] = None,
+    source: Annotated[str | None, option("PLACE", "What to copy. Default: the home.", _PLACES, "--from")] = None,
     target: Annotated[
-        str | None,
-        typer.Option(
-            "--to", metavar="PLACE", help="Where to. Default: the setting database_url.", rich_help_panel=_PLACES
-        ),
+        str | None, option("PLACE", "Where to. Default: the setting database_url.", _PLACES, "--to")
     ] = None,
     json: JsonResult = False,
 ) -> Work:
@@ -73,7 +67,7 @@ def copy(
 @command
 def drop(
     output: Output,
-    place: Annotated[str, typer.Argument(metavar="PLACE", help="The target of the copy.")],
+    place: Annotated[str, argument("PLACE", "The target of the copy.")],
     json: JsonResult = False,
 ) -> Work:
     """Remove the data of an interrupted copy. A complete copy is refused.

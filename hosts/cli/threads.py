@@ -14,7 +14,7 @@ import typer
 
 from .command import Work, command
 from .exits import FAILED
-from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions
+from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions, argument, option
 from .output import Output, time_text
 
 if TYPE_CHECKING:
@@ -54,36 +54,22 @@ def _threads() -> None:
 class ThreadsListOptions(ThreadsOptions):
     """The options of `threads list`."""
 
-    status: Annotated[
-        str | None,
-        typer.Option(metavar="STATUS", help="Only threads with this status, such as paused.", rich_help_panel=WHICH),
-    ] = None
-    account: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Only threads with a turn of this account.", rich_help_panel=WHICH),
-    ] = None
-    channel: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Only threads whose newest turn is of this channel.", rich_help_panel=WHICH),
-    ] = None
+    status: Annotated[str | None, option("STATUS", "Only threads with this status, such as paused.", WHICH)] = None
+    account: Annotated[str | None, option("ID", "Only threads with a turn of this account.", WHICH)] = None
+    channel: Annotated[str | None, option("ID", "Only threads whose newest turn is of this channel.", WHICH)] = None
     query: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT",
-            help="Only threads whose title or messages contain TEXT, in any case.",
-            rich_help_panel=WHICH,
-        ),
+        str | None, option("TEXT", "Only threads whose title or messages contain TEXT, in any case.", WHICH)
     ] = None
     before: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY|TIME",
-            help="The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
+        option(
+            "KEY|TIME",
+            "The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
             "2026-11-24T10:00 lists those whose newest turn began before it.",
-            rich_help_panel=WHICH,
+            WHICH,
         ),
     ] = None
-    limit: Annotated[int, typer.Option(metavar="N", help="How many to list, 1 to 1000.", rich_help_panel=WHICH)] = 100
+    limit: Annotated[int, option("N", "How many to list, 1 to 1000.", WHICH)] = 100
 
 
 @app.command("list")
@@ -120,16 +106,14 @@ def show_thread(
     output: Output,
     app: Annotated[
         str | None,
-        typer.Option(
-            metavar="MODULE:NAME",
-            help="Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
+        option(
+            "MODULE:NAME",
+            "Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
             "that is shown names it.",
-            rich_help_panel=WHERE,
+            WHERE,
         ),
     ] = None,
-    messages: Annotated[
-        int, typer.Option(metavar="N", help="How many of the last messages to show, 1 to 1000.", rich_help_panel=WHICH)
-    ] = 6,
+    messages: Annotated[int, option("N", "How many of the last messages to show, 1 to 1000.", WHICH)] = 6,
 ) -> Work:
     """Show the status of a thread, what it waits for, and its last messages.
 
@@ -178,10 +162,7 @@ def rename_thread(
     options: ThreadOptions,
     output: Output,
     title: Annotated[
-        str,
-        typer.Argument(
-            metavar="TITLE", help="1 to 120 characters. An empty title restores the first words of the thread."
-        ),
+        str, argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread.")
     ],
 ) -> Work:
     """Set the title that lists show for a thread.
@@ -249,19 +230,9 @@ def fork_thread(
     options: ThreadOptions,
     output: Output,
     at: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="The message that the new thread continues from. Default: the newest.",
-            rich_help_panel=_NEW,
-        ),
+        str | None, option("ID", "The message that the new thread continues from. Default: the newest.", _NEW)
     ] = None,
-    to: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME", help="The new thread. Default: a name from THREAD and a number.", rich_help_panel=_NEW
-        ),
-    ] = None,
+    to: Annotated[str | None, option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW)] = None,
 ) -> Work:
     """Make a thread that continues from a message of another one, and print its name.
 

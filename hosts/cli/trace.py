@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from .command import Work, command
-from .options import OUTPUT, WHERE, WHICH, ThreadsOptions
+from .options import OUTPUT, WHERE, WHICH, ThreadsOptions, argument, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -42,10 +42,8 @@ def _trace() -> None:
 def list_traces(
     options: ThreadsOptions,
     output: Output,
-    thread: Annotated[
-        str | None, typer.Option(metavar="ID", help="List only traces of this thread.", rich_help_panel=WHICH)
-    ] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="How many to list, 1 to 1000.", rich_help_panel=WHICH)] = 50,
+    thread: Annotated[str | None, option("ID", "List only traces of this thread.", WHICH)] = None,
+    limit: Annotated[int, option("N", "How many to list, 1 to 1000.", WHICH)] = 50,
 ) -> Work:
     """List the newest turns and calls of a workspace, the newest first.
 
@@ -85,22 +83,18 @@ def show_trace(
     options: ThreadsOptions,
     output: Output,
     turn: Annotated[
-        str | None,
-        typer.Argument(metavar="[TURN]", help="The turn, or a call without a turn. Default: the newest turn."),
+        str | None, argument("[TURN]", "The turn, or a call without a turn. Default: the newest turn.")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file", metavar="FILE", help="Read traces from JSON Lines, not from the home.", rich_help_panel=WHERE
-        ),
+        Path | None, option("FILE", "Read traces from JSON Lines, not from the home.", WHERE, "--file")
     ] = None,
     html: Annotated[
         Path | None,
-        typer.Option(
+        option(
+            "FILE",
+            "Write it as one self-contained page. An existing file is replaced only if it is such a page.",
+            OUTPUT,
             "--html",
-            metavar="FILE",
-            help="Write it as one self-contained page. An existing file is replaced only if it is such a page.",
-            rich_help_panel=OUTPUT,
         ),
     ] = None,
 ) -> Work:
@@ -145,15 +139,11 @@ def show_trace(
 def export_trace(
     options: ThreadsOptions,
     output: Output,
-    turn: Annotated[str, typer.Argument(metavar="TURN", help="The turn, or a call without a turn.")],
+    turn: Annotated[str, argument("TURN", "The turn, or a call without a turn.")],
     file: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="The file to write. An existing file is replaced only if it is a trace.",
-            rich_help_panel=OUTPUT,
+        option(
+            "FILE", "The file to write. An existing file is replaced only if it is a trace.", OUTPUT, "--output", "-o"
         ),
     ] = None,
 ) -> Work:

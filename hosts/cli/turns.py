@@ -20,6 +20,9 @@ from .options import (
     TurnModels,
     TurnOptions,
     Unattended,
+    argument,
+    flag,
+    option,
 )
 from .output import Output
 
@@ -36,24 +39,18 @@ def ask(
     options: SpeakerOptions,
     output: Output,
     thread: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ID",
-            help="The conversation to continue. Default: a new one for each call.",
-            rich_help_panel=WHERE,
-        ),
+        str | None, option("ID", "The conversation to continue. Default: a new one for each call.", WHERE)
     ] = None,
     text: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TEXT]",
-            help="The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
+        argument(
+            "[TEXT]",
+            "The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
             "-, the command reads the message from standard input.",
         ),
     ] = None,
     attach: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE|URL", help="An image or a file to send with the message. Repeatable."),
+        list[str] | None, option("FILE|URL", "An image or a file to send with the message. Repeatable.")
     ] = None,
     turn_model: TurnModels = None,
     unattended: Unattended = None,
@@ -129,12 +126,12 @@ def open_chat(options: ChatOptions) -> int:
 def task(
     options: TurnOptions,
     output: Output,
-    shape: Annotated[str, typer.Argument(metavar="SHAPE", help="The kind of work, such as subagent.")],
+    shape: Annotated[str, argument("SHAPE", "The kind of work, such as subagent.")],
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", "-p", metavar="KEY=VALUE", help="One param, as text. Overrides --params. Repeatable."),
+        option("KEY=VALUE", "One param, as text. Overrides --params. Repeatable.", None, "--param", "-p"),
     ] = None,
-    params: Annotated[str | None, typer.Option(metavar="JSON|@FILE|-", help="The params as a JSON object.")] = None,
+    params: Annotated[str | None, option("JSON|@FILE|-", "The params as a JSON object.")] = None,
     turn_model: TurnModels = None,
     unattended: Unattended = None,
 ) -> Work:
@@ -175,33 +172,23 @@ def task(
 class ResumeOptions(ResumingOptions):
     """The options of `resume`."""
 
-    thread: Annotated[str, typer.Argument(metavar="THREAD", help="The thread whose turn to resume.")]
+    thread: Annotated[str, argument("THREAD", "The thread whose turn to resume.")]
     answer: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[ID=]ANSWER",
-            help="An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
+        option(
+            "[ID=]ANSWER",
+            "An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
             "fields of a form for a question. If only one pause waits, ID can be omitted. Repeatable.",
-            rich_help_panel=ANSWERS,
+            ANSWERS,
         ),
     ] = None
-    approve: Annotated[
-        list[str] | None,
-        typer.Option(metavar="[ID]", help="Approve the call that waits. Repeatable.", rich_help_panel=ANSWERS),
-    ] = None
+    approve: Annotated[list[str] | None, option("[ID]", "Approve the call that waits. Repeatable.", ANSWERS)] = None
     approve_all: Annotated[
-        bool,
-        typer.Option(
-            "--approve-all", help="Approve every call that waits and is not rejected.", rich_help_panel=ANSWERS
-        ),
+        bool, flag("--approve-all", "Approve every call that waits and is not rejected.", ANSWERS)
     ] = False
     reject: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="[ID][=REASON]",
-            help="Reject the call that waits. The caller receives the reason. Repeatable.",
-            rich_help_panel=ANSWERS,
-        ),
+        option("[ID][=REASON]", "Reject the call that waits. The caller receives the reason. Repeatable.", ANSWERS),
     ] = None
 
 

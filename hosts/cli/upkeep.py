@@ -13,7 +13,7 @@ import typer
 
 from .command import Work, bad_usage, command, confirmed
 from .exits import FAILED, TERMINATED
-from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions
+from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
 from .threads import app as threads_app
 
@@ -31,11 +31,8 @@ app = typer.Typer()
 def remove_thread(
     options: ThreadOptions,
     output: Output,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove it without asking.", rich_help_panel=WHICH)] = False,
-    cancel: Annotated[
-        bool,
-        typer.Option("--cancel", help="Cancel its turn, if one runs or can be resumed.", rich_help_panel=WHICH),
-    ] = False,
+    yes: Annotated[bool, flag("--yes", "Remove it without asking.", WHICH, "-y")] = False,
+    cancel: Annotated[bool, flag("--cancel", "Cancel its turn, if one runs or can be resumed.", WHICH)] = False,
 ) -> Work:
     """Remove a thread with all its messages and turns, so that no file holds any of them.
 
@@ -79,12 +76,12 @@ def export_thread(
     output: Output,
     file: Annotated[
         Path,
-        typer.Option(
+        option(
+            "FILE",
+            "The file to write, or - for standard output. An existing file is replaced only if it is an export.",
+            WHERE,
             "--output",
             "-o",
-            metavar="FILE",
-            help="The file to write, or - for standard output. An existing file is replaced only if it is an export.",
-            rich_help_panel=WHERE,
         ),
     ],
 ) -> Work:
@@ -130,17 +127,9 @@ def export_thread(
 def import_thread(
     options: ThreadsOptions,
     output: Output,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file that `threads export` wrote, or - for standard input.")
-    ],
+    file: Annotated[Path, argument("FILE", "A file that `threads export` wrote, or - for standard input.")],
     to: Annotated[
-        str | None,
-        typer.Option(
-            "--as",
-            metavar="THREAD",
-            help="The name of the new thread. Default: the name it had.",
-            rich_help_panel=WHERE,
-        ),
+        str | None, option("THREAD", "The name of the new thread. Default: the name it had.", WHERE, "--as")
     ] = None,
 ) -> Work:
     """Read an exported conversation into a thread: all of it, or nothing if the file was changed.
@@ -179,18 +168,16 @@ def prune_threads(
     output: Output,
     keep: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            help="How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
-            rich_help_panel=WHICH,
+        option(
+            "N",
+            "How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
+            WHICH,
         ),
     ] = None,
     age: Annotated[
         float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.",
-            rich_help_panel=WHICH,
+        option(
+            "SECONDS", "The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.", WHICH
         ),
     ] = None,
 ) -> Work:
@@ -229,20 +216,17 @@ def prune_threads(
 @command
 def backup(
     output: Output,
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The folder to create.")],
+    folder: Annotated[Path, argument("FOLDER", "The folder to create.")],
     home: Home = None,
     without_roles: Annotated[
-        bool,
-        typer.Option(
-            "--without-roles", help="Omit the stored roles and the key of role digests.", rich_help_panel=WHICH
-        ),
+        bool, flag("--without-roles", "Omit the stored roles and the key of role digests.", WHICH)
     ] = False,
     home_only: Annotated[
         bool,
-        typer.Option(
+        flag(
             "--home-only",
-            help="Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
-            rich_help_panel=WHICH,
+            "Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
+            WHICH,
         ),
     ] = False,
     json: JsonResult = False,
