@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
+from support.chat import Terminal
 from support.services import Said, service
-from support.terminal import Terminal
 
 PICTURE = Path(__file__).with_name("chat.svg")
 ROOT = PICTURE.parents[2]

@@ -13,9 +13,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import Said, answering, scripted_agent
 from support.copies import ROLE, THREADS, agent_of, all_of, storage, used
-from support.jobs import Said
 from support.postgres import OwnServer, cut, table_bytes
 from worldagent import Storage, WorldAgent
 from worldagent.agent.copying import Copied, Progress, copy_storage, drop_copy

@@ -18,11 +18,11 @@ from support.pages import (
     blocks,
     figure_rows,
     links,
+    measure,
     pages,
     rows,
     text_of,
 )
-from support.prompt_bytes import measure
 from worldagent.core.events import parse_event
 from worldagent.signatures.escape import escape_markers, unescape_markers
 

@@ -11,8 +11,7 @@ import anyio.from_thread
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent
-from support.raised import failure
+from support.agents import failure, scripted_agent
 from worldagent import WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import CallRefused, DepthExceeded, FunctionInvalid, NobodyToAsk

@@ -13,10 +13,8 @@ from hypothesis import event, example, given
 from hypothesis import strategies as st
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, create_model
 
-from support.agents import scripted_agent
-from support.jobs import Muse
+from support.agents import Muse, failure, scripted_agent
 from support.mcp_tools import Asked, Got, calls_in, stdio
-from support.raised import failure
 from worldagent import WorldAgent
 from worldagent.core.errors import CallRefused, ParamsInvalid
 from worldagent.graphs import Shape, TaskContext

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent
-from support.jobs import Muse, shape
-from support.tables import change
+from support.agents import Muse, scripted_agent, shape
+from support.homes import change
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core import events as ev

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import answering, scripted_agent
-from support.jobs import shape
+from support.agents import answering, scripted_agent, shape
 from worldagent.core.pauses import Approve, Pause
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import map_shape

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.jobs import Muse, shape
+from support.agents import Muse, scripted_agent, shape
 from worldagent import WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import AlreadyAnswered, CallRefused, NothingToResume, ThreadBusy, ToolFailed, TurnTimeout

@@ -10,8 +10,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import Field
 
-from support.agents import scripted_agent
-from support.raised import refused
+from support.agents import refused, scripted_agent
 from worldagent import WorldAgent
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
 from worldagent.harness import CallContext, Function, ToolContext, WorkerContext, flow, tool

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.jobs import shape
-from support.raised import failure
+from support.agents import failure, scripted_agent, shape
 from worldagent.core.errors import FunctionInvalid, TaskFailed
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext

@@ -10,9 +10,8 @@ import pytest
 from mcp import Client
 from mcp.types import Tool
 
-from support.published import least_arguments
 from support.role_hosts import BOUND
-from support.sidecar_calls import Calling
+from support.sidecar_calls import Calling, least_arguments
 from support.sidecars import over_http
 from worldagent.core import STORED_TIERS, Tier
 from worldagent.hosts.role_host import RoleHost

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.chat import BOUND, COMMAND, Service, Start, environment, home, service, start
-from support.terminal import CTRL_C, ENTER
+from support.chat import BOUND, COMMAND, CTRL_C, ENTER, Service, Start, environment, home, service, start
 
 __all__ = ["environment", "home", "service", "start"]  # fixtures
 

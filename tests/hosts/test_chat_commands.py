@@ -12,7 +12,10 @@ import pytest
 
 from support.chat import (
     CHAT,
+    CTRL_C,
+    ENTER,
     SHOP,
+    TAB,
     Service,
     Start,
     dispatching,
@@ -25,7 +28,6 @@ from support.chat import (
     start,
 )
 from support.pieces import PNG, data_uri, written
-from support.terminal import CTRL_C, ENTER, TAB
 from worldagent.hosts.cli.chat.commands import files_named
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures

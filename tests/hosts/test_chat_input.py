@@ -11,9 +11,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.chat import BOUND, Service, Start, environment, home, service, start
-from support.mcp_hosts import HostProcess
-from support.terminal import ALT_ENTER, CTRL_C, CTRL_D, ENTER, TAB, UP
+from support.chat import (
+    ALT_ENTER,
+    BOUND,
+    CTRL_C,
+    CTRL_D,
+    ENTER,
+    TAB,
+    UP,
+    Service,
+    Start,
+    environment,
+    home,
+    service,
+    start,
+)
+from support.role_hosts import HostProcess
 from worldagent.core import Tier
 from worldagent.hosts.cli.chat.commands import COMMANDS
 from worldagent.role_resolution import Role, SqliteRoleStore

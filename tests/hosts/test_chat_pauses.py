@@ -13,9 +13,12 @@ import pytest
 
 from support.chat import (
     COMMAND,
+    CTRL_D,
+    ENTER,
     SHOP,
     Service,
     Start,
+    Terminal,
     dispatching,
     environment,
     home,
@@ -25,7 +28,6 @@ from support.chat import (
     shopping,
     start,
 )
-from support.terminal import CTRL_D, ENTER, Terminal
 from worldagent.testing import assert_no_role_leak
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures

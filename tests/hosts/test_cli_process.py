@@ -15,11 +15,10 @@ from typing import Any
 
 import pytest
 
-from support.chat import Service, service
+from support.chat import Service, Terminal, service
 from support.command_line import BOUND, COMMAND, environment, home, started, stub
 from support.hat_shop import agent
 from support.openai_stub import OpenAIStub
-from support.terminal import Terminal
 from worldagent.core.events import TextDelta, TextReplaced
 from worldagent.hosts.cli.output import Output
 

@@ -65,7 +65,7 @@ TERMINATED, CANCELLED = (signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130
     [
         (TERMINATED, "typer", ("ask", "Hello", "--events", *APP)),
         (CANCELLED, "worldagent.hosts.cli.agents", ("task", "buy", "-p", "what=hat", "--json", *APP)),
-        (TERMINATED, "support.jobs", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # an app prints to stderr
+        (TERMINATED, "support.agents", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # an app prints to stderr
         (CANCELLED, "dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
     ],
 )

@@ -26,9 +26,8 @@ from support.example_hosts import (
     rust_in_standard_form,
     typescript_command,
 )
-from support.mcp_hosts import opened
 from support.pages import DOCS, Block, blocks
-from support.role_hosts import BOUND, environment
+from support.role_hosts import BOUND, environment, opened
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden
 from worldagent.mcp_client import HttpHost

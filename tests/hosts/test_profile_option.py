@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.chat import Start, environment, home, service, start
+from support.chat import ENTER, Start, environment, home, service, start
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import OpenAIStub
-from support.terminal import ENTER
 
 __all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # fixtures
 

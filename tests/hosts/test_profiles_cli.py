@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from support.chat import ENTER, Terminal
 from support.command_line import APP, BOUND, COMMAND, Run, command, environment, home, options_of, run
 from support.pages import DOCS, text_of
-from support.terminal import ENTER, Terminal
 from worldagent.profiles.files import profile_schema
 
 __all__ = ["home", "run"]  # fixtures

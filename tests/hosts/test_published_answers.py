@@ -12,8 +12,8 @@ from mcp import Client
 from mcp.types import Tool
 
 from support.broken_hosts import MemoryStore
-from support.published import check_answer, least_arguments
 from support.role_hosts import BOUND, Mode
+from support.sidecar_calls import check_answer, least_arguments
 from support.sidecar_served import agents, caller_of, served
 from worldagent.core import Tier
 from worldagent.core.errors import WorldAgentError

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from support.chat import ENTER, Terminal
 from support.noted_turns import HOUSE, SKILL, opened, pause_all, resumed
 from support.processes import environment, next_line, run_script, start_script
-from support.terminal import ENTER, Terminal
 from worldagent import Tier
 from worldagent.agent import Composed
 from worldagent.core.errors import InvalidArgument, RoleChanged, RoleKeyMismatch, StorageInvalid, StorageUnavailable

@@ -16,8 +16,8 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourceUpdated
 
-from support.published import check_answer
 from support.role_hosts import BOUND, Mode, http_client_of, http_host, stdio_client_of
+from support.sidecar_calls import check_answer
 from worldagent.core import Tier
 from worldagent.core.errors import StorageUnavailable
 from worldagent.hosts.role_host import RoleHost, schemas

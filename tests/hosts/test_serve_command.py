@@ -18,16 +18,15 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from typer.testing import CliRunner
 
-from support.certificates import certificate
-from support.command_line import BOUND, Done, command, started
+from support.command_line import BOUND, HTTP, MAKE, Done, command, serving, started
 from support.openai_stub import openai_stub
 from support.processes import eventually, run_script
 from support.role_hosts import Mode
-from support.serve_command import HTTP, MAKE, serving
-from support.served_wire import call, modern
+from support.served import call, modern
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
+from support.web_pages import certificate
 from worldagent.hosts.cli.app import app
 from worldagent.hosts.cli.sidecars import running_sidecars
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from support.processes import eventually
-from support.served import BOUND, SECRET, Served, served
-from support.served_wire import Answer, Wire, call, initialize, modern, request
+from support.served import BOUND, SECRET, Answer, Served, Wire, call, initialize, modern, request, served
 
 TOKEN = "t0ken-of-the-novel"
 NO_PATH = "correct the path of the URL; the paths of this server are"

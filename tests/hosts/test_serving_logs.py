@@ -10,8 +10,7 @@ from typing import Any, get_args
 
 import pytest
 
-from support.served import SECRET, served
-from support.served_wire import Wire, call, initialize, modern
+from support.served import SECRET, Wire, call, initialize, modern, served
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import RequestLog, quiet_logs
 from worldagent.hosts.serving.logs import LogForm, LogLevel

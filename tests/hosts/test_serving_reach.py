@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.certificates import certificate
-from support.served import Plain, served
-from support.served_wire import Wire, call, modern
+from support.served import Plain, Wire, call, modern, served
+from support.web_pages import certificate
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import Address, HttpOptions, Tokens, read_token_file, serve_http
 

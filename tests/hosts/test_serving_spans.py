@@ -21,7 +21,7 @@ from support import sidecar_app
 from support.agents import answering, scripted_agent
 from support.asked_people import Shop, task
 from support.broken_hosts import MemoryStore
-from support.canaries import canary
+from support.leaks import canary
 from support.served import SECRET, Plain
 from support.sidecar_calls import Calling, Refused, Revision
 from support.sidecar_clients import HttpClient

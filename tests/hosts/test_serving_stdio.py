@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from support.processes import clean_environment, eventually, runs
-from support.served import BOUND, SECRET, command
-from support.served_wire import LEGACY, call
+from support.served import BOUND, LEGACY, SECRET, call, command
 
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -13,8 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from support.served import BOUND, Served, served
-from support.served_wire import Wire, call, initialize, modern, request
+from support.served import BOUND, Served, Wire, call, initialize, modern, request, served
 
 ERAS = pytest.mark.parametrize("era", ["modern", "legacy"])
 SLOW = 4096  # bytes that the system keeps for a client that does not read

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.node_clients import node_client
+from support.example_hosts import node_client
 from support.processes import eventually
 from support.role_hosts import http_host
 from support.sidecars import TOKEN, over_http

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from support.chat import ENTER, Terminal
 from support.command_line import BOUND, COMMAND, Run, command, environment, home, run
 from support.hat_shop import agent
-from support.terminal import ENTER, Terminal
 
 __all__ = ["home", "run"]  # fixtures
 

@@ -11,8 +11,7 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, scripted_agent
-from support.canaries import awkward_canary, canary
-from support.leaks import Watch, watch
+from support.leaks import Watch, awkward_canary, canary, watch
 from support.openai_stub import openai_stub
 from support.pieces import pieces
 from worldagent import Role, WorldAgent

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.canaries import LONG, SHORT, awkward_canary, canary
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, scripted_agent
 from support.leak_cases import MODES
-from support.leaks import Watch, watch
+from support.leaks import LONG, SHORT, Watch, awkward_canary, canary, watch
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core import Scope

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.canaries import canary, traces_of
-from support.leaks import watch
+from support.leaks import canary, traces_of, watch
 from support.services import FORMATS, Format, Said, service
 from worldagent import Role, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev

@@ -16,9 +16,9 @@ import pytest
 from dspy.clients.cache import Cache
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.counters import holders
 from support.leak_cases import Case
 from support.leak_turns import EXPECTED, Behaviour, Review, ask, fields, opened, put_role, role_of
-from support.memory import holders
 from worldagent import Role
 from worldagent.core.errors import ThreadBusy, WorldAgentError
 from worldagent.role_resolution import NO_ROLE, ResolvedRole

@@ -12,9 +12,8 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, scripted_agent
-from support.canaries import LONG, SHORT, awkward_canary, canary
 from support.leak_cases import MODES
-from support.leaks import Watch, watch
+from support.leaks import LONG, SHORT, Watch, awkward_canary, canary, watch
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Thread
 from worldagent.graphs.checkpoints import DURABILITY

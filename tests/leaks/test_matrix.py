@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from support.canaries import traces_of
 from support.leak_cases import PLANNED, Case, sample, sample_of_values, soaked
 from support.leak_turns import expected_error, host_log, run_case
-from support.leaks import Watch, on_the_server, watch
-from support.stores import TOKEN
+from support.leaks import Watch, on_the_server, traces_of, watch
+from support.role_hosts import TOKEN
 from worldagent.agent import Turn
 from worldagent.agent.threads import SCHEMAS
 from worldagent.graphs.checkpoints import DURABILITY

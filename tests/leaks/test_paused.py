@@ -6,15 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from support.leak_paths import PATHS, run_case
-from support.leak_paused_cases import PATHS as NAMES
-from support.leak_paused_cases import PausedCase, every_case, sample
-from support.leak_pauses import Paused
+from support.leak_cases import PAUSED_PATHS, PausedCase, every_paused_case, paused_sample
+from support.leak_pauses import PATHS, Paused, run_case
 from support.leaks import watch
 from worldagent.graphs.checkpoints import DURABILITY
 
-SAMPLE = sample()
-REST = [case for case in every_case() if case not in set(SAMPLE)]
+SAMPLE = paused_sample()
+REST = [case for case in every_paused_case() if case not in set(SAMPLE)]
 
 
 async def check(case: PausedCase, home: Path) -> None:
@@ -48,4 +46,4 @@ async def test_a_role_is_nowhere_while_any_turn_waits_nor_after(tmp_path: Path, 
 
 
 def test_every_path_is_carried_out() -> None:
-    assert set(PATHS) == set(NAMES)
+    assert set(PATHS) == set(PAUSED_PATHS)

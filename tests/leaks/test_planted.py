@@ -19,9 +19,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
 
 from support.agents import scripted_agent
-from support.canaries import awkward_canary
-from support.leaks import Watch, watch
-from support.plants import Plants
+from support.leaks import Plants, Watch, awkward_canary, watch
 from worldagent import Role
 from worldagent.core.errors import HostError
 from worldagent.core.events import TextDelta

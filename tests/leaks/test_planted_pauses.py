@@ -10,11 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.canaries import awkward_canary
-from support.jobs import Nothing, Said
-from support.leaks import Watch, watch
-from support.plants import Plants
+from support.agents import Nothing, Said, answering, scripted_agent
+from support.leaks import Plants, Watch, awkward_canary, watch
 from worldagent import WorldAgent
 from worldagent.core.pauses import Answer, Approve
 from worldagent.graphs import Shape, TaskContext

@@ -15,9 +15,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import interrupt
 
 from support.agents import scripted_agent
-from support.canaries import awkward_canary
-from support.leaks import Watch
-from support.plants import Plants
+from support.leaks import Plants, Watch, awkward_canary
 from support.postgres import new_database
 from worldagent.testing import ScriptedLM
 

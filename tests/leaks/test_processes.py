@@ -5,34 +5,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import sys
 import threading
 from collections.abc import Generator
-from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from support import forks, leak_child
 from support.agents import answering, scripted_agent
-from support.house import ROOT
 from support.leak_cases import Case, every_case
-from support.leaks import on_the_server
+from support.leaks import kill_child, on_the_server, start_child
 from worldagent.testing import scan_for_roles
 
 _WAIT = 90.0
-
-
-async def start(case: Case, home: Path, **environment: str) -> asyncio.subprocess.Process:
-    return await forks.start(
-        (sys.executable, "-P", leak_child.__file__, json.dumps(asdict(case)), home),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": f"{ROOT / '.dev'}{os.pathsep}{ROOT / 'tests'}", **environment},
-    )
 
 
 def leaks(content: str, home: Path, *more: object) -> list[str]:
@@ -75,13 +61,7 @@ async def test_a_process_killed_in_mid_call_leaves_no_role_in_any_table(tmp_path
 
 
 async def check_killed(case: Case, home: Path) -> None:
-    child = await start(case, home)
-    assert child.stdout is not None
-    async with asyncio.timeout(_WAIT):
-        assert await child.stdout.readline() == b"held\n"
-        child.kill()
-        out, err = await child.communicate()
-    assert leaks(case.content, home, out, err) == []
+    assert leaks(case.content, home, *await kill_child("turn", case, home)) == []
     lm = answering()
     async with scripted_agent(home, lm) as agent:
         thread = agent.thread("t1")
@@ -146,7 +126,8 @@ TRACED = [
 async def test_with_langsmith_and_debug_output_on_no_role_is_sent_printed_or_cached(tmp_path: Path, case: Case) -> None:
     (tmp_path / "cache").mkdir()
     with collector() as (url, bodies):
-        child = await start(
+        child = await start_child(
+            "turn",
             case,
             tmp_path / "home",
             LANGSMITH_TRACING="true",

@@ -12,9 +12,9 @@ import pytest
 
 from support.leaks import on_the_server
 from support.sidecar_app import digest
+from support.sidecar_clients import BOUND
 from support.sidecar_leaks import Looked, SidecarCase, every_case, looked, sample
 from support.sidecar_outcomes import Asking, try_all
-from support.sidecar_wire import BOUND
 from support.sidecars import TOKEN
 
 SAMPLE = sample()

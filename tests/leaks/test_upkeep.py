@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.canaries import LONG, SHORT, awkward_canary
-from support.jobs import Nothing, Said
-from support.leaks import Watch, on_the_server, watch
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
+from support.leaks import LONG, SHORT, Watch, awkward_canary, on_the_server, watch
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, WorldAgentError
 from worldagent.graphs import Shape, TaskContext

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.canaries import LONG, awkward_canary, traces_of
-from support.leak_verified import FINDING, NAMES, Verified, VerifiedCase, every_case, sample
-from support.leak_verified_paths import PATHS, run_case
-from support.leaks import on_the_server, watch
+from support.leak_cases import VERIFIED_PATHS, VerifiedCase, every_verified_case, verified_sample
+from support.leak_verified import FINDING, PATHS, Verified, run_case
+from support.leaks import LONG, awkward_canary, on_the_server, traces_of, watch
 from worldagent import Role
 from worldagent.core.events import AnswerChecked
 from worldagent.graphs.checkpoints import DURABILITY
@@ -19,8 +18,8 @@ from worldagent.harness.trace import Trace
 from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
-SAMPLE = sample()
-REST = [case for case in every_case() if case not in set(SAMPLE)]
+SAMPLE = verified_sample()
+REST = [case for case in every_verified_case() if case not in set(SAMPLE)]
 _FAILS = "judge repeats the role and echo is fail"
 _UNJUDGED = ("judge refuses and quotes the prompts", "judge cannot be parsed and quotes the prompts", _FAILS)
 """Where the judge says nothing that could be kept."""
@@ -31,7 +30,7 @@ async def check(case: VerifiedCase, home: Path) -> None:
     with watch(home) as seen:
         turn = Verified(case, home, seen)
         await run_case(turn)
-    contents = [role.content for role in case.roles]
+    contents = case.contents
     assert contents[0] in turn.sent(), "the role never reached the model, so the case shows nothing"
     assert turn.judged, "no answer was judged, so the case shows nothing"
     assert not [call for call in turn.judged if any(content in call.text for content in contents)]
@@ -40,9 +39,7 @@ async def check(case: VerifiedCase, home: Path) -> None:
     if case.path not in _UNJUDGED:
         assert [event for event in seen.events if isinstance(event, AnswerChecked) and FINDING in event.findings]
         assert FINDING.encode() in kept(home), "no verdict is kept, so the case shows nothing"
-    seen.assert_clean(
-        *(text for content in contents for text in traces_of(content)), names=[role.name for role in case.roles]
-    )
+    seen.assert_clean(*(text for content in contents for text in traces_of(content)), names=case.labels)
 
 
 def kept(home: Path) -> bytes:
@@ -66,8 +63,8 @@ async def test_a_role_is_nowhere_after_any_answers_were_judged(tmp_path: Path, c
 
 
 def test_every_path_is_carried_out() -> None:
-    assert set(PATHS) == set(NAMES)
-    assert {case.path for case in SAMPLE} == set(NAMES)
+    assert set(PATHS) == set(VERIFIED_PATHS)
+    assert {case.path for case in SAMPLE} == set(VERIFIED_PATHS)
 
 
 def judging(verdict: Any) -> ScriptedLM:

@@ -12,9 +12,8 @@ from typing import Literal
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
-from support.canaries import awkward_canary, canary
-from support.mcp_hosts import Mode
-from support.stores import reference
+from support.leaks import awkward_canary, canary
+from support.role_hosts import Mode, reference
 from support.wire import recorded, recorded_over_http
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Trigger

@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.jobs import Writing, shape
-from support.shoppers import calls, to, told
+from support.agents import Writing, answering, calls, scripted_agent, shape, to, told
 from worldagent import WorldAgent
 from worldagent.core.errors import FunctionInvalid, LimitReached, SettingsInvalid
 from worldagent.core.events import CallDecided, TurnEnded

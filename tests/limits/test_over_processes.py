@@ -20,7 +20,7 @@ SCRIPT = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
 from support.agents import scripted_agent
-from support.shoppers import calls, to, told
+from support.agents import calls, to, told
 from worldagent.core.errors import LimitReached
 from worldagent.core.pauses import Approve, RunAgain
 from worldagent.harness import Worker, tool

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent
-from support.shoppers import calls
+from support.agents import calls, scripted_agent
 from worldagent.core.errors import LimitReached
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import map_shape

@@ -12,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.jobs import shape
-from support.shoppers import to
+from support.agents import answering, scripted_agent, shape, to
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import (

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.mcp_hosts import HostProcess, Kind, Mode, host
 from support.processes import eventually
 from support.role_host_stub import StubHost, over_http
-from support.stores import reference
+from support.role_hosts import HostProcess, Kind, Mode, host, reference
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import RoleSourceInvalid, RoleSourceUnavailable

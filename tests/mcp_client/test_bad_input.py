@@ -17,11 +17,10 @@ import psutil
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.certificates import certificate
-from support.mcp_hosts import host
 from support.processes import eventually, held, others
 from support.raw_hosts import HUGE, RawHost, command, raw_host
-from support.role_hosts import COMMAND, environment, http_host
+from support.role_hosts import COMMAND, environment, host, http_host
+from support.web_pages import certificate
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core.errors import (
     HostError,

@@ -13,12 +13,11 @@ import psutil
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.canaries import LONG, SHORT
-from support.leaks import Watch, watch
-from support.mcp_hosts import HostProcess, Kind, Mode, host, opened
+from support.leaks import LONG, SHORT, Watch, watch
 from support.processes import eventually, run_script
 from support.raw_hosts import command, raw_process
 from support.role_host_stub import StubHost, over_http
+from support.role_hosts import HostProcess, Kind, Mode, host, opened
 from worldagent import Role, Roles, Tier
 from worldagent.core.errors import HostUnavailable
 from worldagent.mcp_client import HttpHost, StdioHost

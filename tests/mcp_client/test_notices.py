@@ -7,9 +7,9 @@ import functools
 
 import pytest
 
-from support.mcp_hosts import opened
 from support.processes import eventually
 from support.role_host_stub import StubHost, over_http
+from support.role_hosts import opened
 from worldagent import Tier
 from worldagent.mcp_client import HttpHost
 

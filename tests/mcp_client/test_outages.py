@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from support.mcp_hosts import HostProcess, Kind, Mode, host, opened
 from support.processes import eventually, held, others
 from support.role_host_stub import StubHost, over_http
+from support.role_hosts import HostProcess, Kind, Mode, host, opened
 from worldagent import Role, Tier
 from worldagent.core.errors import AgentClosed, HostUnavailable
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.mcp_hosts import Kind, Mode, host, opened
 from support.role_host_stub import StubHost, over_http
-from support.role_store_checks import WHERE, check_roles
+from support.role_hosts import WHERE, Kind, Mode, check_roles, host, opened
 from worldagent import Role, Tier
 from worldagent.core.errors import (
     HostForbidden,

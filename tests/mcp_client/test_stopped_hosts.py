@@ -15,8 +15,8 @@ from typing import Any
 import psutil
 import pytest
 
-from support.mcp_hosts import HostProcess, Kind, host
 from support.processes import eventually, others
+from support.role_hosts import HostProcess, Kind, host
 from worldagent import Role, Tier
 from worldagent.core.errors import HostUnavailable
 from worldagent.mcp_client import HostRoleStore, HttpHost

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.mcp_hosts import HostProcess, Kind, host
 from support.processes import eventually, others
+from support.role_hosts import HostProcess, Kind, host
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import RoleSourceUnavailable

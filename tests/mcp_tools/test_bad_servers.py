@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from support.canaries import canary
+from support.agents import failure
+from support.leaks import canary
 from support.mcp_tools import agent_over, calls_in, listing, stdio, until
-from support.raised import failure
 from support.raw_hosts import RawHost, command, raw_host
 from support.wire import recorded
 from worldagent import Role

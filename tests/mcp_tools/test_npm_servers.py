@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from support.agents import failure
 from support.mcp_tools import agent_over, npm
-from support.raised import failure
 from worldagent.core.errors import ParamsInvalid, ToolFailed
 from worldagent.core.events import CallProgress
 from worldagent.core.pauses import Answer, Approve

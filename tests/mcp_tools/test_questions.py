@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from support.agents import failure
 from support.mcp_tools import agent_over, calls_in, stdio
-from support.raised import failure
 from worldagent.core.errors import AnswerInvalid, NobodyToAsk, ToolFailed
 from worldagent.core.pauses import Answer
 

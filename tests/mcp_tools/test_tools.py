@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.jobs import Muse, shape
+from support.agents import Muse, failure, scripted_agent, shape
 from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
-from support.raised import failure
 from worldagent.core.errors import (
     InvalidArgument,
     NameTaken,

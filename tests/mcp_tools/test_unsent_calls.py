@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.mcp_hosts import free_port
+from support.agents import answering, failure, scripted_agent
 from support.mcp_tools import USE, agent_over, calls_in, over_http, stdio, until
 from support.processes import environment
-from support.raised import failure
+from support.role_hosts import free_port
 from worldagent.core.errors import EffectLost, McpServerUnavailable
 from worldagent.core.pauses import Happened, NotHappened, RunAgain
 from worldagent.harness import tool

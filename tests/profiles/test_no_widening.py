@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.shoppers import calls
+from support.agents import calls, scripted_agent
 from worldagent import WorldAgent
 from worldagent.core.errors import ProfileInvalid
 from worldagent.core.pauses import Pause, Reject

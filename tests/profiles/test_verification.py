@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import AuthError, ContextLengthError, InvalidRequestError
 
-from support.agents import CRITIC, scripted_agent, standing
-from support.shoppers import to, told
+from support.agents import CRITIC, scripted_agent, standing, to, told
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import HostError
 from worldagent.core.events import AnswerChecked, PlanRejected

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, scripted_agent
-from support.shoppers import calls, price, stock, told
+from support.agents import CRITIC, calls, price, scripted_agent, stock, told
 from worldagent import WorldAgent
 from worldagent.core.errors import ProfileInvalid, ToolNotAllowed
 from worldagent.graphs import Shape

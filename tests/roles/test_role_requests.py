@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import Nothing, Said
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.leaks import watch
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Thread

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.stores import KINDS, StoreKind, on_every_store, stored
+from support.role_hosts import KINDS, StoreKind, on_every_store, stored
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import (

@@ -10,8 +10,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import Nothing
+from support.agents import CRITIC, Nothing, answering, scripted_agent
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, UnknownShape

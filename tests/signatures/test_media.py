@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
-from support.canaries import canary
+from support.leaks import canary
 from support.pieces import PDF, PNG, data_uri
 from worldagent import Role
 from worldagent.graphs import Shape, TaskContext

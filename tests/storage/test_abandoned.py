@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from support.abandoned import Abandoned, abandon
 from support.processes import eventually
+from support.steps import Abandoned, abandon
 from worldagent.storage import EPOCHS, Database, Leases, PostgresAddress, Schema
 
 Place = Path | PostgresAddress

@@ -12,8 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from support.databases import word
-from support.notes import NOTES, NOTES_2, add, texts
+from support.databases import NOTES, NOTES_2, add, texts, word
 from support.processes import run_script
 from worldagent.core.errors import AgentClosed, InvalidArgument, SchemaTooNew
 from worldagent.storage import Database, PostgresAddress, Schema, Transaction

@@ -18,8 +18,7 @@ import ormsgpack
 import pytest
 from pydantic import BaseModel
 
-from support.agents import answering, scripted_agent
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, answering, scripted_agent
 from worldagent import WorldAgent
 from worldagent.core.errors import StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve, call_id_of

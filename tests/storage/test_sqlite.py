@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.notes import NOTES, NOTES_2, add, texts
+from support.databases import NOTES, NOTES_2, add, texts
 from worldagent.core.errors import SchemaTooNew, StorageInvalid, StorageUnavailable
 from worldagent.storage import Schema, Transaction, sqlite
 from worldagent.storage.sqlite import _OPEN_TIMEOUT

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import dspy
+from pydantic import BaseModel
+
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import Thread, TurnStream
 from worldagent.core import events as ev
+from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause
-from worldagent.harness import Worker
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Function, Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 CRITIC = Worker("critic", "You judge what you are given.", "judges texts")
@@ -83,3 +88,126 @@ def standing(events: list[Any]) -> str:
         elif isinstance(event, ev.StepEnded) and event.interim:
             text = ""
     return text
+
+
+class Nothing(BaseModel):
+    """No params."""
+
+
+class Said(BaseModel):
+    """What a handler gives."""
+
+    text: str
+
+
+class Muse(dspy.Signature):
+    """Think aloud."""
+
+    about: str = dspy.InputField()
+    thought: str = dspy.OutputField()
+
+
+def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **more: Any) -> Shape[Any, Any]:
+    """A shape whose handler gives a text."""
+
+    async def run(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await handler(ctx))
+
+    return Shape(key, Nothing, Said, run, **more)
+
+
+class Writing:
+    """A function that writes and one that waits until it may.
+
+    Attributes:
+        done: What was written.
+        waits: Set once something waits.
+        go: Lets it go on.
+    """
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.waits, self.go = asyncio.Event(), asyncio.Event()
+
+    async def held(self) -> None:
+        """Wait until it may go on."""
+        self.waits.set()
+        await self.go.wait()
+
+    @property
+    def functions(self) -> list[Function]:
+        """`write` and `slow`."""
+
+        async def write(what: str) -> str:
+            self.done.append(what)
+            return what
+
+        async def slow(what: str) -> str:
+            await self.held()
+            return await write(what)
+
+        return [tool(write), tool(slow)]
+
+
+SHOPPER = Worker("shopper", "You find prices.", "finds prices", tools=("price", "stock", "pay"))
+
+
+@tool(risk="read_only")
+async def price(what: str) -> int:
+    """Look a price up.
+
+    Args:
+        what: The article.
+    """
+    return len(what)
+
+
+@tool(risk="read_only")
+async def stock(what: str) -> dict[str, Any]:
+    """Say what is in stock."""
+    return {"left": what.upper()}
+
+
+def paying(done: list[str]) -> Function:
+    """A tool that asks before it pays, and notes that it did."""
+
+    @tool(name="pay", risk="write")
+    async def pay(what: str) -> str:
+        done.append(what)
+        return f"paid {what}"
+
+    made: Function = pay
+    return made
+
+
+def calls(*asked: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """An answer that calls tools."""
+    return {"calls": [{"tool": name, "arguments": arguments} for name, arguments in asked]}
+
+
+def to(worker: str, request: str = "Go.") -> dict[str, Any]:
+    """A plan that asks a worker."""
+    return {"reply": "", "calls": [{"tool": worker, "arguments": {"request": request}}]}
+
+
+def told(call: Any) -> list[str]:
+    """What the model got of its calls, and of what it gave last."""
+    return list(call.steps)
+
+
+async def failure(running: Awaitable[Any]) -> WorldAgentError:
+    """The error that a call raises."""
+    try:
+        value = await running
+    except WorldAgentError as error:
+        return error
+    raise AssertionError(f"it gave {value!r}")
+
+
+def refused(make: Callable[[], Any], kind: type[WorldAgentError] = WorldAgentError) -> WorldAgentError:
+    """The error of a kind that making something raises."""
+    try:
+        value = make()
+    except kind as error:
+        return error
+    raise AssertionError(f"it gave {value!r}")

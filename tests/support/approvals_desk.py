@@ -11,8 +11,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from support.agents import Muse
 from support.hat_shop import _do, effects
-from support.jobs import Muse
 from worldagent import WorldAgent
 from worldagent.core.errors import CallRefused
 from worldagent.graphs import Shape, TaskContext

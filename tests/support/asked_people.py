@@ -15,7 +15,7 @@ from mcp.types import CallToolResult, ElicitRequestFormParams, ElicitResult, Err
 from pydantic import BaseModel, Field
 
 from support.agents import scripted_agent
-from support.published import check_answer
+from support.sidecar_calls import check_answer
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy, tool

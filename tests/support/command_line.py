@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -18,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from support.forks import start
 from support.openai_stub import OpenAIStub, openai_stub
-from support.processes import clean_environment
+from support.processes import clean_environment, next_line
 from worldagent.hosts.cli.app import app
 
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
@@ -121,3 +122,35 @@ def run_on_stub(stub: OpenAIStub, tmp_path: Path) -> Run:
         return await asyncio.to_thread(CliRunner().invoke, app, list(words), input=stdin, env=settings | more)
 
     return command
+
+
+LOOPBACK = "127.0.0.1:0"
+MAKE = ("--app", "support.sidecar_app:make")
+HTTP = ("serve", "--http", LOOPBACK)
+
+
+@dataclass
+class Running:
+    """A sidecar over HTTP."""
+
+    process: asyncio.subprocess.Process
+    url: str
+    home: Path
+
+    async def ended(self, number: int = signal.SIGTERM) -> Done:
+        """Ask it to end, and give how it did."""
+        self.process.send_signal(number)
+        out, told = await asyncio.wait_for(self.process.communicate(), BOUND)
+        assert self.process.returncode is not None
+        return Done(self.process.returncode, out.decode(), told.decode())
+
+
+@asynccontextmanager
+async def serving(home: Path, *words: str, http: str = LOOPBACK, **env: str) -> AsyncGenerator[Running]:
+    """Run one, and wait until it tells its address; `http` is where it listens."""
+    async with started(home, "serve", "--http", http, *words, **env) as process:
+        url = await next_line(process, BOUND)
+        if not url.startswith("http"):
+            _, told = await asyncio.wait_for(process.communicate(), BOUND)
+            raise AssertionError(f"it did not start: {url} {told.decode()}")
+        yield Running(process, url, home)

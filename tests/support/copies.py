@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.agents import CRITIC, scripted_agent
-from support.jobs import Writing, shape
+from support.agents import CRITIC, Writing, scripted_agent, shape
 from support.postgres import new_database
 from worldagent import Role, Storage, WorldAgent
 from worldagent.agent import ThreadState

@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import heapq
 import sqlite3
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterable
+from collections import Counter, deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Final
@@ -21,8 +24,98 @@ from weakref import WeakKeyDictionary
 import dspy
 
 import worldagent
-from support.growth import tidy
 from worldagent.agent import Thread
+from worldagent.core import ECHO_RUN
+
+_CONTAINERS = (dict, list, set, frozenset, tuple, deque)
+_WEAK = "weakref.ReferenceType"  # sets of them are tidied up late; they hold nothing
+
+
+def held() -> Counter[str]:
+    """How many objects of each type the garbage collector knows, and how many entries are in the containers of each.
+
+    Containers of plain values, which it does not follow, count as part of what refers to them.
+    """
+    tidy(asyncio.get_running_loop())
+    for _ in range(2):  # what one round frees may have a finalizer that lets go of more
+        gc.collect()
+    found, seen = Counter[str](), set[int]()
+    known = gc.get_objects()
+    for each in known:
+        if each is seen or each is known or isinstance(each, Counter):  # of this module, or of nobody else
+            continue
+        found[_name(each)] += 1
+        _count(found, each)
+        for below in gc.get_referents(each):
+            if isinstance(below, dict | tuple) and not gc.is_tracked(below) and id(below) not in seen:
+                seen.add(id(below))
+                _count(found, below)
+    return found
+
+
+def growing(looks: Sequence[Counter[str]], turns: int) -> dict[str, list[int]]:
+    """What there is more of at each look than at the one before, by at least one for each turn between them.
+
+    What comes and goes is not more each time.
+    """
+    found = {}
+    for name in looks[-1]:
+        more = [after[name] - before[name] for before, after in pairwise(looks)]
+        if min(more) >= turns and name != _WEAK:
+            found[name] = more
+    return found
+
+
+def tidy(loop: Any) -> None:
+    """Let go of timers that were cancelled, as the loop does itself once they are more than the others."""
+    for timer in loop._scheduled:
+        timer._scheduled &= not timer.cancelled()
+    loop._scheduled[:] = [timer for timer in loop._scheduled if not timer.cancelled()]
+    heapq.heapify(loop._scheduled)
+    loop._timer_cancelled_count = 0
+
+
+def _count(found: Counter[str], each: Any) -> None:
+    if isinstance(each, _CONTAINERS):
+        found[f"entries of {_name(each)}"] += len(each)
+
+
+def _name(each: Any) -> str:
+    kind = type(each)
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def holders(content: str) -> set[tuple[str, int]]:
+    """The objects that refer to a text with a part of `content` in it, as their type's name and id.
+
+    Parts of 40 characters from its beginning, middle and end count, in any case; a shorter content counts as a whole.
+    """
+    size = min(len(content), ECHO_RUN)
+    # No comprehension: its closure would be one more holder.
+    folded, middle = content.casefold(), (len(content) - size) // 2
+    pieces = [folded[:size], folded[middle : middle + size], folded[-size:]]
+    del folded
+    gc.collect()
+    found: set[tuple[str, int]] = set()
+    for holder in gc.get_objects():
+        if holder is pieces:
+            continue
+        for text in _texts(holder):
+            if len(text) >= size:
+                read = (text if isinstance(text, str) else text.decode("utf-8", "replace")).casefold()
+                for piece in pieces:
+                    if piece in read:
+                        found.add((type(holder).__qualname__, id(holder)))
+    return found
+
+
+def _texts(holder: Any) -> Iterator[str | bytes]:
+    for item in gc.get_referents(holder):
+        if isinstance(item, str | bytes):
+            yield item
+        elif isinstance(item, dict | tuple) and not gc.is_tracked(item):  # it holds plain values alone
+            yield from _texts(item)
+
 
 _PACKAGE: Final = Path(worldagent.__file__).parent
 _STUBS: Final = frozenset({"benchmarks", "testing", "tests"})
@@ -223,6 +316,3 @@ def _files(codes: Iterable[CodeType]) -> list[str]:
     return list(
         dict.fromkeys(Path(code.co_filename).relative_to(_PACKAGE).as_posix() for code in codes if is_own(code))
     )
-
-
-__all__ = ["Calls", "Databases", "Objects", "Way", "is_own", "stopped_clock", "uncollected"]

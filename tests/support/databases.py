@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import pytest
 
-from worldagent.storage import PostgresAddress, Storage
+from worldagent.storage import PostgresAddress, Schema, Storage, Transaction
 
 Engine = Literal["sqlite", "postgres"]
 ENGINES: tuple[Engine, ...] = ("sqlite", "postgres")
@@ -111,3 +111,16 @@ def word(place: Path | PostgresAddress) -> str:
 def named(text: str) -> Path | PostgresAddress:
     """The place that `word` stands for."""
     return PostgresAddress(text) if text.startswith("postgresql:") else Path(text)
+
+
+NOTES = Schema("notes", (("CREATE TABLE note(id BIGINT NOT NULL, text TEXT NOT NULL)",),))
+NOTES_2 = Schema("notes", (*NOTES.migrations, ("ALTER TABLE note ADD COLUMN tag TEXT", "UPDATE note SET tag='old'")))
+ADD = "INSERT INTO note(id, text) SELECT COALESCE(MAX(id), 0) + 1, ? FROM note"
+
+
+def add(text: str, transaction: Transaction) -> None:
+    transaction.execute(ADD, (text,))
+
+
+def texts(transaction: Transaction) -> list[str]:
+    return [row[0] for row in transaction.execute("SELECT text FROM note ORDER BY id")]

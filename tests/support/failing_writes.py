@@ -5,12 +5,103 @@ Whoever runs the turn is told, makes room, and goes on in the same process.
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import contextlib
+import json
+import random
+import signal
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from support.databases import Engine
-from support.kill_points import AFTER, Killer, Point
-from worldagent.core.errors import StorageUnavailable
+from support import kill_turn
+from support.agents import open_pauses
+from support.databases import ENGINES, Engine, made, removed, storage_of
+from support.kill_points import AFTER, BEFORE, WITHIN, Killer, Point, armed, lost_parts, numbered, prepare
+from support.kill_turn import status_of
+from support.processes import add, forked, lines
+from worldagent import Settings, WorldAgent
+from worldagent.agent import Thread
+from worldagent.core.errors import NothingToResume, StorageUnavailable
+from worldagent.core.pauses import Happened, Pause, RunAgain
+from worldagent.harness import tool
 from worldagent.storage import Transaction
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+OLD, NEW, KEPT = "Order the old one.", "Order the new one.", "as it was"
+
+
+def _edited_agent(home: Path) -> WorldAgent:
+    async def order(which: str) -> str:
+        add(home / "effects", which)
+        return which
+
+    def answer(call: ScriptedCall) -> dict[str, Any]:
+        told = str(call.messages[-1])
+        for which, text in (("old", OLD), ("new", NEW)):
+            if text in told:
+                return {"reply": "", "calls": [{"tool": "order", "arguments": {"which": which}}]}
+        return {"reply": "Ordered."}
+
+    return WorldAgent(
+        "novel",
+        lm=ScriptedLM(answer, form="native"),
+        tools=[tool(risk="read_only")(order)],
+        storage=storage_of(home),
+        settings=Settings(model_attempts=1, trace=False),
+    )
+
+
+async def edit_through(home: Path, killer: Killer) -> dict[str, Any]:
+    """Run a turn and edit it; if a write of the edit fails, resume it in this agent or in another one."""
+    async with _edited_agent(home) as here, _edited_agent(home) as there:
+        prepare(home)
+        if await here.thread("t").state() is None:
+            await here.thread("t").converse(OLD)
+        killer.on, resuming, states = True, here, list[str]()
+        while True:
+            thread = resuming.thread("t")
+            try:
+                await _to_the_end(thread, home)
+                break
+            except StorageUnavailable as error:
+                resuming = there if killer.mend(error) else here
+                states.append(await status_of(thread))
+        killer.on = False
+        histories = [await _said(agent.thread(name)) for agent in (here, there) for name in ("t", KEPT)]
+        threads = sorted([item.thread for item in await here.threads()])
+    [now, kept, *same] = histories
+    return {
+        "states": states,
+        "effects": Counter(lines(home / "effects")),
+        "now": now,
+        "kept": kept,
+        "threads": threads,
+        "same": [now, kept] == same,
+    }
+
+
+async def _to_the_end(thread: Thread, home: Path) -> None:
+    """Edit, unless that is written, and resume until the turn is done; a person looks at the effects."""
+    if (await _said(thread))[0] != NEW:
+        await thread.edit(NEW, keep_as=KEPT)
+    with contextlib.suppress(NothingToResume):
+        while (await thread.resume({pause.id: _answer(pause, home) for pause in await open_pauses(thread)})).pauses:
+            pass
+
+
+def _answer(pause: Pause, home: Path) -> object:
+    which = pause.arguments["which"]
+    return Happened(which) if which in lines(home / "effects") else RunAgain()
+
+
+async def _said(thread: Thread) -> list[str]:
+    return [str(message.body.get("text", message.kind)) for message in await thread.history()]
+
 
 _UNBOUNDED = 1_000_000  # pages
 _FILLER = 2_000_000  # bytes, more than is free in any page of a home of a test
@@ -72,3 +163,67 @@ class FailingWrites(Killer):
             transaction.execute("CREATE TABLE filler AS SELECT zeroblob(?)", (_FILLER,))
         finally:
             transaction.execute(f"PRAGMA max_page_count={_UNBOUNDED}")
+
+
+TURNS = {"parts": kill_turn.through, "edit": edit_through}
+
+
+def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
+    """Run a turn in a fork to its end; gives how the fork ended, and what came of the turn."""
+    told = home / "told"
+
+    def work() -> None:
+        armed(killer)
+        numbered(home)
+        found = asyncio.run(TURNS[turn](home, killer))
+        points = [(when, what, most) for (when, what), most in killer.passed.items()]
+        told.write_text(json.dumps(found | {"points": points}))
+
+    ended = forked(work)
+    return ended, json.loads(told.read_text()) if ended == 0 else {}
+
+
+def failures(turn: str, engine: Engine, *, kills: bool, sample: int | None, seed: int) -> Iterator[dict[str, Any]]:
+    """Have each write of a turn fail, or kill the process there, or do so at `sample` of them."""
+    source = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        home = made(engine, Path(folder, "counted"))
+        ended, counted = ran(turn, Killer(None, home / "where"), home)
+        assert ended == 0, f"the turn {turn!r} ended with {ended}"
+        whens = (BEFORE, WITHIN, AFTER) if kills else (WITHIN,) if engine == "sqlite" else (WITHIN, AFTER)
+        points = [
+            Point(when, what, nth)
+            for within, what, most in counted["points"]
+            if within == WITHIN
+            for when in whens
+            for nth in range(1, most + 1)
+        ]
+        for number, point in enumerate(points if sample is None else source.sample(points, min(sample, len(points)))):
+            home = made(engine, Path(folder, str(number)))
+            if kills:
+                ended, _ = ran(turn, Killer(point, home / "where"), home)
+                assert ended == -signal.SIGKILL, f"the turn {turn!r} did not come to {point}"
+                ended, found = ran(turn, Killer(None, home / "where"), home)
+            else:
+                ended, found = ran(turn, FailingWrites(point, home, engine, elsewhere=source.random() < 0.5), home)
+            assert ended == 0, f"the turn {turn!r} did not come through with {point}"
+            gaps, _ = lost_parts(home)
+            removed(home)
+            yield {"when": point.when, "what": point.what, "nth": point.nth, "gaps": gaps, "kills": kills} | found
+
+
+def main() -> None:
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("--turn", choices=TURNS, required=True, help="what is run")
+    words.add_argument("--engine", choices=ENGINES, default="sqlite", help="where it is kept")
+    words.add_argument("--kills", action="store_true", help="kill the process there, and before it and after it")
+    words.add_argument("--sample", type=int, help="so many writes alone")
+    words.add_argument("--seed", type=int, default=0)
+    given = words.parse_args()
+    for found in failures(given.turn, given.engine, kills=given.kills, sample=given.sample, seed=given.seed):
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

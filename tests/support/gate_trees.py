@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.agents import scripted_agent
+from support.agents import Muse, Nothing, scripted_agent
+from support.agents import Said as Gave
 from support.gate_model import TOOLS, Asked, Line, Node, Said
-from support.jobs import Muse, Nothing
-from support.jobs import Said as Gave
 from worldagent import WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import CallRefused

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from support.jobs import Muse
+from support.agents import Muse
 from worldagent import Settings, WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from support.branches import said
 from support.databases import ENGINES, Engine, contents_of, copied, made, removed, storage_of
+from support.homes import said
 from support.kill_points import IN, Killer, Point, armed
 from support.processes import forked
 from worldagent import Role, Settings, WorldAgent

@@ -17,7 +17,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from support.agents import open_pauses
-from support.effects import add, lines
+from support.processes import add, lines
 from worldagent import WorldAgent
 from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import Shape, TaskContext

@@ -22,8 +22,7 @@ from typing import Any
 
 from support.agents import open_pauses
 from support.databases import ENGINES, Engine, made, removed, storage_of
-from support.effects import lines
-from support.processes import forked, started
+from support.processes import forked, lines, started
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume

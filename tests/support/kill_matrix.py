@@ -10,21 +10,205 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support import kill_prefix, kill_table, kill_turn
+from support import kill_turn
 from support.databases import ENGINES, Engine, copied, made, removed
+from support.house import ROOT
 from support.kill_crowd import ALONE, GROUPINGS, Crowd
-from support.kill_points import IN, QUEUED, Killer, Point, armed
+from support.kill_points import AFTER, BEFORE, IN, QUEUED, WITHIN, Killer, Point, armed, lost_parts, numbered
+from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 from support.processes import forked
+
+PAGE = ROOT / "docs" / "reference" / "kills.md"
+_WHEN = (BEFORE, WITHIN, IN, AFTER)
+_COLUMNS = (
+    "kill point",
+    "points",
+    "state found",
+    "exactly once, by its key",
+    "exactly once, in the database",
+    "at most once",
+    "after the resume",
+)
+_HEADINGS = {
+    "first": "The first run is killed",
+    "answered": "The process that brings the answers is killed",
+    "resumed": "The resume after a kill is killed",
+}
+_INTRO = """# Kills
+
+This page lists what is left of a turn whose process is killed with SIGKILL, at each point, and what happens when it
+is resumed. You do not need it to use worldagent: [Pauses](../guides/pauses.md#when-a-host-starts-again) says what a
+host must do. Read it to check the guarantee that no effect happens twice.
+
+## How the tables are made
+
+A test kills the turn at each point and writes the tables: `PYTHONPATH=.dev:tests .venv/bin/python -P
+tests/support/kill_matrix.py --table docs/reference/kills.md`. `make test` kills at some of the points and compares,
+`make soak` at all of them. Both run on SQLite and on Postgres (`--engine postgres`), with the same results.
+
+The turn has two steps. The first calls a shape. The second calls a shape, a worker and three functions concurrently:
+one is done at once, one waits for a person's approval, one fails. The handlers of the shapes make sequential,
+concurrent and nested calls of functions, call a worker and a model, and wait for an approval and an answer, which
+another process brings. There are {plain} effects of plain leaves, {noted} of leaves that are `idempotent`, whose
+receiver recognises a key, and {history} messages in the agent's own database.
+
+Each row is one kind of point:
+
+* `before`, `within`, `after` the transaction that makes a row durable; within is between its last statement and the
+  commit. `the thread's owner` is a row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf,
+  flow, task, model or question is a row of the journal, `wa_call`. `a checkpoint` is LangGraph's. `a pause` is the
+  write of the pauses when the turn stops for them, `what waits` their write with the turn's first checkpoint.
+* `before`, `in the middle of`, `after` an effect. In the middle of it, no other process knows whether it will happen.
+* `in the middle of` a model call.
+
+`state found` is the turn's status as the next process finds it. At most {most} effects of plain leaves, the
+concurrent ones, are running then. Only about these a person is asked, who checks whether they had happened. An effect
+that had happened is not repeated. One that had not is made by the journal or, if the person gives it up, by the
+handler. Counts are those after the resume, when a person has answered. `done, asked again` means that the turn had not
+been written yet, and the host starts it again. A kill costs up to a second of answered model calls, and no effect.
+
+## Transactions of a turn
+
+A turn writes in transactions. Each contains, in order, everything that the turn has done before it, so the disk
+always has a prefix of what the turn did. The list gives each transaction and the rows that are durable with it:
+
+* **The turn takes ownership of its thread**: the thread's owner. SQLite does not sync it, so a loss of power loses
+  it, together with the process that owned the thread.
+* **The turn begins**, before a model or a function is called: the log: message; the turn: begun; a checkpoint, the
+  first; what waits. A turn that is recorded, begins a branch or has attachments commits its checkpoint after the
+  rest.
+* **It is about to run a leaf** that is not `idempotent`: a leaf: begun.
+* **It has run the leaf**, before any caller gets the result: a leaf: done; a leaf: failed.
+* **It waits for a person**, before any person is asked: a pause; with it a leaf: waits for a person, a leaf: is
+  uncertain, a question: waits for a person.
+* **A person has answered**, in the process that brings the answer, before that call returns: a person's answer.
+* **It is resumed**: the turn: running.
+* **It stops or ends**, before the caller gets the turn: the turn: paused; the turn: done; the log: answer.
+* **It has emitted an event**, if it is recorded, before any client gets the event.
+* Everything else is committed with the next of these, or after a second: a model: done; a flow: done; a task: done; a
+  question: done; the log: plan; the log: result; a checkpoint after the first; a row of an `idempotent` leaf.
+
+A transaction that fails, because the disk is full or the connection breaks, is rolled back completely, and the turn
+fails with `StorageUnavailable`. Its status is `failed` if that can still be written, otherwise `cut_off`. If its
+first transaction failed there is no turn. `resume` continues the turn as after a kill
+(`tests/turns/test_failed_writes.py`).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What all kills at one kind of point have in common.
+
+    Attributes:
+        phase: What was killed.
+        when: As `Point` has it.
+        what: Likewise.
+        points: How many points there are of this kind.
+        cells: What was found, by column: every value that came up.
+    """
+
+    phase: str
+    when: str
+    what: str
+    points: int
+    cells: tuple[frozenset[str], ...]
+
+    @property
+    def kind(self) -> str:
+        """The kind of point in words."""
+        return f"{self.when} {self.what}"
+
+    def differs(self, kill: Mapping[str, Any]) -> list[str]:
+        """Say in which columns one kill is not as the row has it."""
+        found_by_column = zip(_COLUMNS[2:], self.cells, cells_of(kill), strict=True)
+        return [
+            f"{name}: {found}, and the table has {sorted(known)}"
+            for name, known, found in found_by_column
+            if found not in known
+        ]
+
+
+def cells_of(kill: Mapping[str, Any]) -> tuple[str, ...]:
+    """What one kill has in the columns after the points."""
+    return (
+        kill["state"],
+        _counted(kill["noted"], NOTED),
+        _counted(Counter(kill["history"]), HISTORY),
+        _counted(kill["effects"], PLAIN),
+        kill["result"],
+    )
+
+
+def _counted(found: Mapping[str, int], expected: Iterable[str]) -> str:
+    wanted = Counter(expected)
+    wrong = {name: count for name, count in found.items() if count > wanted[name]}
+    had = sum((Counter(found) & wanted).values())
+    return f"{had} of {wanted.total()}" + "".join(f", {name} {count} times" for name, count in sorted(wrong.items()))
+
+
+def rows_of(kills: Iterable[Mapping[str, Any]]) -> list[Row]:
+    """The rows of a matrix, in an order that is the same in every run."""
+    groups: dict[tuple[str, str, str], list[tuple[str, ...]]] = {}
+    for kill in kills:
+        groups.setdefault((kill["phase"], kill["what"], kill["when"]), []).append(cells_of(kill))
+    phases = list(_HEADINGS)
+    order = sorted(groups, key=lambda group: (phases.index(group[0]), group[1], _WHEN.index(group[2])))
+    return [
+        Row(
+            phase,
+            when,
+            what,
+            len(groups[phase, what, when]),
+            tuple(frozenset(column) for column in zip(*groups[phase, what, when], strict=True)),
+        )
+        for phase, what, when in order
+    ]
+
+
+def page(rows: Iterable[Row]) -> str:
+    """The page with these rows."""
+    given = list(rows)
+    parts = [_INTRO.format(plain=len(PLAIN), noted=len(NOTED), history=len(HISTORY), most=SIDE_BY_SIDE)]
+    for phase, heading in _HEADINGS.items():
+        found = [row for row in given if row.phase == phase]
+        total = sum(row.points for row in found)
+        head = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
+        lines = [f"| {row.kind} | {row.points} | {' | '.join(map(_cell, row.cells))} |" for row in found]
+        parts.append("\n".join([f"## {heading}", "", f"{total} points.", "", *head, *lines, ""]))
+    return "\n".join(parts)
+
+
+def read_table(page: Path = PAGE) -> list[Row]:
+    """The rows of the page."""
+    return list(_read(page.read_text(encoding="utf-8")))
+
+
+def _read(text: str) -> Iterator[Row]:
+    phases = {heading: phase for phase, heading in _HEADINGS.items()}
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        heading, *lines = section.splitlines()
+        for line in [line for line in lines if line.startswith("|")][2:]:
+            kind, points, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+            when = next(word for word in _WHEN if kind.startswith(f"{word} "))
+            found = tuple(frozenset(cell.split("; ")) for cell in cells)
+            yield Row(phases[heading], when, kind.removeprefix(f"{when} "), int(points), found)
+
+
+def _cell(values: frozenset[str]) -> str:
+    return "; ".join(sorted(values))
+
 
 FIRST, ANSWERED, RESUMED = "first", "answered", "resumed"
 PHASES = (FIRST, ANSWERED, RESUMED)
@@ -74,7 +258,7 @@ class Matrix:
         ended = self._run(home, killer, home / "counted")
         assert ended == -signal.SIGKILL, f"{point} was not passed: the turn ended with {ended}"
         assert where.read_text() == f"{point.when} {point.what}"
-        leaks, (gaps, lost) = kill_turn.leaks_of(home), kill_prefix.lost(home)
+        leaks, (gaps, lost) = kill_turn.leaks_of(home), lost_parts(home)
         group = int((home / "group").read_text()) if self.grouping != ALONE else 1
         results = home / "told"
         killer = Killer(None, where, crowd=self._crowd(home))
@@ -120,7 +304,7 @@ def _go_on(home: Path, killer: Killer, results: Path) -> None:
 
 def _arm(home: Path, killer: Killer) -> None:
     armed(killer)
-    kill_prefix.numbered(home)  # outside of what the killer does, which dies in it
+    numbered(home)  # outside of what the killer does, which dies in it
 
 
 def _counts(killer: Killer) -> str:
@@ -195,7 +379,7 @@ def main() -> None:
         sys.stdout.write(json.dumps(one) + "\n")
         sys.stdout.flush()
     if given.table:
-        given.table.write_text(kill_table.page(kill_table.rows_of(results)), encoding="utf-8")
+        given.table.write_text(page(rows_of(results)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ from typing import Any, Final
 import dspy
 from pydantic import BaseModel
 
-from support import kill_prefix
 from support.agents import open_pauses
 from support.databases import contents_of, rows_of, storage_of
-from support.effects import add, lines
-from support.kill_points import AFTER, BEFORE, IN, Killer
+from support.kill_points import AFTER, BEFORE, IN, Killer, prepare
+from support.processes import add, lines
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import EffectLost, NothingToResume, StorageUnavailable, ToolFailed
@@ -224,7 +223,7 @@ async def status_of(thread: Thread) -> str:
 
 async def _ready(home: Path, agent: WorldAgent, killer: Killer) -> None:
     """Make ready what the kill needs, once the database is there."""
-    kill_prefix.prepare(home)
+    prepare(home)
     if killer.crowd is not None and killer.point is not None:
         await killer.crowd.begin(agent)
 

@@ -1,4 +1,4 @@
-"""The product that the leak suite runs (surface, source, durability, outcome, length, store), and a sample of it."""
+"""The three products that the leak suite runs, and samples of them: turns that end, that pause, and that are judged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from typing import Literal, TypeVar
 
-from support.canaries import LONG, SHORT, awkward_canary, canary
+from support.leaks import LONG, SHORT, awkward_canary, canary
+from worldagent import Role
 from worldagent.core import ECHO_RUN
 
 C = TypeVar("C")
@@ -159,3 +160,201 @@ def covering(cases: list[C], meetings: Callable[[C], Iterator[Values]]) -> list[
         missing -= met[place]
         chosen.append(cases[place])
     return sorted(chosen, key=str)
+
+
+# --- turns that pause -------------------------------------------------------------------------------------------------
+
+PAUSED_SOURCES = ("call", "thread", "both", "code")
+"""Where the role is from; `both` is one of the call over another of the thread, `code` is T8's."""
+PAUSES = ("approval", "question at depth", "siblings")
+PAUSED_SURFACES = ("converse", "stream", "task")
+# What becomes of the turn, in the words of a test's name; `support.leak_pauses` carries it out.
+_ANY = (
+    "resumed here",
+    "resumed elsewhere",
+    "resumed by two at once",
+    "answers are refused",
+    "role changed",
+    "key changed",
+    "model fails after the resume",
+    "cancelled while paused",
+    "cancelled while paused from elsewhere",
+    "cancelled while running",
+    "cancelled while running from elsewhere",
+    "drained",
+    "drained and cut off",
+    "killed while running",
+    "killed while paused",
+    "killed in the resume",
+)
+# What only the role of the turn itself can meet, and who may have it.
+_OF_THE_TURN = {
+    "role left out": ("call", "thread", "both"),
+    "refreshed with another role": ("call", "thread", "both"),
+    "without a role on purpose": ("call", "both"),
+    "pinned": ("call", "thread", "both"),
+    "pinned elsewhere": ("call", "thread", "both"),
+    "thread role expired": ("thread", "both"),
+    "thread role replaced while running": ("thread", "both"),
+}
+PAUSED_PATHS = (*_ANY, *_OF_THE_TURN)
+ANOTHER = "another"
+"""The role that comes instead of one of the turn's own, where it does."""
+
+
+class Roled:
+    """A case whose turn has roles of its own, so that what one case leaves is not taken for another's."""
+
+    source: str
+    length: int
+
+    @property
+    def planted(self) -> tuple[str, ...]:
+        """The roles that its turn has."""
+        raise NotImplementedError
+
+    def role(self, which: str) -> Role:
+        """One of its roles; a stored one attaches where the default says."""
+        label = canary(12, seed=f"label of {which} of {self}")
+        applies_to = () if self.source in ("workspace", "account") else "*"
+        return Role(label, awkward_canary(self.length, seed=f"{which} of {self}"), applies_to=applies_to)
+
+    @property
+    def contents(self) -> list[str]:
+        """The texts that must be nowhere."""
+        return [self.role(which).content for which in (*self.planted, ANOTHER)]
+
+    @property
+    def labels(self) -> list[str]:
+        """The names that must be in no file, log, event or error."""
+        return [self.role(which).name for which in (*self.planted, ANOTHER)]
+
+
+@dataclass(frozen=True)
+class PausedCase(Roled):
+    """One turn to run, and to find nothing of its roles after.
+
+    Attributes:
+        path: What becomes of it.
+        source: Where its role is from.
+        pause: What it waits for.
+        length: Characters of each role.
+        mode: LangGraph's durability.
+        surface: Through what it is asked for, and whether its resume is streamed.
+    """
+
+    path: str
+    source: str
+    pause: str
+    length: int
+    mode: str
+    surface: str
+
+    def __str__(self) -> str:
+        return "-".join(map(str, astuple(self)))
+
+    @property
+    def planted(self) -> tuple[str, ...]:
+        return ("call", "thread") if self.source == "both" else (self.source,)
+
+
+def every_paused_case() -> list[PausedCase]:
+    """The product of paths, sources, pauses and lengths; modes and surfaces take turns over it."""
+    product = itertools.product(PAUSED_PATHS, PAUSED_SOURCES, PAUSES, LENGTHS)
+    possible = [four for four in product if four[1] in _OF_THE_TURN.get(four[0], PAUSED_SOURCES)]
+    turns = itertools.cycle(random.Random("turns").sample(list(itertools.product(MODES, PAUSED_SURFACES)), 9))
+    return [PausedCase(*four, *next(turns)) for four in possible]
+
+
+def paused_sample() -> list[PausedCase]:
+    """Cases such that each path but one is met, and every two values of the rest; the same in every run."""
+    cases = every_paused_case()
+    random.Random("paused leaks").shuffle(cases)
+    missing = {pair for case in cases for pair in _pairs(case)}
+    chosen: list[PausedCase] = []
+    for gain in range(8, 0, -1):
+        for case in cases:
+            new = missing.intersection(_pairs(case))
+            if len(new) >= gain:
+                missing -= new
+                chosen.append(case)
+    return sorted(chosen, key=str)
+
+
+def _pairs(case: PausedCase) -> Iterator[tuple[object, ...]]:
+    path, *rest = enumerate(astuple(case))
+    # A process to kill takes seconds to start; that it is gone with its pause differs little from going on elsewhere.
+    if case.path != "killed while paused":
+        yield (path,)
+    yield from itertools.combinations(rest, 2)
+
+
+# --- answers that are judged ------------------------------------------------------------------------------------------
+
+VERIFIED_SOURCES = ("call", "thread", "channel", "workspace", "account")
+# What becomes of the turn, in the words of a test's name; `support.leak_verified` carries it out.
+VERIFIED_PATHS = (
+    "satisfied at once",
+    "wanting once",
+    "wanting to the last",
+    "judge refuses and quotes the prompts",
+    "judge crashes and quotes the prompts",
+    "judge cannot be parsed and quotes the prompts",
+    "model repeats the role and echo is fail",
+    "judge repeats the role and echo is fail",
+    "paused while it mends",
+    "goes on under another role",
+    "cancelled while judged",
+    "cancelled while it mends",
+    "drained while judged",
+    "killed while judged",
+    "killed while it mends",
+)
+
+
+@dataclass(frozen=True)
+class VerifiedCase(Roled):
+    """One turn to run, and to find nothing of its role after.
+
+    Attributes:
+        path: What becomes of it.
+        surface: Through what it is asked for.
+        source: The role's tier.
+        length: Characters of the role.
+        mode: LangGraph's durability.
+    """
+
+    path: str
+    surface: str
+    source: str
+    length: int
+    mode: str
+
+    def __str__(self) -> str:
+        return "-".join(map(str, astuple(self)))
+
+    @property
+    def planted(self) -> tuple[str, ...]:
+        return ("first",)
+
+
+def every_verified_case() -> list[VerifiedCase]:
+    """The product of paths, surfaces, sources and lengths; modes take turns over it."""
+    modes = itertools.cycle(MODES)
+    product = itertools.product(VERIFIED_PATHS, PLANNED, VERIFIED_SOURCES, (len(SHORT), len(LONG)))
+    # What a model says is withheld from 40 characters on; less is its own word (R16).
+    possible = [four for four in product if four[3] >= ECHO_RUN or "repeats" not in four[0]]
+    random.Random("verified leaks").shuffle(possible)
+    return [VerifiedCase(*four, next(modes)) for four in possible]
+
+
+def verified_sample() -> list[VerifiedCase]:
+    """Cases such that each path meets each length, and any two values of the rest each other; the same in every run."""
+
+    def meetings(case: VerifiedCase) -> Iterator[tuple[tuple[int, object], ...]]:
+        path, surface, source, length, mode = enumerate(astuple(case))
+        # A process to kill takes a second to start, so each of those paths is there once.
+        yield (path,) if case.path.startswith("killed") else (path, length)
+        yield from itertools.combinations((surface, source, length, mode), 2)
+
+    return covering(every_verified_case(), meetings)

@@ -1,67 +1,73 @@
-"""The agent, the model and the roles of a case whose turn pauses. What becomes of the turn is in `leak_paths`."""
+"""The agent, the model and the roles of a case whose turn pauses. Then what becomes of the turn: a function for each
+path of `leak_cases.PAUSED_PATHS`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from support.agents import CRITIC, open_pauses, scripted_agent
-from support.canaries import repeated
-from support.leak_paused_cases import PausedCase
-from support.leak_turns import REQUEST, Review, ReviewParams, ReviewResult, Summarise
-from support.leaks import Watch
-from worldagent import Role, WorldAgent
+from support.leak_cases import ANOTHER, PausedCase
+from support.leak_turns import REQUEST, HeldTurn, Review, ReviewParams, ReviewResult, Summarise, check_cancelled
+from support.leaks import Watch, on_the_server, repeated
+from worldagent import WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core import ECHO_RUN
-from worldagent.core.pauses import Approve, Pause, RunAgain
+from worldagent.core.errors import (
+    AlreadyAnswered,
+    AnswerInvalid,
+    ModelUnavailable,
+    NothingToResume,
+    RoleChanged,
+    RoleKeyMismatch,
+    RoleRequired,
+    UnknownPause,
+)
+from worldagent.core.pauses import Approve, Happened, Pause, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, flow, tool
-from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+from worldagent.testing import ScriptedCall, VirtualClock
 
 _WAIT = 60.0
 
 
-class Paused:
-    """Runs the turn of a case, in as many agents as its path needs, and keeps what they give in `seen`.
+class Paused(HeldTurn[PausedCase]):
+    """Runs the turn of a case that pauses.
 
     Attributes:
         code_role: The role that the code of the handler passes, where the case has it from there.
         hold: Whether the next model call that has a role is held open.
-        held: Set when one is.
-        release: Lets it go on.
         fail: Whether the next model call that has a role fails, quoting all it was sent.
     """
 
+    kind = "paused"
+
     def __init__(self, case: PausedCase, home: Path, seen: Watch | None = None) -> None:
-        self.case, self.home, self.seen = case, home, seen
-        self.code_role = self.role("code") if case.source == "code" else None
+        super().__init__(case, home, seen)
+        self.code_role = case.role("code") if case.source == "code" else None
         self.hold = self.fail = False
-        self.held, self.release = asyncio.Event(), asyncio.Event()
-        self.lm = ScriptedLM(self._reply)
         self.clock: VirtualClock | None = None
 
     # --- roles ------------------------------------------------------------------------------------------------------
 
-    def role(self, which: str) -> Role:
-        return Role(self.case.label(which), self.case.content(which), applies_to="*")
-
     @property
-    def call_role(self) -> Role | None:
-        """The role to pass, where the case has one of the call."""
-        return self.role("call") if self.case.source in ("call", "both") else None
+    def call_role(self) -> dict[str, Any]:
+        return {"role": self.case.role("call")} if self.case.source in ("call", "both") else {}
+
+    async def place_role(self, agent: WorldAgent, thread: Thread) -> None:
+        self.set_thread_role(thread)
 
     def set_thread_role(self, thread: Thread) -> None:
         """Give the thread its role, where the case has one of the thread."""
         if self.case.source in ("thread", "both"):
-            thread.role.set(self.role("thread"))
+            thread.role.set(self.case.role("thread"))
 
     @property
     def planted(self) -> list[str]:
         """The texts of the roles that the turn has."""
-        return [self.case.content(which) for which in self.case.planted]
+        return [self.case.role(which).content for which in self.case.planted]
 
     # --- the agent --------------------------------------------------------------------------------------------------
 
@@ -78,39 +84,6 @@ class Paused:
             **more,
         )
 
-    def thread_of(self, agent: WorldAgent) -> Thread:
-        """The thread of an agent that is open, with its role as it should be."""
-        thread = agent.thread("t", account="ana", channel="den")
-        self.set_thread_role(thread)
-        return thread
-
-    @asynccontextmanager
-    async def on_thread(self, **settings: Any) -> AsyncGenerator[Thread]:
-        """The thread of an agent that is open inside the block."""
-        async with self.agent(**settings) as agent:
-            yield self.thread_of(agent)
-
-    async def begin(self, thread: Thread) -> Turn:
-        """Ask for the turn."""
-        role = self.call_role
-        match self.case.surface:
-            case "converse":
-                return await thread.converse("Is it good?", role=role)
-            case "stream":
-                async with thread.stream("Is it good?", role=role) as stream:
-                    return await stream.wait()
-            case _:
-                return await thread.task("job", {"text": "Draft."}, role=role)
-
-    async def resume(self, thread: Thread, answers: Any = None, *, again: bool = True, **how: Any) -> Turn:
-        """Go on with the turn, with the call's role `again` unless `how` names another."""
-        if again and self.call_role is not None:
-            how = {"role": self.call_role, **how}
-        if self.case.surface != "stream":
-            return await thread.resume(answers, **how)
-        async with thread.stream_resume(answers, **how) as stream:
-            return await stream.wait()
-
     @staticmethod
     def answers(pauses: Sequence[Pause]) -> dict[str, Any]:
         """What a person says to all of it."""
@@ -126,25 +99,12 @@ class Paused:
 
     # --- looking on -------------------------------------------------------------------------------------------------
 
-    async def told(self, work: Any) -> Any:
-        """Wait for `work` inside a traced chain; what it gives or raises is kept, and given back."""
-        if self.seen is None:
-            return await work
-        seen = self.seen
-        return await asyncio.wait_for(seen.outcome(seen.inside_a_chain(lambda: work)), _WAIT)
-
     async def look(self, *threads: Thread) -> None:
-        """Look for the roles in the files as they are by now, WALs too, and keep what `threads` show for the end."""
-        if self.seen is None:
-            return
+        """Look for the roles by now, and keep what `threads` show for the end."""
+        assert self.seen is not None
         for thread in threads:
             self.seen.kept.append([await thread.history(), await thread.pauses()])
-        found = self.seen.leaks_on_disk(*self.case.contents, *self.case.labels)
-        assert not found, found
-
-    def sent(self, since: int = 0) -> str:
-        """All that the model was sent, from one of its calls on."""
-        return "\n".join(call.text for call in self.lm.calls[since:])
+        self.look_on_disk()
 
     # --- what it runs -----------------------------------------------------------------------------------------------
 
@@ -207,3 +167,313 @@ class Paused:
 
 
 _ENTRY: dict[str, Any] = {"entry": Review, "signatures": (Summarise,), "description": "reviews"}
+
+
+PausedPath = Callable[[Paused], Awaitable[None]]
+PATHS: dict[str, PausedPath] = {}
+_EMPTY = 21  # bytes that `COPY` gives of a table without rows
+
+
+def path(*names: str) -> Callable[[PausedPath], PausedPath]:
+    def add(work: PausedPath) -> PausedPath:
+        PATHS.update(dict.fromkeys(names, work))
+        return work
+
+    return add
+
+
+async def run_case(turn: Paused) -> None:
+    """Carry out the path of a case."""
+    await PATHS[turn.case.path](turn)
+
+
+# --- resumed --------------------------------------------------------------------------------------------------------
+
+
+async def paused(turn: Paused, thread: Thread) -> Any:
+    """Begin the turn, see that it waits, and that there is much to look into; gives the answers."""
+    begun = await turn.told(turn.begin(thread))
+    assert begun.status == "paused", begun
+    found = {file.name for file in turn.home.rglob("*")}
+    if tables := on_the_server():
+        assert all(len(tables[name]) > _EMPTY for name in ("wa_message", "wa_turn", "wa_call", "checkpoints")), tables
+        assert "agent.db" not in found
+    else:
+        assert {"agent.db", "agent.db-wal", "agent.db-shm"} <= found, found
+        assert any(name.endswith(".lock") for name in found), found
+    assert "role.key" in found
+    await turn.look(thread)
+    return turn.answers(begun.pauses)
+
+
+async def ends(turn: Paused, thread: Thread, answers: Any = None, *, roled: bool = True, **how: Any) -> None:
+    """Go on with the turn to its end, under its role where it is `roled`."""
+    since = len(turn.lm.calls)
+    resumed = await turn.told(turn.resume(thread, answers, **how))
+    assert resumed.status == "done", resumed
+    sent = turn.sent(since)
+    assert [text in sent for text in turn.planted] == [roled] * len(turn.planted), "the role came back, or did not"
+    await turn.look(thread)
+
+
+async def fails(turn: Paused, error: type[Exception], thread: Thread, answers: Any = None, **how: Any) -> None:
+    """See that the turn cannot go on in this way, and that no model was asked."""
+    since = len(turn.lm.calls)
+    assert type(await turn.told(turn.resume(thread, answers, **how))) is error
+    # What code passes is looked at where it passes it, which may be after a call that has no role.
+    assert not [call for call in turn.lm.calls[since:] if any(text in call.text for text in turn.case.contents)]
+    await turn.look(thread)
+
+
+@path("resumed here")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        await ends(turn, thread, await paused(turn, thread))
+
+
+@path("resumed elsewhere")
+async def _(turn: Paused) -> None:
+    """One answer at a time, each in an agent of its own."""
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+    await turn.look()
+    *first, last = answers.items()
+    for answer in first:
+        async with turn.on_thread() as thread:
+            resumed = await turn.told(turn.resume(thread, dict([answer])))
+            assert resumed.status == "paused"
+            await turn.look(thread)
+    async with turn.on_thread() as thread:
+        await ends(turn, thread, dict([last]))
+
+
+@path("resumed by two at once")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as one, turn.on_thread() as other:
+        answers = await paused(turn, one)
+        outcomes = await asyncio.gather(*(turn.told(turn.resume(thread, answers)) for thread in (one, other)))
+        told = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert [type(error) for error in told] == [AlreadyAnswered]
+        await turn.look(one, other)
+
+
+@path("answers are refused")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        await fails(turn, UnknownPause, thread, {"call_1": "red"})
+        await fails(turn, AnswerInvalid, thread, dict.fromkeys(answers, Happened("red")))
+        await ends(turn, thread, answers)
+
+
+@path("model fails after the resume")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        turn.fail = True
+        failed = await turn.told(turn.resume(thread, answers))
+        assert isinstance(failed, ModelUnavailable) or turn.case.source == "code", failed
+        await turn.look(thread)
+    if not isinstance(failed, BaseException):
+        return  # the planner was told that the task failed, and answered
+    async with turn.on_thread() as thread:
+        await ends(turn, thread)
+
+
+# --- another role ---------------------------------------------------------------------------------------------------
+
+
+@path("role left out")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+    async with turn.on_thread() as thread:
+        if turn.case.source == "thread":
+            thread.role.clear()
+        await fails(turn, RoleRequired, thread, answers, again=False)
+        turn.set_thread_role(thread)
+        await ends(turn, thread, answers)
+
+
+@path("role changed")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        await changed(turn, thread, answers)
+        turn.set_thread_role(thread)
+        turn.code_role = turn.case.role("code") if turn.code_role is not None else None
+        await ends(turn, thread, answers)
+
+
+async def changed(turn: Paused, thread: Thread, answers: Any) -> None:
+    """Resume under another role."""
+    another = turn.case.role(ANOTHER)
+    match turn.case.source:
+        case "call":
+            await fails(turn, RoleChanged, thread, answers, role=another)
+            return
+        case "code":
+            turn.code_role = another
+        case _:
+            thread.role.set(another)
+    await fails(turn, RoleChanged, thread, answers)
+
+
+@path("key changed")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+    async with turn.on_thread(role_key="another key of some length") as thread:
+        await fails(turn, RoleKeyMismatch, thread, answers)
+    async with turn.on_thread() as thread:
+        await ends(turn, thread, answers)
+
+
+@path("refreshed with another role")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        thread.role.set(turn.case.role(ANOTHER))
+        since = len(turn.lm.calls)
+        await ends(turn, thread, answers, roled=False, role=None, on_role_change="refresh")
+        assert turn.case.role(ANOTHER).content in turn.sent(since)
+
+
+@path("without a role on purpose")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        thread.role.clear()
+        await ends(turn, thread, answers, roled=False, role=None)
+
+
+@path("pinned")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        thread.role.clear()
+        await ends(turn, thread, answers, again=False, on_role_change="pin")
+
+
+@path("pinned elsewhere")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+    async with turn.on_thread() as thread:
+        await fails(turn, RoleRequired, thread, answers, on_role_change="pin")
+        await ends(turn, thread, answers)
+
+
+@path("thread role expired")
+async def _(turn: Paused) -> None:
+    turn.clock = VirtualClock()
+    async with turn.on_thread(thread_role_ttl=100) as thread:
+        answers = await paused(turn, thread)
+        await turn.clock.advance(100)
+        await fails(turn, RoleRequired, thread, answers)
+        turn.set_thread_role(thread)
+        await ends(turn, thread, answers)
+
+
+@path("thread role replaced while running")
+async def _(turn: Paused) -> None:
+    turn.hold = True
+    async with turn.on_thread() as thread:
+        running = await turn.begin_held(thread)
+        thread.role.set(turn.case.role(ANOTHER))
+        turn.release.set()
+        begun = await running
+        assert begun.status == "paused"
+        answers = turn.answers(begun.pauses)
+        await fails(turn, RoleChanged, thread, answers)
+        turn.set_thread_role(thread)
+        await ends(turn, thread, answers)
+
+
+# --- cancelled, drained ---------------------------------------------------------------------------------------------
+
+
+@path("cancelled while paused")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        answers = await paused(turn, thread)
+        assert await thread.cancel()
+        await fails(turn, NothingToResume, thread, answers)
+        assert (await turn.told(turn.begin(thread))).status == "paused"
+        await turn.look(thread)
+
+
+@path("cancelled while paused from elsewhere")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread, turn.on_thread() as other:
+        answers = await paused(turn, thread)
+        assert await other.cancel()
+        await fails(turn, NothingToResume, thread, answers)
+        await turn.look(thread, other)
+
+
+async def _cancelled(turn: Paused, thread: Thread, by: Thread) -> None:
+    turn.hold = True
+    running = await turn.begin_held(thread)
+    assert await by.cancel()
+    await check_cancelled(running)
+    assert all(text in turn.sent() for text in turn.planted[:1])
+    await turn.look(thread, by)
+    assert (await turn.told(turn.begin(thread))).status == "paused"
+    await turn.look(thread, by)
+
+
+@path("cancelled while running")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        await _cancelled(turn, thread, thread)
+
+
+@path("cancelled while running from elsewhere")
+async def _(turn: Paused) -> None:
+    async with turn.on_thread() as thread, turn.on_thread() as other:
+        await _cancelled(turn, thread, other)
+
+
+async def _drained(turn: Paused, seconds: float, *, released: bool) -> None:
+    turn.hold = True
+    async with turn.agent() as agent:
+        thread = await turn.thread_of(agent)
+        running = await turn.begin_held(thread)
+        draining = asyncio.create_task(agent.drain(seconds))
+        if released:
+            await asyncio.sleep(0)
+            turn.release.set()
+        await draining
+        await running
+        await turn.look()
+    turn.hold = False
+    turn.release.set()
+    await _resumed_to_the_end(turn)
+
+
+@path("drained")
+async def _(turn: Paused) -> None:
+    await _drained(turn, _WAIT, released=True)
+
+
+@path("drained and cut off")
+async def _(turn: Paused) -> None:
+    await _drained(turn, 0.05, released=False)
+
+
+# --- killed ---------------------------------------------------------------------------------------------------------
+
+
+@path("killed while running", "killed while paused", "killed in the resume")
+async def _(turn: Paused) -> None:
+    await turn.kill()
+    await _resumed_to_the_end(turn)
+
+
+async def _resumed_to_the_end(turn: Paused) -> None:
+    async with turn.on_thread() as thread:
+        ended = await turn.told(turn.to_the_end(thread))
+        assert ended.status == "done", ended
+        assert all(text in turn.sent() for text in turn.planted)
+        await turn.look(thread)

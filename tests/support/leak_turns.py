@@ -9,19 +9,18 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import dspy
 from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
-from support.canaries import repeated, traces_of
-from support.leak_cases import Case
-from support.leaks import Watch
+from support.leak_cases import Case, PausedCase, VerifiedCase
+from support.leaks import Watch, kill_child, on_the_server, repeated, traces_of
 from support.openai_stub import OpenAIStub, openai_stub
-from support.stores import reference
+from support.role_hosts import reference
 from worldagent import Role, Roles, Tier, WorldAgent
-from worldagent.agent import Composed, Thread, Trigger
+from worldagent.agent import Composed, Thread, Trigger, Turn
 from worldagent.core import ECHO_RUN, Scope
 from worldagent.core.errors import (
     ModelRefused,
@@ -34,8 +33,9 @@ from worldagent.core.errors import (
 )
 from worldagent.graphs import Shape, TaskContext
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
+R = TypeVar("R", PausedCase, VerifiedCase)
 REQUEST = {"worker": "critic", "request": "Judge it."}
 _HELD = ("cancelled in mid-call", "agent closed in mid-call")
 _FAILURES: dict[str, Callable[[str], Exception]] = {
@@ -351,3 +351,107 @@ async def _interrupted(case: Case, agent: WorldAgent, seen: Watch, turn: Awaitab
     else:
         task.cancel()
     await asyncio.wait_for(seen.outcome(task), _WAIT)
+
+
+# --- turns that are held, or wait for a person ------------------------------------------------------------------------
+
+
+class HeldTurn(Generic[R]):
+    """Runs the turn of a case, in as many agents as its path needs, and keeps what they give in `seen`.
+
+    Attributes:
+        held: Set when a call of the model is held open.
+        release: Lets it go on.
+    """
+
+    kind = ""
+    """What the child is called with."""
+
+    def __init__(self, case: R, home: Path, seen: Watch | None = None) -> None:
+        self.case, self.home, self.seen = case, home, seen
+        self.held, self.release = asyncio.Event(), asyncio.Event()
+        self.lm = ScriptedLM(self._reply)
+
+    async def _reply(self, call: ScriptedCall) -> Any:
+        raise NotImplementedError
+
+    def agent(self, **settings: Any) -> WorldAgent:
+        """An agent on the home, to be opened."""
+        raise NotImplementedError
+
+    async def place_role(self, agent: WorldAgent, thread: Thread) -> None:
+        """Have the role be where its source is; that of a call is passed with it."""
+        raise NotImplementedError
+
+    @property
+    def call_role(self) -> dict[str, Any]:
+        """How a surface is called to have the role."""
+        raise NotImplementedError
+
+    async def thread_of(self, agent: WorldAgent) -> Thread:
+        """The thread of an agent that is open, with its role as it should be."""
+        thread = agent.thread("t", account="ana", channel="den")
+        await self.place_role(agent, thread)
+        return thread
+
+    @contextlib.asynccontextmanager
+    async def on_thread(self, **settings: Any) -> AsyncGenerator[Thread]:
+        """The thread of an agent that is open inside the block."""
+        async with self.agent(**settings) as agent:
+            yield await self.thread_of(agent)
+
+    async def begin(self, thread: Thread) -> Turn:
+        """Ask for the turn."""
+        match self.case.surface:
+            case "converse":
+                return await thread.converse("Is it good?", **self.call_role)
+            case "stream":
+                async with thread.stream("Is it good?", **self.call_role) as stream:
+                    return await stream.wait()
+            case "task":
+                return await thread.task("job", {"text": "Draft."}, **self.call_role)
+            case _:
+                trigger = Trigger(schedule="daily", fired_at=datetime(2026, 11, 21, 8, tzinfo=UTC))
+                return await thread.run_scheduled(trigger, unattended="pause", **self.call_role)
+
+    async def resume(self, thread: Thread, answers: Any = None, *, again: bool = True, **how: Any) -> Turn:
+        """Go on with the turn, with the call's role `again` unless `how` names another."""
+        if again:
+            how = {**self.call_role, **how}
+        if self.case.surface != "stream":
+            return await thread.resume(answers, **how)
+        async with thread.stream_resume(answers, **how) as stream:
+            return await stream.wait()
+
+    async def told(self, work: Any) -> Any:
+        """Wait for `work` inside a traced chain; what it gives or raises is kept, and given back."""
+        assert self.seen is not None
+        seen = self.seen
+        return await asyncio.wait_for(seen.outcome(seen.inside_a_chain(lambda: work)), _WAIT)
+
+    async def begin_held(self, thread: Thread) -> asyncio.Task[Any]:
+        """Begin the turn, and wait until its call is held."""
+        running = asyncio.create_task(self.told(self.begin(thread)))
+        await asyncio.wait_for(self.held.wait(), _WAIT)
+        return running
+
+    def look_on_disk(self) -> None:
+        """Look for the roles in the files as they are by now, WALs too."""
+        assert self.seen is not None
+        found = self.seen.leaks_on_disk(*self.case.contents, *self.case.labels)
+        assert not found, found
+
+    async def kill(self) -> None:
+        """Kill a process of the turn where it is held or waits; no role is in anything that is left."""
+        left = await kill_child(self.kind, self.case, self.home)
+        assert_no_role_leak([self.home, *left, on_the_server()], [*self.case.contents, *self.case.labels])
+
+    def sent(self, since: int = 0) -> str:
+        """All that the model was sent, from one of its calls on."""
+        return "\n".join(call.text for call in self.lm.calls[since:])
+
+
+async def check_cancelled(ended: asyncio.Task[Any]) -> None:
+    """Wait for a turn that was cancelled."""
+    found = await asyncio.wait_for(ended, _WAIT)
+    assert isinstance(found, asyncio.CancelledError) or found.status == "cancelled", found

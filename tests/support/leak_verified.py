@@ -1,137 +1,56 @@
-"""Turns whose answers are judged: the third product of the leak suite, a sample of it, and the agent of a case.
-
-What becomes of a turn is in `leak_verified_paths`.
-"""
+"""The agent of a case whose answers are judged, and what becomes of its turn: a function for each path."""
 
 from __future__ import annotations
 
-import asyncio
-import itertools
-import random
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import astuple, dataclass
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import dspy
 
-from support.agents import scripted_agent
-from support.canaries import LONG, SHORT, awkward_canary, canary, repeated
-from support.jobs import shape
-from support.leak_cases import MODES, PLANNED, covering
-from support.leaks import Watch
-from support.trace_places import TracePlaces
+from support.agents import scripted_agent, shape
+from support.leak_cases import VerifiedCase
+from support.leak_turns import HeldTurn, check_cancelled
+from support.leaks import TracePlaces, Watch, repeated
 from worldagent import Role, Roles, Tier, WorldAgent
-from worldagent.agent import Thread, Trigger, Turn
+from worldagent.agent import Thread
 from worldagent.core import ECHO_RUN, Scope
+from worldagent.core.errors import ModelUnavailable, RoleEchoed
 from worldagent.graphs import TaskContext
 from worldagent.harness import Worker
 from worldagent.profiles import Profile, Verification
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedCall
 
-SOURCES = ("call", "thread", "channel", "workspace", "account")
-# What becomes of the turn, in the words of a test's name; `support.leak_verified_paths` carries it out.
-NAMES = (
-    "satisfied at once",
-    "wanting once",
-    "wanting to the last",
-    "judge refuses and quotes the prompts",
-    "judge crashes and quotes the prompts",
-    "judge cannot be parsed and quotes the prompts",
-    "model repeats the role and echo is fail",
-    "judge repeats the role and echo is fail",
-    "paused while it mends",
-    "goes on under another role",
-    "cancelled while judged",
-    "cancelled while it mends",
-    "drained while judged",
-    "killed while judged",
-    "killed while it mends",
-)
 FINDING = "The judge looked at this"
 """What all findings begin with, so that a test can see where they are kept."""
 _WAIT = 60.0
 
 
-@dataclass(frozen=True)
-class VerifiedCase:
-    """One turn to run, and to find nothing of its role after.
-
-    Attributes:
-        path: What becomes of it.
-        surface: Through what it is asked for.
-        source: The role's tier.
-        length: Characters of the role.
-        mode: LangGraph's durability.
-    """
-
-    path: str
-    surface: str
-    source: str
-    length: int
-    mode: str
-
-    def __str__(self) -> str:
-        return f"{self.path}-{self.surface}-{self.source}-{self.length}-{self.mode}"
-
-    def role(self, which: str) -> Role:
-        """One of its roles, `first` or `another`: its own, so that what one case leaves is not taken for another's."""
-        label = canary(12, seed=f"label of {which} of {self}")
-        applies_to = "*" if self.source in ("call", "thread", "channel") else ()
-        return Role(label, awkward_canary(self.length, seed=f"{which} of {self}"), applies_to=applies_to)
-
-    @property
-    def roles(self) -> list[Role]:
-        """All that must be nowhere."""
-        return [self.role("first"), self.role("another")]
-
-
-def every_case() -> list[VerifiedCase]:
-    """The product of paths, surfaces, sources and lengths; modes take turns over it."""
-    modes = itertools.cycle(MODES)
-    product = itertools.product(NAMES, PLANNED, SOURCES, (len(SHORT), len(LONG)))
-    # What a model says is withheld from 40 characters on; less is its own word (R16).
-    possible = [four for four in product if four[3] >= ECHO_RUN or "repeats" not in four[0]]
-    random.Random("verified leaks").shuffle(possible)
-    return [VerifiedCase(*four, next(modes)) for four in possible]
-
-
-def sample() -> list[VerifiedCase]:
-    """Cases such that each path meets each length, and any two values of the rest each other; the same in every run."""
-
-    def meetings(case: VerifiedCase) -> Iterator[tuple[tuple[int, object], ...]]:
-        path, surface, source, length, mode = enumerate(astuple(case))
-        # A process to kill takes a second to start, so each of those paths is there once.
-        yield (path,) if case.path.startswith("killed") else (path, length)
-        yield from itertools.combinations((surface, source, length, mode), 2)
-
-    return covering(every_case(), meetings)
-
-
-class Verified:
-    """Runs the turn of a case, in as many agents as its path needs, and keeps what they give in `seen`.
+class Verified(HeldTurn[VerifiedCase]):
+    """Runs the turn of a case whose answers are judged.
 
     Attributes:
         now: The role that there is.
         hold: What to hold open: `judged` is the judge's call, `mends` the answer that is given anew.
-        held: Set when one is.
-        release: Lets it go on.
         out: Whether the judge fails in a way that ends the turn.
     """
 
+    kind = "verified"
+
     def __init__(self, case: VerifiedCase, home: Path, seen: Watch | None = None) -> None:
-        self.case, self.home, self.seen = case, home, seen
+        super().__init__(case, home, seen)
         self.now = case.role("first")
         self.hold, self.out = "", False
-        self.held, self.release = asyncio.Event(), asyncio.Event()
-        self.lm = ScriptedLM(self._reply)
         self.places = TracePlaces(home)
+
+    @property
+    def held_in(self) -> str:
+        """What the path of the case holds open."""
+        return "judged" if self.case.path.endswith("judged") else "mends"
 
     # --- the agent --------------------------------------------------------------------------------------------------
 
-    def agent(self) -> WorldAgent:
+    def agent(self, **settings: Any) -> WorldAgent:
         """An agent on the home, to be opened; it traces all that can be captured, to all places."""
 
         async def source(scope: Scope) -> Role:
@@ -151,17 +70,8 @@ class Verified:
             trace=self.places.trace(),
         )
 
-    @asynccontextmanager
-    async def on_thread(self) -> AsyncGenerator[Thread]:
-        """The thread of an agent that is open inside the block, with its role as it should be."""
-        async with self.agent() as agent:
-            yield await self.thread_of(agent)
-
-    async def thread_of(self, agent: WorldAgent) -> Thread:
-        """The thread of an agent that is open."""
-        thread = agent.thread("t", account="ana", channel="den")
+    async def place_role(self, agent: WorldAgent, thread: Thread) -> None:
         await self.roled(agent, thread)
-        return thread
 
     async def roled(self, agent: WorldAgent, thread: Thread, which: str = "first") -> None:
         """Have one of the case's roles be where its source is; that of a call is passed with it."""
@@ -174,28 +84,7 @@ class Verified:
 
     @property
     def call_role(self) -> dict[str, Any]:
-        """How a surface is called to have the role."""
         return {"role": self.now} if self.case.source == "call" else {}
-
-    async def begin(self, thread: Thread) -> Turn:
-        """Ask for the turn."""
-        match self.case.surface:
-            case "converse":
-                return await thread.converse("Is it good?", **self.call_role)
-            case "stream":
-                async with thread.stream("Is it good?", **self.call_role) as stream:
-                    return await stream.wait()
-            case _:
-                fired = datetime(2026, 11, 21, 8, tzinfo=UTC)
-                trigger = Trigger(schedule="daily", fired_at=fired)
-                return await thread.run_scheduled(trigger, unattended="pause", **self.call_role)
-
-    async def resume(self, thread: Thread, answers: Any = None, **how: Any) -> Turn:
-        """Go on with the turn, under the role that there is."""
-        if self.case.surface != "stream":
-            return await thread.resume(answers, **self.call_role, **how)
-        async with thread.stream_resume(answers, **self.call_role, **how) as stream:
-            return await stream.wait()
 
     # --- the model --------------------------------------------------------------------------------------------------
 
@@ -203,10 +92,6 @@ class Verified:
     def judged(self) -> list[ScriptedCall]:
         """The judge's calls."""
         return [call for call in self.lm.calls if "answer" in call.fields]
-
-    def sent(self, since: int = 0) -> str:
-        """All that the model was sent, from one of its calls on."""
-        return "\n".join(call.text for call in self.lm.calls[since:])
 
     async def _reply(self, call: ScriptedCall) -> Any:
         # Whoever answers or mends is known by what it is sent: a process that goes on knows nothing of the one before.
@@ -264,24 +149,136 @@ class Verified:
 
     # --- looking on -------------------------------------------------------------------------------------------------
 
-    async def told(self, work: Any) -> Any:
-        """Wait for `work` inside a traced chain; what it gives or raises is kept, and given back."""
-        assert self.seen is not None
-        seen = self.seen
-        return await asyncio.wait_for(seen.outcome(seen.inside_a_chain(lambda: work)), _WAIT)
-
     async def look(self, agent: WorldAgent | None = None) -> None:
-        """Look for the roles in the files as they are by now, WALs too; keep what the agent shows, and all traces."""
+        """Look for the roles by now; keep what the agent shows, and all traces."""
         assert self.seen is not None
         if agent is not None:
             thread = agent.thread("t", account="ana", channel="den")
             traces = [await agent.traces.get(found.id) for found in await agent.traces.list()]
             self.seen.kept += [await thread.history(), await thread.pauses(), traces, repr(agent)]
         self.seen.kept += self.places.in_memory()
-        names = [text for role in self.case.roles for text in (role.content, role.name)]
-        found = self.seen.leaks_on_disk(*names)
-        assert not found, found
+        self.look_on_disk()
 
     def traced(self) -> str:
         """What stands in the file of traces."""
         return self.places.file.read_text()
+
+
+Path_ = Callable[[Verified], Awaitable[None]]
+PATHS: dict[str, Path_] = {}
+
+
+def path(*names: str) -> Callable[[Path_], Path_]:
+    def add(work: Path_) -> Path_:
+        PATHS.update(dict.fromkeys(names, work))
+        return work
+
+    return add
+
+
+async def run_case(turn: Verified) -> None:
+    """Carry out the path of a case."""
+    await PATHS[turn.case.path](turn)
+
+
+async def ends(turn: Verified, **how: Any) -> None:
+    """Go on with the turn in an agent of its own, to its end."""
+    async with turn.agent() as agent:
+        thread = await turn.thread_of(agent)
+        ended = await turn.told(turn.resume(thread, **how))
+        assert ended.status == "done", ended
+        assert ended.text.startswith("Mended."), ended
+        await turn.look(agent)
+
+
+@path(
+    "satisfied at once",
+    "wanting once",
+    "wanting to the last",
+    "judge refuses and quotes the prompts",
+    "judge cannot be parsed and quotes the prompts",
+)
+async def _(turn: Verified) -> None:
+    # How many answers are judged, and whether another one stands at the end.
+    judged, mended = {"wanting once": (2, True), "wanting to the last": (2, True)}.get(turn.case.path, (1, False))
+    async with turn.agent() as agent:
+        ended = await turn.told(turn.begin(await turn.thread_of(agent)))
+        assert ended.text.startswith("Mended." if mended else "Draft."), ended
+        turn.seen.kept.append(agent.program("CheckAnswer").dump_state())  # type: ignore[union-attr]  # it is there
+        await turn.look(agent)
+    assert len(turn.judged) == judged
+
+
+@path("judge crashes and quotes the prompts")
+async def _(turn: Verified) -> None:
+    turn.out = True
+    async with turn.agent() as agent:
+        failed = await turn.told(turn.begin(await turn.thread_of(agent)))
+        assert isinstance(failed, ModelUnavailable), failed
+        await turn.look(agent)
+    turn.out = False
+    await ends(turn)
+
+
+@path("model repeats the role and echo is fail", "judge repeats the role and echo is fail")
+async def _(turn: Verified) -> None:
+    async with turn.agent() as agent:
+        failed = await turn.told(turn.begin(await turn.thread_of(agent)))
+        assert isinstance(failed, RoleEchoed), failed
+        await turn.look(agent)
+
+
+@path("paused while it mends")
+async def _(turn: Verified) -> None:
+    async with turn.agent() as agent:
+        begun = await turn.told(turn.begin(await turn.thread_of(agent)))
+        assert begun.status == "paused", begun
+        await turn.look(agent)
+    await ends(turn, answers=dict.fromkeys((pause.id for pause in begun.pauses), "red"))
+
+
+@path("goes on under another role")
+async def _(turn: Verified) -> None:
+    async with turn.agent() as agent:
+        thread = await turn.thread_of(agent)
+        begun = await turn.told(turn.begin(thread))
+        await turn.look(agent)
+        await turn.roled(agent, thread, "another")
+        answers = dict.fromkeys((pause.id for pause in begun.pauses), "red")
+        since = len(turn.lm.calls)
+        ended = await turn.told(turn.resume(thread, answers, on_role_change="refresh"))
+        assert ended.text.startswith("Mended."), ended
+        assert turn.now.content in turn.sent(since)
+        assert turn.case.role("first").content not in turn.sent(since)
+        await turn.look(agent)
+
+
+@path("cancelled while judged", "cancelled while it mends")
+async def _(turn: Verified) -> None:
+    turn.hold = turn.held_in
+    async with turn.agent() as agent:
+        thread = await turn.thread_of(agent)
+        running = await turn.begin_held(thread)
+        assert await thread.cancel()
+        await check_cancelled(running)
+        await turn.look(agent)
+        assert (await turn.told(turn.begin(thread))).text.startswith("Mended.")
+        await turn.look(agent)
+
+
+@path("drained while judged")
+async def _(turn: Verified) -> None:
+    turn.hold = "judged"
+    async with turn.agent() as agent:
+        running = await turn.begin_held(await turn.thread_of(agent))
+        await agent.drain(0.05)
+        await running
+        await turn.look()
+    await ends(turn)
+
+
+@path("killed while judged", "killed while it mends")
+async def _(turn: Verified) -> None:
+    await turn.kill()
+    await turn.look()
+    await ends(turn)

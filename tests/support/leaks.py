@@ -4,29 +4,225 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
+import json
+import logging
 import os
+import random
+import re
+import sys
 import traceback
+import unicodedata
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
 import requests
 from dspy.clients.base_lm import GLOBAL_HISTORY
+from dspy.utils.callback import BaseCallback
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables import RunnableLambda
 from langchain_core.tracers.langchain import LangChainTracer
 from langsmith import Client
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from support.callbacks import ChainCallbacks, ModelCallbacks
-from support.logs import CapturedLogs, capture_logs
+from support import forks
+from support.processes import environment
 from worldagent import Role
-from worldagent.core import Clock, Emitter
+from worldagent.core import ECHO_RUN, Clock, Emitter
 from worldagent.core.events import Event
+from worldagent.harness.trace import OpenTelemetryTrace, Trace, Traced
 from worldagent.role_resolution import ResolvedRole
 from worldagent.testing import Finding, scan_for_roles
 
+
+class _Recorder:
+    """Answers every `on_...` method with one that keeps what it is called with."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("on_"):
+            return super().__getattribute__(name)
+
+        def record(*args: Any, **kwargs: Any) -> None:
+            self.seen.append((name, args, kwargs))
+
+        return record
+
+
+class ChainCallbacks(_Recorder, BaseCallbackHandler):
+    """For LangChain: pass it as `config={"callbacks": [...]}`."""
+
+
+class ModelCallbacks(_Recorder, BaseCallback):
+    """For dspy: pass it to `dspy.context(callbacks=[...])` or to a module."""
+
+
+class CapturedLogs(logging.Handler):
+    """The records, and the text that a handler would have written, tracebacks included."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.DEBUG)
+        self.records: list[logging.LogRecord] = []
+        self._text = io.StringIO()
+        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+        self._text.write(self.format(record) + "\n")
+
+    @property
+    def text(self) -> str:
+        return self._text.getvalue()
+
+    @property
+    def scannable(self) -> list[object]:
+        """What to hand to the scan for roles."""
+        return [*self.records, self.text]
+
+
+def _loggers() -> list[logging.Logger]:
+    known = [one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    return [logging.root, *known]
+
+
+@contextlib.contextmanager
+def capture_logs() -> Generator[CapturedLogs, None, None]:
+    """Record everything that any logger says at DEBUG and above; then put all loggers back as they were."""
+    captured = CapturedLogs()
+    before = [(one, one.level, one.disabled) for one in _loggers()]
+    disabled = logging.root.manager.disable
+    holders = [one for one in _loggers() if one is logging.root or not one.propagate]
+    logging.disable(logging.NOTSET)
+    for one, _, _ in before:
+        one.setLevel(logging.DEBUG)
+        one.disabled = False
+    for one in holders:
+        one.addHandler(captured)
+    try:
+        yield captured
+    finally:
+        for one in holders:
+            one.removeHandler(captured)
+        for one, level, was_disabled in before:
+            one.setLevel(level)
+            one.disabled = was_disabled
+        logging.disable(disabled)
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def canary(length: int, seed: int | str = 0) -> str:
+    """Return `length` characters: words of random letters, such as a role may have."""
+    source = random.Random(f"{length}/{seed}")
+    text = ""
+    while len(text) < length:
+        text += "".join(source.choices(_LETTERS, k=source.randint(4, 11))) + " "
+    return text[: length - 1] + source.choice(_LETTERS)
+
+
+def awkward_canary(length: int, seed: int | str = 0) -> str:
+    """Return `length` characters that every encoding writes in its own way.
+
+    They are words with accents and of several scripts; line ends, tabs, quotes and backslashes between them come far
+    closer to each other than 40 characters.
+    """
+    source = random.Random(f"awkward/{length}/{seed}")
+    text = source.choice(_LETTERS)
+    while len(text) < length:
+        letters = source.choice(_SCRIPTS)
+        text += "".join(source.choices(letters, k=source.randint(3, 8))) + source.choice(_BETWEEN)
+    return text[: length - 1] + source.choice(_LETTERS)
+
+
+_SCRIPTS = (_LETTERS, _LETTERS, _LETTERS + "äöüßéàçñåøž" * 3, "жщёйюяЖЩ", "αβγλμάέώΣς", "中文不要夸奖批评", "😀🚀é")
+_BETWEEN = ("\n", "\n", "\t", ' "', '" ', "\\ ", "' ", "/", ', "')
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "as it is": lambda text: text,
+    "in capitals": str.upper,
+    "decomposed": lambda text: unicodedata.normalize("NFD", text),
+    "with soft hyphens": "\u00ad".join,
+    "in JSON": lambda text: json.dumps({"rules": text}, ensure_ascii=False),
+    "in JSON with ASCII escapes": json.dumps,
+    "in JSON in JSON": lambda text: json.dumps(json.dumps(text, ensure_ascii=False), ensure_ascii=False),
+    "in JSON in JSON with ASCII escapes": lambda text: json.dumps(json.dumps([text])),
+    "as a list": lambda text: "\n".join(f"{number}. {line}" for number, line in enumerate(words_of(text), 1)),
+}
+"""How a model may repeat a role."""
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a role, each of them too short for a run."""
+    return re.findall(r"\w+", text)
+
+
+def repeated(text: str, seed: object = None) -> str:
+    """A role as a model repeats it: in all `FORMS`, or in the one that a seed chooses."""
+    chosen = FORMS if seed is None else [random.Random(f"form of {seed}").choice(list(FORMS))]
+    return "\n".join(f"I am told, {form}: {FORMS[form](text)} So be it." for form in chosen)
+
+
+def traces_of(text: str) -> list[str]:
+    """What is looked for to find a role that was repeated in any of `FORMS`."""
+    if len(text) < ECHO_RUN:
+        return [text]
+    return [text, *(FORMS[form](text) for form in ("in capitals", "decomposed", "with soft hyphens", "as a list"))]
+
+
+# The two lengths that the leak suite plants: one that is searched as a whole, one of which any 40 characters count.
+SHORT = canary(12)
+LONG = canary(400)
+
+
+class Kept:
+    """A sink of an embedder that keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.items: list[Traced] = []
+        self.closed = 0
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        self.items += items
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+class TracePlaces:
+    """The places, which several agents may trace to one after the other.
+
+    Args:
+        folder: Where the file is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.file = folder, folder / "traced.jsonl"
+        self.kept, self.exporter = Kept(), InMemorySpanExporter()
+
+    def trace(self) -> Trace:
+        """What an agent traces with."""
+        provider = TracerProvider()
+        provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        capture: Sequence[Any] = ("inputs", "outputs", "prompts")
+        return Trace.to(self.file, self.kept, OpenTelemetryTrace(provider), capture=capture)
+
+    def in_memory(self) -> list[Any]:
+        """What came to the sink and the spans."""
+        spans = [span.to_json() for span in self.exporter.get_finished_spans()]
+        return [list(self.kept.items), repr(self.kept.items), spans]
+
+
 T = TypeVar("T")
+_WAIT = 90.0  # seconds until a child is taken for one that does not come to the call in which it is held
 
 # In frames: the two sealed types, which show nothing to a reporter that prints local variables, and what looks on.
 _APART = (Role, ResolvedRole, ChainCallbacks, ModelCallbacks, LangChainTracer)
@@ -201,3 +397,55 @@ def _tee(events: list[Event]) -> Generator[None, None, None]:
         yield
     finally:
         Emitter.__init__ = original  # type: ignore[method-assign]  # put back as it was
+
+
+Plant = Callable[[Watch, str], Awaitable[None]]
+"""Makes the mistake on what is watched, with this text of a role."""
+
+
+class Plants(dict[str, tuple[Plant, str]]):
+    """Each mistake, and a part of the place where it must be found."""
+
+    def __call__(self, name: str, place: str) -> Callable[[Plant], Plant]:
+        """Register the mistake that is decorated."""
+
+        def register(plant: Plant) -> Plant:
+            self[name] = (plant, place)
+            return plant
+
+        return register
+
+    async def assert_found(self, name: str, home: Path, text: str) -> None:
+        """Make the mistake with this text; where it must be found it is, and before it was nowhere."""
+        plant, place = self[name]
+        with watch(home) as seen:
+            assert seen.leaks(text) == []
+            await plant(seen, text)
+            found = seen.leaks(text)
+        assert [finding for finding in found if place in finding], found
+
+
+async def start_child(kind: str, case: Any, home: Path, cwd: Path | None = None, **more: str) -> Process:
+    """Start `leak_child` with a case, in a folder of its own if `cwd` is given."""
+    return await forks.start(
+        (sys.executable, "-P", Path(__file__).with_name("leak_child.py"), kind, json.dumps(asdict(case)), home),
+        stdout=PIPE,
+        stderr=PIPE,
+        cwd=cwd,
+        env=environment(**more),
+    )
+
+
+async def kill_child(kind: str, case: Any, home: Path) -> list[object]:
+    """Kill a process of a case where it is held; gives its folder and what it printed."""
+    apart = home.with_name(f"child of {home.name}")
+    apart.mkdir()
+    # A core, or what it keeps for itself for a while, would be left in its folder.
+    child = await start_child(kind, case, home, apart, TMPDIR=str(apart), DSPY_CACHEDIR=str(apart))
+    assert child.stdout is not None
+    async with asyncio.timeout(_WAIT):
+        line = await child.stdout.readline()
+        child.kill()
+        out, err = await child.communicate()
+    assert line == b"held\n", (line, err.decode()[-2000:])
+    return [apart, out, err]

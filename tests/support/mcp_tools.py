@@ -14,8 +14,8 @@ from pydantic import BaseModel
 
 from support.agents import answering, scripted_agent
 from support.house import ROOT
-from support.mcp_hosts import free_port, reachable
 from support.mcp_tool_server import command
+from support.role_hosts import free_port, reachable
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.mcp_client import HttpHost, StdioHost

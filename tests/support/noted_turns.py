@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.agents import answering, open_pauses, scripted_agent
-from support.jobs import Muse, Nothing, Said
+from support.agents import Muse, Nothing, Said, answering, open_pauses, scripted_agent
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Composed
 from worldagent.core.pauses import Approve

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from support.agents import answering, scripted_agent
-from support.jobs import Muse, shape
+from support.agents import Muse, answering, scripted_agent, shape
 from worldagent import WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.harness import Function, tool

@@ -158,3 +158,19 @@ def started(work: Callable[[], object]) -> int:
             sys.stderr.flush()
             os._exit(code)
     return child
+
+
+# Effects that outlive a process: lines of a file, which a killed process leaves whole or not at all.
+
+
+def add(file: Path, line: str) -> None:
+    """Add a line; it is on the disk when this returns."""
+    with file.open("a") as out:
+        out.write(f"{line}\n")
+        out.flush()
+        os.fsync(out.fileno())
+
+
+def lines(file: Path) -> list[str]:
+    """All lines so far."""
+    return file.read_text().splitlines() if file.exists() else []

@@ -13,14 +13,12 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.canaries import LONG, SHORT, awkward_canary, canary
-from support.leaks import on_the_server
+from support.leaks import LONG, SHORT, awkward_canary, canary, on_the_server
+from support.role_hosts import reference
 from support.sidecar_app import HASTY, WORKSPACE, digest
 from support.sidecar_calls import LEGACY, MODERN, Revision
-from support.sidecar_clients import HttpClient, StdioClient
-from support.sidecar_wire import BOUND
+from support.sidecar_clients import BOUND, HttpClient, StdioClient
 from support.sidecars import TOKEN, Sidecar, over_http, over_stdio
-from support.stores import reference
 from worldagent import Role, Tier
 from worldagent.mcp_client import HostRoleStore, HttpHost
 from worldagent.testing import scan_for_roles

@@ -12,9 +12,8 @@ from typing import Any
 
 from support.sidecar_app import HASTY, WORKSPACE
 from support.sidecar_calls import Call, Refused
-from support.sidecar_clients import HttpClient, StdioClient
+from support.sidecar_clients import BOUND, Broken, HttpClient, StdioClient, Wire
 from support.sidecar_leaks import Looked
-from support.sidecar_wire import BOUND, Broken, Wire
 from worldagent.core import ECHO_RUN
 
 Client = HttpClient | StdioClient

@@ -18,8 +18,7 @@ from pydantic_core import from_json
 
 from support.processes import eventually
 from support.sidecar_calls import LEGACY, MODERN, Revision
-from support.sidecar_clients import HttpClient, StdioClient
-from support.sidecar_wire import BOUND, Wire
+from support.sidecar_clients import BOUND, HttpClient, StdioClient, Wire
 from support.sidecars import TOKEN, Sidecar, over_http, over_stdio
 
 T = TypeVar("T")

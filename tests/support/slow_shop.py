@@ -6,8 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from support.agents import scripted_agent
-from support.jobs import Writing, shape
+from support.agents import Writing, scripted_agent, shape
 from worldagent import WorldAgent
 from worldagent.graphs import TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from support.agents import open_pauses
 from support.databases import Engine, made, removed
-from support.loop_steps import Steps
-from support.processes import eventually, others
-from support.tree_forks import Forks
+from support.processes import clean_environment, eventually, forked, others
+from support.steps import Steps
 from support.trees import Node, Said, World, agent_of, answered, begun, outcome, path_of, said
 from worldagent import WorldAgent
 from worldagent.core.errors import (
@@ -28,6 +33,59 @@ from worldagent.core.errors import (
 )
 from worldagent.core.pauses import Answer, Pause
 from worldagent.testing import VirtualClock
+
+
+class Forks:
+    """A process that runs turns in forks of itself and has everything loaded."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", __file__],
+            env=clean_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(30)
+        self._process.stdout.close()
+
+    def run(self, **order: Any) -> int:
+        """Run a turn in a fork; gives how that ended."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+async def run_and_die(order: Mapping[str, Any]) -> str:
+    """Begin or go on with the turn; killed at the point that is ordered, if it comes that far."""
+    steps = Steps(order["at"], order["unit"], lambda: os.kill(os.getpid(), signal.SIGKILL))
+    async with agent_of(Path(order["home"]), order["tree"], steps.passed) as agent:
+        steps.watch()
+        if order["begin"]:
+            turn = await begun(agent, order["tree"], planned=order["planned"])
+        else:
+            answers = {pause_id: answered((kind, value)) for pause_id, (kind, value) in order["answers"].items()}
+            try:
+                turn = await agent.thread("t").resume(answers)
+            except NothingToResume:
+                return "nothing"
+        return str(turn.status)
+
+
+def run_order(line: str) -> None:
+    """Run an order, as a line of JSON."""
+    asyncio.run(run_and_die(json.loads(line)))
+
 
 LIMIT = 60.0  # seconds that one run at a turn may take before it counts as one that waits for ever
 RUNS = 60  # how often a turn may be gone on with before it counts as one that never ends
@@ -308,3 +366,9 @@ def play(
         finally:
             removed(home)
     return played.seen
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        sys.stdout.write(f"{forked(partial(run_order, line))}\n")
+        sys.stdout.flush()

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.canaries import LONG, awkward_canary, canary
+from support.leaks import LONG, awkward_canary, canary
 from worldagent.core import ECHO_RUN
 from worldagent.core.errors import InvalidArgument
 from worldagent.testing import scan as scan_module

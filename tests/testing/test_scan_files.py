@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.canaries import LONG, SHORT, canary
+from support.leaks import LONG, SHORT, canary
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.testing import RoleLeak, assert_no_role_leak, scan_for_roles
 

@@ -19,7 +19,7 @@ import dspy
 import pytest
 from pydantic import BaseModel, ConfigDict, PrivateAttr, SecretStr
 
-from support.canaries import LONG, SHORT
+from support.leaks import LONG, SHORT
 from worldagent.testing import RoleLeak, ScriptedLM, assert_no_role_leak, scan_for_roles
 
 

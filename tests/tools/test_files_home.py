@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.raised import failure
+from support.agents import answering, failure, scripted_agent
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, ToolFailed
 from worldagent.profiles import Profile

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
-from support.canaries import LONG, SHORT, awkward_canary
-from support.trace_places import TracePlaces
+from support.leaks import LONG, SHORT, TracePlaces, awkward_canary
 from traces.test_turns import Done, Item
 from worldagent import Role
 from worldagent.core.errors import WorldAgentError

@@ -10,7 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
-from support.trace_places import Kept
+from support.leaks import Kept
 from worldagent import Role
 from worldagent.core import summed
 from worldagent.core.errors import TraceInvalid, WorldAgentError

@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.exports import read, renamed, write
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, answering, scripted_agent
+from support.homes import read, renamed, write
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import ExportInvalid, InvalidArgument
 from worldagent.graphs import Shape, TaskContext

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.branches import row_counts
+from support.homes import row_counts
 from support.openai_stub import openai_stub
 from support.serving import serving
 from worldagent import Role, Settings, Storage, Tier, WorldAgent

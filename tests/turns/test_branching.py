@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from support.agents import scripted_agent
-from support.branches import counting, ids, said
+from support.homes import counting, ids, said
 from worldagent import WorldAgent
 
 pytestmark = pytest.mark.requirement("T4")

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Thinking, answering, open_pauses, scripted_agent
-from support.jobs import Nothing, Said
-from support.loop_steps import Steps
+from support.agents import CRITIC, Nothing, Said, Thinking, answering, open_pauses, scripted_agent
 from support.processes import eventually, others
+from support.steps import Steps
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.core.errors import ModelUnavailable, NothingToResume, TaskFailed

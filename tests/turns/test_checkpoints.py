@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.tables import checkpoints_of, rows
+from support.homes import checkpoints_of, rows
 from worldagent import WorldAgent
 
 pytestmark = pytest.mark.on_every_database

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, under_way
-from support.stores import StoreKind, on_every_store, stored_agent
+from support.role_hosts import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Storage, Tier, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.jobs import Said
+from support.agents import Said
 from support.postgres import cut, new_database
 from support.slow_shop import SlowShop
 from worldagent import Storage

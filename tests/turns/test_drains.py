@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, open_pauses, scripted_agent
-from support.jobs import Said, Writing, shape
-from support.loop_steps import Steps
+from support.agents import Said, Writing, answering, open_pauses, scripted_agent, shape
 from support.processes import eventually, others
+from support.steps import Steps
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core.errors import AgentClosed, NothingToResume, ThreadPaused
 from worldagent.core.events import TurnEnded

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, scripted_agent
-from support.branches import counting, grown, ids, row_counts, said
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, Thinking, scripted_agent
+from support.homes import counting, grown, ids, row_counts, said
 from worldagent import Role, Roles, Tier
 from worldagent.core.errors import (
     InvalidArgument,

@@ -12,9 +12,9 @@ import pytest
 
 from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, taken, under_way
 from support.asking_shop import Order, Receipt, asking_shop
-from support.canaries import canary
+from support.homes import change, rows, selected
+from support.leaks import canary
 from support.processes import next_line, start_script
-from support.tables import change, rows, selected
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (

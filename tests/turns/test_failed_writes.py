@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.databases import Engine, on_every_database
-from support.edited_turn import NEW, OLD
+from support.failing_writes import NEW, OLD
 from support.house import ROOT
 from support.kill_turn import HISTORY, NOTED, PLAIN
 from support.processes import clean_environment
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(BOUND)]
 
 def failures(turn: str, engine: Engine, *words: str) -> list[dict[str, Any]]:
     """Run the matrix in a process that has no threads yet, so that it can fork."""
-    program = str(ROOT / "tests" / "support" / "failing_matrix.py")
+    program = str(ROOT / "tests" / "support" / "failing_writes.py")
     argv = [sys.executable, "-P", program, "--turn", turn, "--engine", engine, *words]
     done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=BOUND, check=False)
     assert done.returncode == 0, done.stderr.decode()[-2000:]

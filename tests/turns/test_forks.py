@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.branches import counting, grown, ids, row_counts, said
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, answering, scripted_agent
+from support.homes import counting, grown, ids, row_counts, said
 from worldagent import Role, Storage, WorldAgent
 from worldagent.agent import Settings
 from worldagent.core.errors import InvalidArgument, NameTaken, ThreadBusy, UnknownMessage

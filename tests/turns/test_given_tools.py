@@ -11,9 +11,8 @@ import pytest
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langchain_core.tools import tool as langchain_tool
 
-from support.agents import scripted_agent
-from support.canaries import traces_of
-from support.jobs import shape
+from support.agents import scripted_agent, shape
+from support.leaks import traces_of
 from worldagent import Role, Storage, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, NameTaken, WorldAgentError

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import answering, scripted_agent
-from support.jobs import Nothing, Said, shape
+from support.agents import Nothing, Said, answering, scripted_agent, shape
 from worldagent import WorldAgent
 from worldagent.core.errors import AnswerInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from worldagent.graphs import Shape, TaskContext

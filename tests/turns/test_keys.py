@@ -10,7 +10,7 @@ import pytest
 
 from support.agents import CRITIC, Thinking, answering, scripted_agent, taken
 from support.asking_shop import asking_shop
-from support.tables import rows
+from support.homes import rows
 from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
 from worldagent.core import Scope

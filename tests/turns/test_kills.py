@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-from support import kill_table
 from support.databases import Engine, on_every_database
 from support.house import ROOT
 from support.kill_crowd import ALONE, APART, GROUPINGS, MEMBERS, TOGETHER
-from support.kill_matrix import PHASES
+from support.kill_matrix import PAGE, PHASES, page, read_table, rows_of
 from support.kill_points import AFTER, QUEUED, WITHIN
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 from support.processes import clean_environment
@@ -62,9 +61,9 @@ def check_beside(kill: dict[str, Any], grouping: str) -> None:
 
 
 def test_the_page_says_which_transaction_makes_each_row_durable() -> None:
-    text = kill_table.PAGE.read_text(encoding="utf-8")
+    text = PAGE.read_text(encoding="utf-8")
     [section] = re.findall(r"## Transactions of a turn\n(.*?)\n## ", text, re.DOTALL)
-    rows = {row.what for row in kill_table.read() if row.when == WITHIN}
+    rows = {row.what for row in read_table() if row.when == WITHIN}
     assert {what for what in rows if what not in " ".join(section.split())} == set()
 
 
@@ -72,7 +71,7 @@ def test_the_page_says_which_transaction_makes_each_row_durable() -> None:
 @pytest.mark.timeout(BOUND)
 @on_every_database
 def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
-    rows = kill_table.read()
+    rows = read_table()
     seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
     points: list[list[object]] = []
@@ -101,7 +100,7 @@ def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(
     kills = program("--engine", engine, "--phase", phase)
     for kill in kills:
         check(kill)
-    assert kill_table.rows_of(kills) == [row for row in kill_table.read() if row.phase == phase]
+    assert rows_of(kills) == [row for row in read_table() if row.phase == phase]
 
 
 @pytest.mark.soak
@@ -171,4 +170,4 @@ def test_a_kill_at_any_point_between_queue_and_flush_loses_and_repeats_no_effect
 
 
 def test_the_page_is_as_the_matrix_writes_it() -> None:
-    assert kill_table.page(kill_table.read()) == kill_table.PAGE.read_text(encoding="utf-8")
+    assert page(read_table()) == PAGE.read_text(encoding="utf-8")

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from support.abandoned import cut_off
 from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import shape as job
+from support.agents import shape as job
 from support.openai_stub import openai_stub
 from support.processes import eventually, held, others, run_script
-from support.stores import StoreKind, on_every_store, stored
+from support.role_hosts import StoreKind, on_every_store, stored
+from support.steps import cut_off
 from worldagent import Settings, Storage, Tier, WorldAgent
 from worldagent.core.errors import (
     AgentClosed,

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, answering, scripted_agent
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool

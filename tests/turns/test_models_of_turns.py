@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import RateLimitError, ServerError
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import Muse, Said, shape
-from support.shoppers import calls, paying, price, stock, to
+from support.agents import CRITIC, Muse, Said, answering, calls, paying, price, scripted_agent, shape, stock, to
 from worldagent.agent import Thread, Trigger, Turn
 from worldagent.core.errors import InvalidArgument, ModelNotConfigured, ModelRateLimited
 from worldagent.core.events import Usage

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.jobs import Muse, Said, shape
-from support.stores import StoreKind, on_every_store, stored_agent
+from support.agents import Muse, Said, answering, scripted_agent, shape
+from support.role_hosts import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.canaries import traces_of
+from support.leaks import traces_of
 from support.services import FORMATS, Format, Said, Service, service
 from worldagent import Role, Settings, Storage, WorldAgent, tool
 from worldagent.core import ECHO_RUN

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.branches import counting, grown, ids, row_counts, said
-from support.jobs import Nothing, Said
-from support.stores import KINDS, StoreKind, stored_agent
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
+from support.homes import counting, grown, ids, row_counts, said
+from support.role_hosts import KINDS, StoreKind, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import InvalidArgument, NameTaken, ParamsInvalid, UnknownMessage, UnknownShape

@@ -10,9 +10,8 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent, standing
-from support.jobs import Said, shape
-from support.stores import StoreKind, on_every_store, stored_agent
+from support.agents import CRITIC, Said, answering, scripted_agent, shape, standing
+from support.role_hosts import StoreKind, on_every_store, stored_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (

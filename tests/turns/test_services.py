@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.canaries import traces_of
+from support.leaks import traces_of
 from support.service_turns import CALL_IN_WORDS, END, HOW, PIXEL, ROLE, THINKS, TWO, agent_at, named, price, told
 from support.services import FORMATS, SIGNATURE, Format, Said, in_words, service
 from worldagent import Approve, Role, Storage, WorldAgent

@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from support.agents import open_pauses, scripted_agent
-from support.canaries import traces_of
+from support.leaks import traces_of
 from support.services import FORMATS, Format, Said, service
 from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev

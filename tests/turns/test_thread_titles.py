@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering
-from support.jobs import Nothing, Said
-from support.tables import change, rows
+from support.agents import Nothing, Said, answering
+from support.homes import change, rows
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument
 from worldagent.graphs import Shape, TaskContext

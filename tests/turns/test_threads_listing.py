@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.jobs import Muse, Nothing, Said
+from support.agents import Muse, Nothing, Said, answering, scripted_agent
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, TaskFailed

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import Muse, Said, Writing, shape
-from support.loop_steps import Steps
+from support.agents import CRITIC, Muse, Said, Writing, answering, scripted_agent, shape
 from support.processes import eventually, others
+from support.steps import Steps
 from worldagent import WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core.errors import HostError, ModelTimeout, TurnTimeout

@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from support.databases import Engine, on_every_database
-from support.tree_forks import Forks
-from support.tree_plays import End, How, Move, play
+from support.tree_plays import End, Forks, How, Move, play
 from support.trees import LEAVES, VIAS, WAYS, grown
 
 Tree = dict[str, Any]

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import Writing, shape
+from support.agents import CRITIC, Writing, answering, scripted_agent, shape
 from worldagent import WorldAgent
 from worldagent.agent import Trigger
 from worldagent.core.errors import CallRefused, EffectUncertain, InvalidArgument, SettingsInvalid

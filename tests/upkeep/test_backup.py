@@ -15,9 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import Nothing, Said, answering, scripted_agent
 from support.command_line import BOUND, started
-from support.jobs import Nothing, Said
 from support.postgres import new_database
 from support.processes import eventually, run_script
 from worldagent import Role, Storage, WorldAgent

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.branches import row_counts
-from support.exports import Line, read, write
-from support.tables import change
+from support.homes import Line, change, read, row_counts, write
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.homes import database_of, rows
 from support.postgres import new_database
 from support.processes import killed, start_script
-from support.tables import database_of, rows
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments

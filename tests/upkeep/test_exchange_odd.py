@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from support.agents import answering, scripted_agent
-from support.exports import Line, read, renamed, write
+from support.homes import Line, read, renamed, write
 from worldagent import WorldAgent
 from worldagent.core.errors import ExportInvalid
 from worldagent.memory import Draft

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.exports import read, write
+from support.homes import read, write
 from support.processes import full_device
 from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 

@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
-from support.jobs import Nothing, Said
-from support.removed import WORDS, found, look, pay, word
-from support.tables import checkpoints_of, database_of, rows, selected
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
+from support.homes import WORDS, checkpoints_of, database_of, found, look, pay, rows, selected, word
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import (

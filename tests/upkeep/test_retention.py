@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, scripted_agent
-from support.jobs import Nothing, Said
-from support.tables import change, checkpoints_of, rows, selected
+from support.agents import CRITIC, Nothing, Said, scripted_agent
+from support.homes import change, checkpoints_of, rows, selected
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import InvalidArgument, SettingsInvalid
 from worldagent.graphs import Shape, TaskContext

@@ -12,10 +12,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import answering, scripted_agent
-from support.jobs import Nothing, Said
+from support.agents import Nothing, Said, answering, scripted_agent
+from support.homes import found
 from support.processes import start_script
-from support.removed import found
 from worldagent import Storage, WorldAgent
 from worldagent.core.errors import StorageUnavailable
 from worldagent.graphs import Shape, TaskContext

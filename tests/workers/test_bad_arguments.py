@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.raised import refused
+from support.agents import refused, scripted_agent
 from worldagent import WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,

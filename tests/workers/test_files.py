@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.shoppers import calls, price
+from support.agents import calls, price, scripted_agent
 from worldagent.core.errors import InvalidArgument, MissingExtra, NameTaken, WorkerInvalid
 from worldagent.harness import Policy, Worker, load_workers
 from worldagent.harness.gate import Rule

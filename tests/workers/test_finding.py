@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import answering, scripted_agent
-from support.jobs import shape
+from support.agents import answering, scripted_agent, shape
 from worldagent.core.errors import AgentClosed
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Worker, flow, tool

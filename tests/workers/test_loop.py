@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.shoppers import SHOPPER, calls, paying, price, stock, to, told
+from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock, to, told
 from worldagent.core.errors import OutputInvalid
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import InvalidRequestError, RateLimitError, ServerError
 
-from support.agents import scripted_agent
-from support.shoppers import calls, price, to, told
+from support.agents import calls, price, scripted_agent, to, told
 from worldagent.core.errors import InvalidArgument, ModelNotConfigured, ModelRefused, ModelUnavailable
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import scripted_agent
-from support.shoppers import SHOPPER, calls, price, stock, to, told
+from support.agents import SHOPPER, calls, price, scripted_agent, stock, to, told
 from worldagent.core.errors import FunctionInvalid, OutputInvalid
 from worldagent.core.events import CallStarted, TaskStarted
 from worldagent.graphs import Shape, TaskContext

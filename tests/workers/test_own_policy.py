@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import scripted_agent
-from support.shoppers import calls, told
+from support.agents import calls, scripted_agent, told
 from worldagent import WorldAgent
 from worldagent.core.errors import PolicyInvalid
 from worldagent.core.pauses import Approve

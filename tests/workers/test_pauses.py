@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from dspy.lm15 import ServerError
 
-from support.agents import scripted_agent
+from support.agents import SHOPPER, calls, paying, price, scripted_agent, to, told
 from support.databases import Engine, contents_of, made
 from support.house import ROOT
 from support.loop_child import INSIDE, ROLE
 from support.processes import clean_environment
-from support.shoppers import SHOPPER, calls, paying, price, to, told
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM, assert_no_role_leak

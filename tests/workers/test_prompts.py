@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
+from support.agents import refused, scripted_agent
 from support.openai_stub import openai_stub
-from support.raised import refused
 from worldagent.core.errors import FunctionInvalid
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM

@@ -8,10 +8,8 @@ from typing import Any
 import pytest
 from dspy.lm15 import ServerError
 
-from support.agents import scripted_agent
-from support.canaries import LONG, SHORT
-from support.leaks import watch
-from support.shoppers import SHOPPER, calls, paying, price, stock, told
+from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock, told
+from support.leaks import LONG, SHORT, watch
 from worldagent import Role
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed

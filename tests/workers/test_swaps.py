@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from support.agents import scripted_agent
-from support.jobs import Nothing
-from support.shoppers import calls, told
+from support.agents import Nothing, calls, scripted_agent, told
 from worldagent.core.errors import NameTaken, ParamsInvalid, UnknownWorker
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext

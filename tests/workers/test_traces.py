@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
-from support.jobs import shape
-from support.shoppers import to
+from support.agents import scripted_agent, shape, to
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.events import TaskStarted

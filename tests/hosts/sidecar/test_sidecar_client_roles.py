@@ -13,7 +13,7 @@ import pytest
 from mcp import Client
 
 from support.agents import answering, scripted_agent
-from support.role_clients import OFFER, RoleClient, Silence, role_client
+from support.sidecar_served import OFFER, RoleClient, Silence, role_client
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core.errors import HostForbidden, HostUnavailable, RoleSourceInvalid, RoleTooLong, UnknownTier
 from worldagent.hosts.sidecar import ClientRoles, Sidecar

@@ -14,9 +14,8 @@ import pytest
 from support.role_hosts import BOUND
 from support.sidecar_calls import Call, Revision
 from support.sidecar_clients import HttpClient
-from support.sidecar_pairs import let, status, until
 from support.sidecar_served import Caller, agents, caller_of, served
-from support.sidecars import REVISIONS, over_http
+from support.sidecars import REVISIONS, let, over_http, status, until
 from support.sidecars import Sidecar as Process
 from worldagent.core.errors import ModelUnavailable
 from worldagent.hosts.sidecar import Sidecar

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering
-from support.growth import growing, held
+from support.counters import growing, held
 from support.role_hosts import BOUND, Mode
 from support.sidecar_served import agents, caller_of, served
 from worldagent.hosts.sidecar import Sidecar

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from support.canaries import canary
-from support.serve_command import MAKE, serving
+from support.command_line import MAKE, serving
+from support.leaks import canary
 from support.sidecar_calls import Refused
 from support.sidecar_clients import HttpClient
 from worldagent.testing import scan_for_roles

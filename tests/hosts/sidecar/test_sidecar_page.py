@@ -9,9 +9,8 @@ from typing import Any, get_args
 
 import pytest
 
-from support.example_clients import CURL_CHAT, RUST_CHAT, TYPESCRIPT_CHAT
+from support.example_clients import CURL_CHAT, RUST_CHAT, TYPESCRIPT_CHAT, talk, tool_rows
 from support.pages import DOCS, Block, blocks, rows
-from support.sidecar_page import talk, tool_rows
 from worldagent.hosts.sidecar.contract.answers import Status
 from worldagent.hosts.sidecar.ports import OwnCode, Refused
 

@@ -18,13 +18,15 @@ from support.agents import standing
 from support.command_line import command
 from support.postgres import OwnServer, cut, drop_database, new_database
 from support.sidecar_calls import Refused
-from support.sidecar_pairs import (
+from support.sidecar_clients import BOUND, Broken
+from support.sidecars import (
     THREAD,
     Pair,
     connections,
     events_of,
     let,
     numbers,
+    over_http,
     pair,
     ready,
     shared,
@@ -32,9 +34,7 @@ from support.sidecar_pairs import (
     stuck,
     until,
 )
-from support.sidecar_wire import BOUND, Broken
 from support.sidecars import Sidecar as Running
-from support.sidecars import over_http
 from worldagent import Storage, WorldAgent
 from worldagent.core.events import parse_event
 from worldagent.hosts.sidecar import Sidecar

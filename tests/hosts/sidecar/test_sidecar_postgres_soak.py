@@ -17,9 +17,8 @@ import pytest
 from support.agents import standing
 from support.postgres import OwnServer, cut
 from support.sidecar_calls import Refused
-from support.sidecar_pairs import THREAD, bought, ready, shared, until
-from support.sidecar_wire import Broken
-from support.sidecars import Sidecar, over_http
+from support.sidecar_clients import Broken
+from support.sidecars import THREAD, Sidecar, bought, over_http, ready, shared, until
 from worldagent.core.events import parse_event
 
 pytestmark = [pytest.mark.soak, pytest.mark.requirement("T4", "T5", "T10"), pytest.mark.timeout(600)]

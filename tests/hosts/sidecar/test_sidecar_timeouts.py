@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.node_clients import node_client
+from support.example_hosts import node_client
 from support.processes import eventually
 from support.role_hosts import BOUND, Mode
 from support.sidecar_served import agents, caller_of, served

@@ -4,11 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import types
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import pytest
+
+
+class Steps:
+    """Does something once after so many steps of the loop, or so many passes of an effect.
+
+    Attributes:
+        count: How many there were.
+    """
+
+    def __init__(self, at: int, unit: str, do: Callable[[], None] = lambda: None) -> None:
+        self.count = 0
+        self._at, self._unit, self._do = at, unit, do
+
+    def passed(self) -> None:
+        if self._unit == "effects":
+            self._count()
+
+    def watch(self) -> Callable[[], None]:
+        """Count the steps of the running loop; what is given ends that."""
+        loop: Any = asyncio.get_running_loop()
+        if self._unit != "steps":
+            return lambda: None
+        real = loop.call_soon
+
+        def call_soon(*args: Any, **kwargs: Any) -> Any:
+            self._count()
+            return real(*args, **kwargs)
+
+        loop.call_soon = call_soon
+
+        def end() -> None:
+            del loop.call_soon
+
+        return end
+
+    def _count(self) -> None:
+        self.count += 1
+        if self.count == self._at:
+            self._do()
+
 
 T = TypeVar("T")
 
@@ -90,6 +130,3 @@ async def _collected(coroutine: Coroutine[Any, Any, Any]) -> None:
 
 def _locked(self: ThreadPoolExecutor, *job: object) -> None:
     raise AssertionError("a job is handed to a pool where the thread may hold the lock of all pools")
-
-
-__all__ = ["Abandoned", "abandon", "cut_off"]
