@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from pydantic import BaseModel
 
 from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
-from ..core.awaiting import abandoned
+from ..core.clock import abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.events import Event
 from ..core.validation import is_text, own_copy

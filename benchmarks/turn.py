@@ -43,7 +43,7 @@ from worldagent.benchmarks._stubs import (
 from worldagent.core import Scope
 from worldagent.harness import Worker
 from worldagent.role_resolution import ResolverOptions, RoleResolver, SqliteRoleStore
-from worldagent.role_resolution.compose import compose
+from worldagent.role_resolution.role import compose
 
 _LATENCY = 0.2
 _IDEAL = 3 * _LATENCY

@@ -5,8 +5,8 @@ Modules: `errors`, `events`, `files`, `generation`, `pauses`, `validation`.
 
 from .clock import Clock, SystemClock, utc_text
 from .events import CaptureKind, Emitter
+from .generation import ECHO_RUN, ModelUsage, summed
 from .scope import STORED_TIERS, Scope, Tier, check_id
-from .usage import ECHO_RUN, ModelUsage, summed
 from .validation import canonical_json, digest, new_id
 
 __all__ = [

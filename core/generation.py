@@ -1,8 +1,10 @@
-"""Generation options of a model: one type for the settings, profiles, workers and the command line."""
+"""What a model call is asked for and what it uses: generation options, and tokens and cost."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
@@ -97,4 +99,46 @@ class GenerationOptions(BaseModel):
         return {name: value.get_secret_value() for name, value in (self.headers or {}).items()}
 
 
-__all__ = ["GenerationOptions", "ReasoningEffort", "ReasoningSummary"]
+ECHO_RUN: Final = 40
+"""Characters in a row that count as repeating a role (R16), for the echo guard and the leak scanner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelUsage:
+    """Tokens and cost of model calls. A value that a service does not report is None, and so is any sum with it.
+
+    Attributes:
+        calls: How many model calls.
+        input_tokens: Tokens sent, including those that the service had cached.
+        output_tokens: Tokens received, including reasoning tokens.
+        cached_tokens: Input tokens that the service read from its cache.
+        reasoning_tokens: Output tokens that are reasoning, if the service counts them.
+        cost: The cost in US dollars.
+    """
+
+    calls: int = 0
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
+    cached_tokens: int = 0
+    reasoning_tokens: int = 0
+    cost: float | None = 0.0
+
+    def __add__(self, other: ModelUsage) -> ModelUsage:
+        return ModelUsage(
+            calls=self.calls + other.calls,
+            input_tokens=summed((self.input_tokens, other.input_tokens)),
+            output_tokens=summed((self.output_tokens, other.output_tokens)),
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
+
+def summed(counts: Iterable[int | None]) -> int | None:
+    """The sum; None if one of the counts is None."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

@@ -7,14 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ..core.errors import (
-    FunctionInvalid,
-    NameTaken,
-    ToolNotAllowed,
-    UnknownFunction,
-    UnknownWorker,
-    WorldAgentError,
-)
+from ..core.errors import FunctionInvalid, NameTaken, ToolNotAllowed, UnknownFunction, UnknownWorker, WorldAgentError
 from .function import Function
 from .gate import Policy, is_like
 from .worker import Worker

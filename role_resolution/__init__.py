@@ -1,6 +1,5 @@
 """Roles: texts that shape one call. Resolves the roles of all tiers and composes them. No model is called here."""
 
-from .compose import NO_ROLE, ResolvedRole
 from .resolver import (
     Resolution,
     ResolverOptions,
@@ -8,7 +7,7 @@ from .resolver import (
     RoleResolver,
     TierExplanation,
 )
-from .role import ROLE_LIMIT, Role
+from .role import NO_ROLE, ROLE_LIMIT, ResolvedRole, Role
 from .sources import RoleSource, RoleStore, SqliteRoleStore
 
 __all__ = [

@@ -27,8 +27,7 @@ from ..core.errors import (
     StorageInvalid,
     StorageUnavailable,
 )
-from .compose import ResolvedRole
-from .role import Sealed
+from .role import ResolvedRole, Sealed
 
 MIN_KEY_LENGTH = 16  # characters in a key
 _RANDOM = re.compile(r"[0-9a-f]{64}")  # 256 random bits, as `_make` writes them

@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
-from .compose import NO_ROLE, Policy, ResolvedRole, active_tiers, compose
 from .keys import RoleKey
-from .role import ROLE_LIMIT, Role, check_length
+from .role import NO_ROLE, ROLE_LIMIT, Policy, ResolvedRole, Role, active_tiers, check_length, compose
 from .sources import CachedRoleStore, RoleSource, RoleStore
 from .threads import ThreadRoles
 

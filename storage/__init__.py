@@ -3,9 +3,8 @@
 Each folder that stores data declares a `Schema` for its tables. This folder owns only two tables.
 """
 
-from .address import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress
 from .database import Database
-from .home import Storage
+from .home import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
 from .lease import EPOCHS, Known, Lease, Leases
 from .locks import from_sqlite
 from .schema import Moment, Row, Schema, Transaction, check_row

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..core.errors import StorageHalfCopied
-from .address import PostgresAddress
 from .database import Database
-from .home import Storage
+from .home import PostgresAddress, Storage
 from .locks import FileLocks, Locks
 from .schema import COPYING, Schema, Transaction, migrate, outdated_schemas
 

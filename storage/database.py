@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from ..core.errors import MissingExtra
-from .address import PostgresAddress
+from .home import PostgresAddress
 from .locks import Locks
 from .schema import Schema, Transaction, check_names
 
 if TYPE_CHECKING:
-    from .postgres.database import PostgresDatabase
+    from .postgres import PostgresDatabase
 
 T = TypeVar("T")
 
@@ -115,7 +115,7 @@ class Database(ABC):
 
 def _postgres() -> type[PostgresDatabase]:
     with contextlib.suppress(ImportError):
-        from .postgres.database import PostgresDatabase
+        from .postgres import PostgresDatabase
 
         return PostgresDatabase
     raise MissingExtra(

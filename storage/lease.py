@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
-from ..core.awaiting import abandoned, uninterrupted
+from ..core.clock import abandoned, uninterrupted
 from ..core.errors import InvalidArgument, LeaseLost, ThreadBusy
 from .database import Database
 from .locks import HeldLock

@@ -15,9 +15,8 @@ from typing import cast
 
 from ..core import ECHO_RUN
 from ..core.errors import InvalidArgument
-from .files import Snapshot, rows, snapshots
 from .needles import LONGEST_CHARACTER, Needle, needles
-from .walk import walk
+from .walk import Snapshot, rows, snapshots, walk
 
 SHORTEST_CANARY = 4
 # A chunk of a long text must begin this many bytes before the end of the previous one: more than any relevant run in

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from ...core import Emitter
-from ...core.awaiting import uninterrupted
+from ...core.clock import uninterrupted
 from ...core.errors import ThreadPaused
 from ...core.events import RoleTierSkipped, TurnKind, TurnStarted
 from ...core.pauses import pause_id_of

@@ -7,7 +7,7 @@ from traceback import clear_frames
 from typing import Any
 
 from ...core import Emitter, Scope, Tier
-from ...core.awaiting import uninterrupted
+from ...core.clock import uninterrupted
 from ...core.errors import (
     AlreadyAnswered,
     AnswerInvalid,

@@ -11,11 +11,12 @@ from typing import Final
 
 from ...mcp_client import TOOLS, HttpHost, StdioHost
 from ...mcp_client.quiet import quiet_context
-from . import roles, tools, transport
+from .connection import Point, Result, Skipped, Tell, settle
 from .kit import HostCheckOptions, Kit
-from .points import Point, Result, Skipped, Tell, settle
+from .roles import POINTS
+from .transport import FIRST_POINTS, LAST_POINTS
 
-HOST_POINTS: Final = (*tools.POINTS, *roles.POINTS, *transport.POINTS)
+HOST_POINTS: Final = (*FIRST_POINTS, *POINTS, *LAST_POINTS)
 """The points of a role host, in the order of the check. The contract is in `docs/reference/role-host.md`."""
 
 _TOOL: Final = re.compile(rf"\b({'|'.join(TOOLS)})\b")

@@ -20,8 +20,7 @@ from ...core import STORED_TIERS, Tier, check_id
 from ...core.errors import InvalidArgument
 from ...hosts.role_host.contract import TOOLS, ErrorAnswer
 from ...mcp_client import HttpHost, StdioHost
-from .connection import Connection, Mode, Unanswered
-from .points import Failed, Finding, Result, Skipped
+from .connection import Connection, Failed, Finding, Mode, Result, Skipped, Unanswered
 
 CONTRACT_REMEDY: Final = "answer as docs/reference/role-host.md says"
 _SHORTEST: Final = 12  # characters of a role's text that do not occur in another text by chance

@@ -20,8 +20,8 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...core import STORED_TIERS, Tier
+from .connection import Failed, Finding, Points, Skipped, Warned
 from .kit import Kit, Reply
-from .points import Failed, Finding, Points, Skipped, Warned
 
 POINTS: Final = Points()
 point: Final = POINTS.add

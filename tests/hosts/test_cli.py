@@ -262,7 +262,7 @@ async def test_debug_prints_types_and_places_and_no_text(run: Run, words: tuple[
     assert debug.exit_code == plain.exit_code == 1
     assert "debug: a model call failed; messages are omitted" in debug.stderr
     assert "LMInvalidRequestError (HTTP 400)" in debug.stderr
-    assert "debug: worldagent.core.errors.host.ModelRefused (model_refused)" in debug.stderr
+    assert "debug: worldagent.core.errors.ModelRefused (model_refused)" in debug.stderr
     assert "debug:   status of the service's answer: 400" in debug.stderr
     assert "request id of the service's answer: req_42" in debug.stderr
     assert "predictor.py:" in debug.stderr

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from worldagent import Role, Tier
 from worldagent.role_resolution import ResolvedRole
-from worldagent.role_resolution.compose import STACK_HEADER, Policy, compose
+from worldagent.role_resolution.role import STACK_HEADER, Policy, compose
 
 ENTRY = "Converse"
 NAMES = (ENTRY, "Review", "critic")

@@ -10,13 +10,7 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role
-from worldagent.core.errors import (
-    FunctionInvalid,
-    ParamsInvalid,
-    ResultInvalid,
-    UnknownShape,
-    UnknownWorker,
-)
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid, UnknownShape, UnknownWorker
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import CompactionResult, compaction_shape

@@ -20,8 +20,7 @@ from worldagent.core.events import Event, TurnEnded, TurnStarted
 from worldagent.graphs import TurnEngine
 from worldagent.memory import TurnRegister, turn_log
 from worldagent.memory.turn_log import TurnLog
-from worldagent.storage import Transaction
-from worldagent.storage.postgres import database as postgres
+from worldagent.storage import Transaction, postgres
 from worldagent.storage.sqlite import SqliteDatabase
 
 pytestmark = pytest.mark.requirement("T10")

@@ -17,12 +17,7 @@ from support.processes import eventually, held, others, run_script
 from support.role_hosts import StoreKind, on_every_store, stored
 from support.steps import cut_off
 from worldagent import Settings, Storage, Tier, WorldAgent
-from worldagent.core.errors import (
-    AgentClosed,
-    ModelNotConfigured,
-    StorageInvalid,
-    StorageUnavailable,
-)
+from worldagent.core.errors import AgentClosed, ModelNotConfigured, StorageInvalid, StorageUnavailable
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, flow, tool
 from worldagent.memory import TurnRegister

@@ -15,11 +15,7 @@ from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.homes import WORDS, checkpoints_of, database_of, found, look, pay, rows, selected, word
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
-from worldagent.core.errors import (
-    StorageUnavailable,
-    ThreadBusy,
-    ThreadPaused,
-)
+from worldagent.core.errors import StorageUnavailable, ThreadBusy, ThreadPaused
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool

@@ -18,7 +18,7 @@ from support.agents import answering, scripted_agent
 from support.postgres import new_database
 from worldagent import WorldAgent
 from worldagent.core.errors import UnknownMessage
-from worldagent.storage.postgres import database as database_module
+from worldagent.storage import postgres as database_module
 
 _WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
 _BOUND = 30.0

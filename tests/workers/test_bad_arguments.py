@@ -10,12 +10,7 @@ import pytest
 
 from support.agents import refused, scripted_agent
 from worldagent import WorldAgent
-from worldagent.core.errors import (
-    AnswerInvalid,
-    FunctionInvalid,
-    InvalidArgument,
-    UnknownFunction,
-)
+from worldagent.core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, UnknownFunction
 from worldagent.core.pauses import Approve
 from worldagent.harness import Function, Worker, load_workers, tool
 from worldagent.harness.limits import Retry
