@@ -132,7 +132,7 @@ def words() -> str:
 
 
 def _codes() -> list[str]:
-    every = (getattr(errors, name) for name in errors.__all__)
+    every = list(vars(errors).values())
     kinds = {kind for kind in every if inspect.isclass(kind) and issubclass(kind, errors.WorldAgentError)}
     return sorted({f"{kind.code}{' (retryable)' if kind.retryable else ''}" for kind in kinds})
 

@@ -233,7 +233,7 @@ def _default(field: FieldInfo) -> str:
 
 def error_rows(family: type[errors.WorldAgentError]) -> list[str]:
     """Give the rows of the table of one family of errors."""
-    every = [getattr(errors, name) for name in errors.__all__]
+    every = [each for _, each in sorted(vars(errors).items()) if isinstance(each, type)]
     return [
         f"| `{kind.__name__}` | `{kind.code}` | {'yes' if kind.retryable else 'no'} | {_summary(kind)} |"
         for kind in every
