@@ -95,6 +95,14 @@ def test_every_page_of_the_first_rank_is_reached_from_the_index() -> None:
     assert DOCS / "index.md" in {(ROOT / link).resolve() for link in links(ROOT / "README.md")}
 
 
+def test_every_example_is_in_the_gallery() -> None:
+    page = DOCS / "start" / "examples.md"
+    shown = {(page.parent / link.partition("#")[0]).resolve() for link in links(page)}
+    examples = [*(ROOT / "examples").glob("*.py"), *(ROOT / "examples").glob("*/README.md")]
+    assert examples
+    assert not [example for example in examples if example not in shown]
+
+
 @pytest.mark.parametrize("page", pages(), ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_no_page_names_a_path_of_a_machine(page: Path) -> None:
     assert not MACHINE_PATH.findall(text_of(page))
