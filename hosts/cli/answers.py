@@ -13,8 +13,8 @@ from ...agent.threads import ThreadFilters, ThreadRegister, ThreadState, ThreadS
 from ...core import Scope, check_id
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, NothingToResume, UnknownPause
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
-from ..pauses import is_late, unanswered
-from .home_threads import open_threads
+from ..service.home import open_threads
+from ..service.pauses import is_late, unanswered
 from .options import ResumingOptions
 from .output import Output
 from .pauses import read_answer

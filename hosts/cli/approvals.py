@@ -181,9 +181,9 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
     from ...agent import Settings
     from ...core import Scope
     from ...storage import Storage
-    from ..pauses import unanswered
+    from ..service.home import open_threads
+    from ..service.pauses import unanswered
     from .answers import threads_with_pauses
-    from .home_threads import open_threads
 
     found: list[tuple[ThreadState, Pause]] = []
     async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
@@ -202,7 +202,7 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
 
 
 def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:
-    from ..pauses import is_late
+    from ..service.pauses import is_late
     from .pauses import pause_text
     from .turn import where
 
@@ -219,7 +219,7 @@ def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions)
 
 
 def _object(state: ThreadState, pause: Pause) -> dict[str, Any]:
-    from ..pauses import is_late
+    from ..service.pauses import is_late
 
     about = {"thread": state.thread, "turn": state.turn_id, "account": state.account, "channel": state.channel}
     return {**about, **pause.to_json(), "expired": is_late(pause)}

@@ -168,7 +168,7 @@ class Output:
 
 
 def _printable(text: str) -> str:
-    from ..pauses import printable
+    from ..service.pauses import printable
 
     return printable(text)
 

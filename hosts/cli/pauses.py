@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 from ...core.errors import InvalidArgument
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
 from ...core.validation import is_text
-from .. import pauses as forms
-from ..pauses import is_late, numbered, one_line, pause_lines
+from ..service import pauses as forms
+from ..service.pauses import is_late, numbered, one_line, pause_lines
 
 Always = Literal[False, "same", "any"]
 

@@ -39,7 +39,7 @@ def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
     """
     from ...agent import Settings
     from ...storage import Storage
-    from .home_threads import open_threads
+    from ..service.home import open_threads
     from .sidecars import running_sidecars
 
     storage = Settings().storage(Storage(home=home))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...core.pauses import Pause
     from ...memory import Message
     from ...storage import Storage
-    from .home_threads import OpenThreads
+    from ..service.home import OpenThreads
 
 _NEW: Final = "New thread"
 _COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
@@ -278,7 +278,7 @@ async def _with_threads(
 ) -> int | None:
     from ...agent import Settings
     from ...storage import Storage
-    from .home_threads import open_threads
+    from ..service.home import open_threads
 
     async with open_threads(storage or Settings().storage(Storage(home=options.home))) as threads:
         if threads is not None:
@@ -361,7 +361,7 @@ def _missing(output: Output, options: ThreadOptions) -> int:
 
 
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
-    from ..pauses import unanswered
+    from ..service.pauses import unanswered
     from .output import author_text
     from .pauses import pause_text
     from .turn import pauses_text

@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.tree import TraceNode
-from ..pauses import one_line, printable
+from ..service.pauses import one_line, printable
 
 MAX_CAPTURED_CHARACTERS = 200  # of a captured text
 

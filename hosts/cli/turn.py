@@ -28,7 +28,7 @@ from ...core.errors import (
     WorldAgentError,
 )
 from ...core.pauses import Pause
-from ..pauses import is_late
+from ..service.pauses import is_late
 from .command import signals_handled
 from .exits import DONE, FAILED, PAUSED, TERMINATED
 from .options import WORKSPACE, AgentOptions, ResumingOptions, ThreadsOptions

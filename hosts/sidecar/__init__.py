@@ -3,9 +3,10 @@
 `docs/reference/sidecar.md` specifies the contract. `serving` has the transports, and the command line combines the two.
 """
 
+from ..service.arguments import CONTRACT
 from .access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting
 from .client_roles import ClientRoles
-from .contract import CONTRACT, schemas
+from .contract import schemas
 from .pool import Limits
 from .server import Sidecar
 

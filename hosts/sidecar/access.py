@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from ...core import check_id
 from ...core.errors import InvalidArgument
+from ..service.caller import ANY, Caller, forbidden, reaches
 from ..serving import Tokens
 from ..serving import read_token_file as read_tokens
-from .ports import ANY, Caller, forbidden, reaches
 
 _LISTS: Final = ("workspaces", "accounts", "threads")
 _EXAMPLE: Final = (

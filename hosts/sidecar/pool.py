@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ...agent import WorldAgent
 from ...core.errors import InvalidArgument
-from .ports import Refused
+from ..service.caller import Refused
 
 _log = logging.getLogger("worldagent.sidecar")
 

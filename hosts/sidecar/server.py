@@ -30,9 +30,10 @@ from mcp.types import (
 
 from ...agent import WorldAgent
 from ...storage import Storage
+from ..service.threads import call_tool
 from ..serving import RequestLog, Tokens
 from .access import EVERYTHING, NOTHING, Grant
-from .calls import CallFacts, Context, SidecarParts, call_tool
+from .calls import CallFacts, Context, SidecarParts
 from .client_roles import ClientRoles
 from .contract import TOOLS, published
 from .pool import Agents, Limits

@@ -20,7 +20,7 @@ from worldagent.hosts.cli.chat.loop import Chat
 from worldagent.hosts.cli.chat.prompt import ENTRIES, LENGTH, FileHistory
 from worldagent.hosts.cli.chat.session import Session
 from worldagent.hosts.cli.options import ChatOptions
-from worldagent.hosts.pauses import printable
+from worldagent.hosts.service.pauses import printable
 
 
 def test_what_turns_the_order_of_characters_around_reaches_no_terminal_and_separators_are_line_feeds() -> None:

@@ -26,7 +26,7 @@ from worldagent.core.pauses import (
 )
 from worldagent.harness.journal import decision_of
 from worldagent.hosts.cli.pauses import how_to_answer, pause_text, read_answer
-from worldagent.hosts.pauses import printable
+from worldagent.hosts.service.pauses import printable
 
 
 class Size(Enum):

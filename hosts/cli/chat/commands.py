@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, NameTaken, UnknownTier
 from ....role_resolution import Role
-from ...pauses import one_line, printable
+from ...service.pauses import one_line, printable
 from ..output import attachment_name, author_text, message_text, table, time_text
 from ..roles import roles_table
 from ..sources import attachment, expanded

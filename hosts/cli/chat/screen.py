@@ -28,7 +28,7 @@ from rich.text import Text
 from ....core import events
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
-from ...pauses import printable
+from ...service.pauses import printable
 from ..options import ChatOptions
 from ..output import ANSWER_REJECTED_NOTE, Output, left_out_text, waiting_text
 from ..pauses import pause_text

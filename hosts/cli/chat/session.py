@@ -18,7 +18,7 @@ from ....core import ModelUsage, errors, events
 from ....core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
 from ....core.pauses import Pause, PersonAnswer, may_answer, may_be_always
 from ....role_resolution import Role
-from ...pauses import is_late, unanswered
+from ...service.pauses import is_late, unanswered
 from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..options import ChatOptions
 from ..pauses import pause_text, read_answer

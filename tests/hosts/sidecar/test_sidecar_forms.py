@@ -14,8 +14,9 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from worldagent.core.errors import AnswerInvalid
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
-from worldagent.hosts.sidecar.pauses import next_steps, pause_result, read_answers
-from worldagent.hosts.sidecar.pauses.forms import answer_of, form_of, message_of
+from worldagent.hosts.service.answers import pause_record, read_answers
+from worldagent.hosts.service.next_steps import next_steps
+from worldagent.hosts.service.forms import answer_of, form_of, message_of
 
 PLAIN = {"string", "integer", "number", "boolean"}
 KEPT = {"type", "title", "description", "enum", "minLength", "maxLength", "minimum", "maximum", "format", "default"}
@@ -84,7 +85,7 @@ def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
         answer_of(destructive, {"decision": "approve_always"})
     with pytest.raises(AnswerInvalid, match="destructive"):
         read_answers({asked.id: {"approve": {"always": True}}}, [destructive], account=None)
-    assert (pause_result(destructive)["always"], pause_result(asked)["always"]) == (False, True)
+    assert (pause_record(destructive)["always"], pause_record(asked)["always"]) == (False, True)
 
 
 @pytest.mark.requirement("T4")
@@ -104,28 +105,28 @@ def test_an_effect_that_was_cut_off_is_told_in_a_form_or_as_json(content: Any, f
     asked = pause("uncertain")
     assert answer_of(asked, content) == answer
     assert read_answers({asked.id: form}, [asked], account=None) == {asked.id: answer}
-    assert list(pause_result(asked)["answers"]) == ["happened", "not_happened", "run_again"]
+    assert list(pause_record(asked)["answers"]) == ["happened", "not_happened", "run_again"]
 
 
 @pytest.mark.requirement("T4")
 def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
     late = pause("approval", expires=datetime(2020, 1, 1, tzinfo=UTC))
-    assert (pause_result(late)["expired"], pause_result(late)["answers"]) == (True, {})
-    [step] = next_steps("paused", "turn_1", ids={"thread": "t1", "account": None}, pauses=[late])
-    assert step["arguments"] == {"thread": "t1", "answers": {}}
-    assert "no pause can be answered any more" in step["why"]
+    assert (pause_record(late)["expired"], pause_record(late)["answers"]) == (True, {})
+    [step] = next_steps("paused", "turn_1", ids={"thread": "t1"}, pauses=[late])
+    assert step.arguments == {"thread": "t1", "answers": {}}
+    assert "no pause can be answered any more" in step.why
 
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize(("status", "tool"), [("cut_off", "resume"), ("failed", "resume"), ("running", "events")])
 def test_what_goes_on_says_how(status: str, tool: str) -> None:
-    ids = {"workspace": "w", "account": "a", "channel": None, "thread": "t1"}
+    ids = {"workspace": "w", "account": "a", "thread": "t1"}
     assert next_steps("abandoned", "turn_1", ids=ids) == []
     [step] = next_steps(status, "turn_1", ids=ids, seq=7)
     wanted = {"workspace": "w", "account": "a", "thread": "t1"}
     if tool == "events":
         wanted = {"workspace": "w", "account": "a", "turn_id": "turn_1", "after": 7}  # type: ignore[dict-item]  # a number
-    assert (step["tool"], step["arguments"]) == (tool, wanted)
+    assert (step.tool, step.arguments) == (tool, wanted)
 
 
 SCHEMAS = st.recursive(

@@ -14,7 +14,7 @@ from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
 
 from support.asked_people import CANCEL, DECLINE, MODES, Mode, Shop, accept, asked, call, task
 from worldagent.hosts.sidecar import Sidecar
-from worldagent.hosts.sidecar.pauses import asking as asking_module
+from worldagent.hosts.sidecar import asking as asking_module
 
 pytestmark = pytest.mark.parametrize("mode", MODES)
 

@@ -15,7 +15,7 @@ from support.asked_people import CANCEL, Said, Shop, accept, asked, call, task
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.hosts.sidecar.pauses.rounds import Round, call_digest
+from worldagent.hosts.sidecar.asking import Round, call_digest
 
 LIMIT = 20
 SECRET = "vermilion-otter"

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from ....agent import WorldAgent
-from ....agent.threads import ThreadState
-from ....core.errors import (
+from ...agent import WorldAgent
+from ...agent.threads import ThreadState
+from ...core.errors import (
     AgentClosed,
     AlreadyAnswered,
     AnswerInvalid,
@@ -25,14 +25,12 @@ from ....core.errors import (
     UnknownPause,
     WorldAgentError,
 )
-from ....core.pauses import Pause
-from ...pauses import unanswered
-from ..contract.answers import NextStep
-from ..contract.surfaces import ResumeArguments
-from ..contract.words import ThreadArguments
-from ..pauses import pause_result
-from .answering import to_call
-from .call import Call, thread_of
+from ...core.pauses import Pause
+from ..sidecar.asking import pause_result
+from ..sidecar.calls import Call, thread_of, to_call
+from .arguments import ResumeArguments, ThreadArguments
+from .pauses import unanswered
+from .records import NextStep
 
 _STUCK: Final = ("paused", "stopped", "cut_off", "running")
 _OPEN: Final = {False: _STUCK, True: (*_STUCK, "failed")}
@@ -136,6 +134,3 @@ def _owner(state: ThreadState) -> str:
 
 def _step(call: Call[Any], tool: str, why: str) -> NextStep:
     return NextStep(tool=tool, arguments=dict(call.ids), why=why)
-
-
-__all__ = ["advised", "name_turn"]

@@ -90,6 +90,3 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         return annotation
     inner = getattr(annotation, "__args__", ())
     return next((one for one in inner if isinstance(one, type) and issubclass(one, BaseModel)), None)
-
-
-__all__ = ["ArgumentsInvalid", "rule_of", "validation_error_of"]

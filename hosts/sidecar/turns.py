@@ -10,15 +10,14 @@ from typing import Any, TypeGuard
 
 from mcp.types import InputRequiredResult
 
-from ....agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
-from ....agent.threads import ThreadState
-from ....core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
-from ....core.events import ReasoningDelta
-from ....core.pauses import Pause, PersonAnswer
-from ....graphs import Composed
-from ...pauses import unanswered
-from ..contract.answers import TurnAnswer
-from ..contract.surfaces import (
+from ...agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
+from ...agent.threads import ThreadState
+from ...core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
+from ...core.events import ReasoningDelta
+from ...core.pauses import Pause, PersonAnswer
+from ...graphs import Composed
+from ..service.answers import read_answers
+from ..service.arguments import (
     ConverseArguments,
     ResumeArguments,
     ScheduledArguments,
@@ -27,10 +26,11 @@ from ..contract.surfaces import (
     SurfaceArguments,
     TaskArguments,
 )
-from ..pauses import Asking, Round, read_answers
-from ..ports import check_resume, owns_turn
-from .answering import status_answer, turn_answer
-from .call import Call, role_of, thread_of
+from ..service.caller import check_resume, owns_turn
+from ..service.pauses import unanswered
+from ..service.records import TurnAnswer
+from .asking import Asking, Round
+from .calls import Call, role_of, status_answer, thread_of, turn_answer
 from .following import Following, Keyed, Progress, Start
 
 TurnCall = Call[SurfaceArguments] | Call[ResumeArguments]
@@ -315,6 +315,3 @@ async def _resume_stream(
 
 def _skill_of(given: SkillArgument) -> Composed:
     return Composed(given.prompt, shape=given.shape, params=given.params, name=given.name)
-
-
-__all__ = ["resume", "surface"]

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NoReturn, cast
 
-from ....core.errors import AnswerInvalid, InvalidArgument
-from ....core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
-from ... import pauses as forms
-from ...pauses import one_line, pause_lines
+from ...core.errors import AnswerInvalid, InvalidArgument
+from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
+from . import pauses as forms
+from .pauses import one_line, pause_lines
 
 Schema = Mapping[str, Any]
 
@@ -273,6 +273,3 @@ def _is_label(name: str) -> bool:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-__all__ = ["answer_of", "form_of", "message_of"]

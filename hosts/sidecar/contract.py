@@ -8,9 +8,22 @@ from typing import Any, Final, Literal
 from mcp.types import Tool, ToolAnnotations
 from pydantic import Field
 
-from ....agent.threads import ThreadStatus
-from ...serving import output_schema, wire_schema
-from .answers import (
+from ...agent.threads import ThreadStatus
+from ..service.arguments import (
+    ConverseArguments,
+    Label,
+    ResumeArguments,
+    RoleArgument,
+    ScheduledArguments,
+    Seq,
+    SkillArguments,
+    TaskArguments,
+    ThreadArguments,
+    Title,
+    Words,
+    WorkspaceArguments,
+)
+from ..service.records import (
     Answer,
     CancelAnswer,
     ErrorAnswer,
@@ -25,8 +38,7 @@ from .answers import (
     ThreadsAnswer,
     TurnAnswer,
 )
-from .surfaces import ConverseArguments, ResumeArguments, ScheduledArguments, SkillArguments, TaskArguments
-from .words import Label, RoleArgument, Seq, ThreadArguments, Title, Words, WorkspaceArguments
+from ..serving import output_schema, wire_schema
 
 
 class EventsArguments(WorkspaceArguments):

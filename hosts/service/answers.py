@@ -8,10 +8,10 @@ from typing import Annotated, Any, Final, Literal, cast
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
-from ....core.errors import AnswerInvalid
-from ....core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain
-from ....harness.journal import decision_of
-from ..validation import rule_of
+from ...core.errors import AnswerInvalid
+from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain
+from ...harness.journal import decision_of
+from .validation import rule_of
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
 
@@ -174,5 +174,3 @@ _ABOUT: Final = {
 
 ANSWERS_SCHEMA: Final[dict[str, Any]] = _schema()
 """The JSON Schema of `resume`'s answers: by pause id, an object with one of the forms."""
-
-__all__ = ["ANSWERS_SCHEMA", "FORMS", "Form", "default_forms", "read_answers"]

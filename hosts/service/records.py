@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from ....agent.threads import ThreadStatus
-from .words import Wire
+from ...agent.threads import ThreadStatus
+from .arguments import Wire
 
 Status = Literal["done", "paused", "stopped", "cancelled", "failed", "running", "cut_off", "abandoned"]
 

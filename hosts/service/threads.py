@@ -13,13 +13,39 @@ from typing import Any, Final
 
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
 
-from ....agent import Thread, WorldAgent
-from ....agent.threads import ThreadState
-from ....core.errors import AgentClosed, InvalidArgument, NameTaken, ThreadBusy, WorldAgentError
-from ...pauses import unanswered
-from ..access import Grant
-from ..contract import TOOLS
-from ..contract.answers import (
+from ...agent import Thread, WorldAgent
+from ...agent.threads import ThreadState
+from ...core.errors import AgentClosed, InvalidArgument, NameTaken, ThreadBusy, WorldAgentError
+from ..sidecar.access import Grant
+from ..sidecar.asking import pause_result
+from ..sidecar.calls import (
+    Call,
+    CallFacts,
+    Context,
+    SidecarParts,
+    answered,
+    checked,
+    failed,
+    role_of,
+    thread_of,
+    to_call,
+)
+from ..sidecar.contract import (
+    TOOLS,
+    ExplainArguments,
+    ForkArguments,
+    HistoryArguments,
+    RenameArguments,
+    RoleSetArguments,
+    ThreadsArguments,
+)
+from ..sidecar.following import events
+from ..sidecar.turns import resume, surface
+from .arguments import ThreadArguments
+from .caller import Refused, check_turn
+from .next_steps import advised, name_turn
+from .pauses import unanswered
+from .records import (
     Answer,
     CancelAnswer,
     ExplainAnswer,
@@ -34,23 +60,7 @@ from ..contract.answers import (
     ThreadsAnswer,
     TierRecord,
 )
-from ..contract.tools import (
-    ExplainArguments,
-    ForkArguments,
-    HistoryArguments,
-    RenameArguments,
-    RoleSetArguments,
-    ThreadsArguments,
-)
-from ..contract.words import ThreadArguments
-from ..pauses import pause_result
-from ..ports import Refused, check_turn
-from ..validation import ArgumentsInvalid
-from .advice import advised, name_turn
-from .answering import answered, checked, failed, to_call
-from .call import Call, CallFacts, Context, SidecarParts, role_of, thread_of
-from .events import events
-from .surfaces import resume, surface
+from .validation import ArgumentsInvalid
 
 MAX_STEM_CHARACTERS: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
 _OPEN: Final = ("running", "paused", "stopped", "cut_off")

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
-from ..core import canonical_json
-from ..core.errors import FunctionInvalid, InvalidArgument
-from ..core.pauses import Pause
+from ...core import canonical_json
+from ...core.errors import FunctionInvalid, InvalidArgument
+from ...core.pauses import Pause
 
 _ARGUMENTS, _OPTIONS = 30, 50  # how many are shown
 _VALUE, _QUESTION, _OPTION = 300, 4000, 200  # characters of each that are shown
@@ -255,7 +255,7 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
 
 def validation_errors(schema: Schema, value: Any) -> list[str]:
     """The validation errors of `value`; empty if it fits. The code that asked checks what cannot be checked here."""
-    from ..harness.schema import Checker  # its folder loads what a command without a form does not need
+    from ...harness.schema import Checker  # its folder loads what a command without a form does not need
 
     try:
         found = Checker("the form", schema).quoting(value)
