@@ -230,9 +230,9 @@ def resume(options: ResumeOptions, output: Output) -> Work:
 
 async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
     from ...agent import Turn
+    from ..service.home import open_threads
     from ..service.pauses import unanswered
     from .answers import OptionAnswers, check_resumable, resume_turn, would_only_wait
-    from ..service.home import open_threads
     from .turn import report, resume_command
 
     scope = agent.thread(options.thread).scope

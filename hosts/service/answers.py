@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ...core.errors import AnswerInvalid
-from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain
+from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
 from ...harness.journal import decision_of
+from .pauses import is_late
 from .validation import rule_of
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
@@ -104,6 +105,18 @@ def default_forms(pause: Pause) -> dict[str, Any]:
             return {"answer": None}
         case "uncertain":
             return {"happened": {"result": None}, "not_happened": {}, "run_again": {}}
+
+
+def pause_record(pause: Pause) -> dict[str, Any]:
+    """Return a pause as JSON, with the answers that it accepts.
+
+    Returns:
+        All fields of the pause; `expired`, whether it no longer accepts an answer; `answers`, the forms of answer by
+        their names, each of which can be sent once its blanks are filled in; `always`, whether `approve` can have it.
+    """
+    late = is_late(pause)
+    always = {"always": may_be_always(pause)} if pause.kind == "approval" else {}
+    return {**pause.to_json(), "expired": late, "answers": {} if late else default_forms(pause), **always}
 
 
 def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:

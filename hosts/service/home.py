@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
-from ...agent.threads import SCHEMAS, Branching, ThreadRegister
+from ...agent.threads import SCHEMAS, Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
+from ...core import Scope, check_id
+from ...core.pauses import Pause
 from ...harness.journal import SqlJournal
-from ...memory import ConversationLog, TurnRegister
+from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...memory.turn_log import TurnLog
@@ -33,11 +36,107 @@ class OpenThreads:
     branches: Branches
     database: Database
 
+    def of(self, workspace: str) -> HomeThreads:
+        """The threads of one workspace.
+
+        Raises:
+            InvalidArgument: The id is invalid.
+        """
+        return HomeThreads(self, check_id("workspace", workspace))
+
     async def branching(self) -> Branching:
         """The object that branches threads off."""
         from ...graphs.heads import Heads  # its folder loads langgraph
 
         return Branching(self.leases, self.branches, await Heads.open(self.database, self.branches), self.log)
+
+
+@dataclass(frozen=True)
+class HomeThreads:
+    """The threads of one workspace of a home.
+
+    Attributes:
+        home: The threads of all workspaces.
+        workspace: The workspace.
+    """
+
+    home: OpenThreads
+    workspace: str
+
+    def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> HomeThread:
+        """As `WorldAgent.thread`."""
+        thread = check_id("thread", thread_id)
+        return HomeThread(self.home, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread))
+
+    async def threads(
+        self,
+        *,
+        limit: int = 100,
+        status: ThreadStatus | None = None,
+        account: str | None = None,
+        channel: str | None = None,
+        query: str | None = None,
+        before: str | None = None,
+    ) -> tuple[ThreadState, ...]:
+        """As `WorldAgent.threads`."""
+        wanted = ThreadFilters.of(
+            limit=limit, status=status, account=account, channel=channel, query=query, before=before
+        )
+        return await self.home.register.list(self.workspace, wanted)
+
+    async def turn(self, turn_id: str) -> ThreadState | None:
+        """As `WorldAgent.turn`."""
+        return await self.home.register.of_turn(self.workspace, turn_id)
+
+
+@dataclass(frozen=True)
+class HomeThread:
+    """One thread of a home. Its methods do what those of `agent.Thread` do.
+
+    Attributes:
+        home: The threads of all workspaces.
+        scope: Workspace, account, channel and thread.
+    """
+
+    home: OpenThreads
+    scope: Scope
+
+    async def state(self) -> ThreadState | None:
+        """As `Thread.state`."""
+        return await self.home.register.find(self.scope)
+
+    async def pauses(self) -> tuple[Pause, ...]:
+        """As `Thread.pauses`."""
+        return await self.home.register.pauses(self.scope)
+
+    async def cancel(self) -> bool:
+        """As `Thread.cancel`."""
+        turn_id = await self.home.register.ask_to_cancel(self.scope)
+        if turn_id is None:
+            return False
+        await self.home.register.end_waiting(self.scope, turn_id)
+        return True
+
+    async def rename(self, title: str | None) -> str | None:
+        """As `Thread.rename`."""
+        return await self.home.register.rename(self.scope, title)
+
+    async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
+        """As `Thread.history`."""
+        return await self.home.log.history(await self._head(), before=before, limit=limit)
+
+    async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
+        """As `Thread.fork`."""
+        return replace(self, scope=await (await self.home.branching()).fork(self.scope, at=at, to=to))
+
+    async def _head(self) -> str | None:
+        """The id of the newest message."""
+        key, state = thread_key(self.scope), await self.state()
+        newest = await self.home.log.of_turn(key, state.turn_id, limit=1) if state is not None else ()
+        if newest:
+            return newest[0].id
+        # A turn that has failed early has no message, and a fork has no turn.
+        return (await (await self.home.branching()).heads.position(key)).head
 
 
 @asynccontextmanager

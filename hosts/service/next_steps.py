@@ -1,36 +1,141 @@
-"""Advice in errors about a turn that did not continue but can: what became of answers, who can resume, what to call.
+"""What a caller can call next: after a turn has paused or ended, and after a call has failed.
 
-Errors of the package address a caller who owns the turn. Over the wire, the caller can be an approver, who only
-answers, has no role to send, and cannot resume the turn.
+Errors of the package address a caller who owns the turn. A caller can also be an approver, who only answers, has no
+role to send, and cannot resume the turn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ...agent import WorldAgent
 from ...agent.threads import ThreadState
 from ...core.errors import (
     AgentClosed,
     AlreadyAnswered,
     AnswerInvalid,
     EventsGone,
+    KeyReused,
     NothingToResume,
     RoleChanged,
     RoleRequired,
     StorageUnavailable,
     ThreadPaused,
+    UnknownMessage,
     UnknownPause,
+    UnknownShape,
     WorldAgentError,
 )
 from ...core.pauses import Pause
-from ..sidecar.asking import pause_result
-from ..sidecar.calls import Call, thread_of, to_call
+from .answers import FORMS, pause_record
 from .arguments import ResumeArguments, ThreadArguments
-from .pauses import unanswered
-from .records import NextStep
+from .call import Call, Refused, names
+from .pauses import is_late, unanswered
+from .records import ErrorRecord, NextStep
+
+if TYPE_CHECKING:
+    from .threads import Threads
+
+_WHY: Final = {
+    "paused": "it is answered; resume continues it",
+    "cut_off": "its process ended; it continues from its last step",
+    "stopped": "it was stopped; it continues from its last step",
+    "failed": "it failed; once the cause is fixed, it continues from its last step",
+    "running": "the turn is running and keeps no events; resume waits a while for its end",
+}
+"""What `resume` does with a turn of each status. A turn of another status is over."""
+
+
+def next_steps(
+    status: str,
+    turn_id: str,
+    *,
+    ids: Mapping[str, str],
+    pauses: Sequence[Pause] = (),
+    seq: int | None = 0,
+    needs: Sequence[str] = (),
+) -> list[NextStep]:
+    """Return what to call to continue a turn; empty if it is over.
+
+    Args:
+        status: The status of the turn.
+        turn_id: The id of the turn.
+        ids: `workspace`, `account`, `channel` and `thread` of the call, as far as it has them.
+        pauses: The pauses that the turn waits for.
+        seq: The number of the last event that the client has; None if the turn keeps no events.
+        needs: The arguments that `resume` needs again: `role`, `skill`.
+
+    Returns:
+        The steps. A person's answers are never filled in, nor is a role or a skill, which are stored nowhere.
+    """
+    if status == "running" and seq is not None:
+        where = {name: value for name, value in ids.items() if name in ("workspace", "account")}
+        arguments = {**where, "turn_id": turn_id, "after": seq}
+        return [NextStep(tool="events", arguments=arguments, why="the turn is running; its next events")]
+    if status not in _WHY:
+        return []
+    needs = () if status == "running" else needs
+    again = f"; add the {' and the '.join(needs)} that the turn began with" if needs else ""
+    if not pauses or status not in ("paused", "failed"):
+        return [NextStep(tool="resume", arguments=dict(ids), why=_WHY[status] + again, needs=list(needs))]
+    fill = () if all(map(is_late, pauses)) else ("answers",)
+    arguments = {**ids, "answers": {}}
+    return [NextStep(tool="resume", arguments=arguments, why=_asks(pauses) + again, needs=[*fill, *needs])]
+
+
+def to_call(
+    call: Call[Any],
+    status: str,
+    turn_id: str,
+    pauses: Sequence[Pause],
+    *,
+    seq: int = 0,
+    ids: Mapping[str, str] | None = None,
+) -> list[NextStep]:
+    """Return what the caller can call to continue a turn; empty if it is over or only another account can resume it.
+
+    Args:
+        call: The call. Its `facts` say whether the turn is the caller's own and keeps its events.
+        status: The status of the turn.
+        turn_id: The id of the turn.
+        pauses: The pauses that it waits for.
+        seq: The number of the last event that the client has.
+        ids: The ids to repeat, if they differ from those of the call.
+    """
+    known = call.ids if ids is None else ids
+    followed = status == "running" and call.facts.recorded
+    if not call.facts.own:
+        pauses = [pause for pause in pauses if names(pause, call.caller)]
+        if not followed and (status == "running" or not pauses):
+            return []
+    seen = seq if call.facts.recorded else None
+    needs = call.facts.needs if call.facts.own else ()
+    return next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen, needs=needs)
+
+
+def _asks(pauses: Sequence[Pause]) -> str:
+    asked = [f"{pause.id} ({_forms(pause)})" for pause in pauses if not is_late(pause)]
+    late = "; an expired pause fails once the turn continues" if len(asked) < len(pauses) else ""
+    if not asked:
+        return f"no pause can be answered any more{late}"
+    return f"a person must answer; `answers` takes one form of answer for each pause: {', '.join(asked)}{late}"
+
+
+def _forms(pause: Pause) -> str:
+    forms = " or ".join(FORMS[pause.kind])
+    return f"{forms}, by {' or '.join(pause.approvers)}" if pause.approvers else forms
+
+
+# --- after a call has failed ------------------------------------------------------------------------------------------
+
+_UNQUOTED: Final[Mapping[type[Exception], str]] = {
+    KeyReused: "the key was used on this thread for another call",
+    UnknownMessage: "the thread has no such message",
+    UnknownPause: "the thread has no such pause",
+    UnknownShape: "there is no such shape",
+}
+"""New texts for problems of the package that quote what the caller sent."""
 
 _STUCK: Final = ("paused", "stopped", "cut_off", "running")
 _OPEN: Final = {False: _STUCK, True: (*_STUCK, "failed")}
@@ -42,33 +147,50 @@ _OF_A_TURN: Final = (AlreadyAnswered, AnswerInvalid, EventsGone, NothingToResume
 _WITH_ROLE: Final = "send the role that the turn began with, or `on_role_change` as `refresh`"
 
 
-async def name_turn(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) -> None:
+def error_record(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> ErrorRecord:
+    """Return an error as a record.
+
+    Args:
+        failure: The error.
+        advice: Fields that replace or extend the record, from `advised`.
+    """
+    return ErrorRecord(
+        code=failure.code,
+        problem=_UNQUOTED.get(type(failure), failure.problem),
+        remedy=failure.remedy,
+        retryable=failure.retryable,
+        turn_id=failure.turn_id or None,  # a turn that never began has an empty id
+    ).model_copy(update=dict(advice))
+
+
+async def name_turn(call: Call[Any], workspace: Threads, failure: WorldAgentError) -> None:
     """Set the turn id of an error: the turn that the call resumed or read. Remove the id of a turn that never began."""
     if isinstance(failure, StorageUnavailable):  # no turn can be looked up
         return
-    if not failure.turn_id and call.noted.own and isinstance(failure, _OF_A_TURN):
-        failure.turn_id = call.noted.turn
+    if not failure.turn_id and call.facts.own and isinstance(failure, _OF_A_TURN):
+        failure.turn_id = call.facts.turn
     with suppress(WorldAgentError):  # if the lookup fails, keep the id and report the original error
-        if failure.turn_id and await agent.turn(failure.turn_id) is None:
+        if failure.turn_id and await workspace.turn(failure.turn_id) is None:
             failure.turn_id = None
 
 
-async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) -> Mapping[str, Any]:
+async def advised(call: Call[Any], workspace: Threads, failure: WorldAgentError) -> Mapping[str, Any]:
     """Return fields that replace or extend the record of an error.
 
     Args:
         call: The call that failed.
-        agent: Its agent.
+        workspace: The threads of its workspace.
         failure: The error.
 
     Raises:
         WorldAgentError: The state of the turn cannot be read.
     """
     of_role = isinstance(failure, RoleRequired | RoleChanged)
-    if not (isinstance(failure, ThreadPaused) or of_role or call.noted.kept) or isinstance(failure, AgentClosed):
+    if not (isinstance(failure, ThreadPaused) or of_role or call.facts.kept) or isinstance(failure, AgentClosed):
         return {}
     assert isinstance(call.given, ThreadArguments), "tools that begin or resume a turn name its thread"
-    thread = thread_of(agent, call)
+    given = call.given
+    thread = workspace.thread(given.thread, account=call.caller.account, channel=given.channel)
     pauses, state = unanswered(await thread.pauses()), await thread.state()
     if state is None:
         return {}
@@ -83,7 +205,7 @@ async def advised(call: Call[Any], agent: WorldAgent, failure: WorldAgentError) 
 def _of_paused(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> Mapping[str, Any]:
     """Advise about a thread that accepts no new input, because its turn can continue."""
     steps = to_call(call, state.status, state.turn_id, pauses)
-    if call.noted.own:
+    if call.facts.own:
         how = "with an answer to each pause" if pauses else "to continue the turn"
         remedy = f"call `resume` {how}, or call `cancel`"
         steps.append(_step(call, "cancel", "or end that turn, and then repeat this call"))
@@ -93,7 +215,7 @@ def _of_paused(call: Call[Any], state: ThreadState, pauses: Sequence[Pause]) -> 
         remedy = f"wait until {_owner(state)} resumes the turn, or use another thread"
         steps.append(_step(call, "pauses", "the status of the thread"))
     # The turn id is that of the waiting turn, not of the one that the call would have begun.
-    waiting = [pause_result(pause) for pause in pauses]
+    waiting = [pause_record(pause) for pause in pauses]
     return {"remedy": remedy, "turn_id": state.turn_id, "pauses": waiting, "next": steps}
 
 
@@ -101,15 +223,15 @@ def _of_stuck(
     call: Call[Any], state: ThreadState, failure: WorldAgentError, of_role: bool, pauses: Sequence[Pause]
 ) -> Mapping[str, Any]:
     """Advise about a turn that did not continue, but still can."""
-    if call.noted.own:
-        needs = {*call.noted.needs, *(("role",) if of_role else ())}
+    if call.facts.own:
+        needs = {*call.facts.needs, *(("role",) if of_role else ())}
         step = _step(call, "resume", _WITH_ROLE if of_role else "the turn continues from its last step")
         steps = [step.model_copy(update={"needs": sorted(needs)})]
         if state.status == "running":
             steps = to_call(call, state.status, state.turn_id, ())
-        if not call.noted.kept and pauses:  # the answers were not accepted, so the caller must send them again
+        if not call.facts.kept and pauses:  # the answers were not accepted, so the caller must send them again
             steps = [step.model_copy(update={"arguments": {**step.arguments, "answers": {}}}) for step in steps]
-        if not call.noted.kept or _may_be_repeated(call):
+        if not call.facts.kept or _may_be_repeated(call):
             return {"next": steps}
         remedy = f"{failure.remedy}; your answers are kept, so call `resume` without answers"
         return {"remedy": remedy, "retryable": False, "next": steps}
@@ -125,7 +247,7 @@ def _may_be_repeated(call: Call[Any]) -> bool:
     """Whether the same call finds its turn again, without repeating answers that were accepted."""
     if isinstance(call.given, ResumeArguments):
         return not call.given.answers
-    return call.given.key is not None or call.params.request_state is not None
+    return call.given.key is not None or call.is_repeated
 
 
 def _owner(state: ThreadState) -> str:

@@ -1,52 +1,37 @@
-"""Runs a call of a tool: checks its arguments, then its token, then calls the tool. Errors follow the contract.
+"""The calls about one thread or all threads of a workspace: arguments come in, records go out.
 
-This is independent of the transport. A validation error names fields and rules, and has no value that the caller sent.
+An open agent and the database of a home (`home`) both have the threads that these functions need, so a listing needs
+no model. `turns` begins and resumes turns.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult
-
-from ...agent import Thread, WorldAgent
-from ...agent.threads import ThreadState
-from ...core.errors import AgentClosed, InvalidArgument, NameTaken, ThreadBusy, WorldAgentError
-from ..sidecar.access import Grant
-from ..sidecar.asking import pause_result
-from ..sidecar.calls import (
-    Call,
-    CallFacts,
-    Context,
-    SidecarParts,
-    answered,
-    checked,
-    failed,
-    role_of,
-    thread_of,
-    to_call,
-)
-from ..sidecar.contract import (
-    TOOLS,
+from ...agent.threads import ThreadState, ThreadStatus
+from ...core import Scope
+from ...core.errors import NameTaken, ThreadBusy
+from ...core.pauses import Pause
+from ...memory import Message
+from ...role_resolution import Role
+from .answers import pause_record
+from .arguments import (
     ExplainArguments,
     ForkArguments,
     HistoryArguments,
     RenameArguments,
+    RoleArgument,
     RoleSetArguments,
+    ThreadArguments,
     ThreadsArguments,
 )
-from ..sidecar.following import events
-from ..sidecar.turns import resume, surface
-from .arguments import ThreadArguments
-from .caller import Refused, check_turn
-from .next_steps import advised, name_turn
+from .call import Call, Refused, check_thread, check_turn
+from .next_steps import to_call
 from .pauses import unanswered
 from .records import (
-    Answer,
     CancelAnswer,
     ExplainAnswer,
     ForkAnswer,
@@ -60,34 +45,104 @@ from .records import (
     ThreadsAnswer,
     TierRecord,
 )
-from .validation import ArgumentsInvalid
+
+if TYPE_CHECKING:
+    from ...agent import Thread, WorldAgent
 
 MAX_STEM_CHARACTERS: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
+MAX_PAGE_THREADS: Final = 1000  # threads of a page that is searched for those that a caller reaches
 _OPEN: Final = ("running", "paused", "stopped", "cut_off")
 
 
-async def cancel(call: Call[ThreadArguments], agent: WorldAgent) -> CancelAnswer:
-    """Run `cancel`."""
-    thread = thread_of(agent, call)
+class OneThread(Protocol):
+    """One thread, as `agent.Thread` and `home.HomeThread` have it."""
+
+    @property
+    def scope(self) -> Scope:
+        """Workspace, account, channel and thread."""
+        ...
+
+    async def state(self) -> ThreadState | None:
+        """The state of its newest turn; None if the thread does not exist."""
+        ...
+
+    async def pauses(self) -> tuple[Pause, ...]:
+        """What its turn waits for, with answers that no run has taken up."""
+        ...
+
+    async def cancel(self) -> bool:
+        """Cancel its turn; False if there is none to cancel."""
+        ...
+
+    async def rename(self, title: str | None) -> str | None:
+        """Set its title, and return its title now."""
+        ...
+
+    async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
+        """A page of its messages, oldest first."""
+        ...
+
+    async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
+        """Make a thread that continues from one of its messages."""
+        ...
+
+
+class Threads(Protocol):
+    """The threads of a workspace, as `agent.WorldAgent` and `home.HomeThreads` have them."""
+
+    def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> OneThread:
+        """The thread with this id. It does not have to exist."""
+        ...
+
+    async def threads(
+        self,
+        *,
+        limit: int = 100,
+        status: ThreadStatus | None = None,
+        account: str | None = None,
+        channel: str | None = None,
+        query: str | None = None,
+        before: str | None = None,
+    ) -> Sequence[ThreadState]:
+        """The states of the threads that match, the one with the newest turn first."""
+        ...
+
+    async def turn(self, turn_id: str) -> ThreadState | None:
+        """The state of a turn of the workspace; None if there is none with this id."""
+        ...
+
+
+async def cancel(call: Call[ThreadArguments], workspace: Threads) -> CancelAnswer:
+    """Cancel a thread's turn.
+
+    Raises:
+        Refused: The turn belongs to another account.
+    """
+    thread = _thread(call, workspace)
     state = await thread.state()
     if state is not None:
         check_turn(call.caller, state)
-        call.noted.turn = state.turn_id or None
+        call.facts.turn = state.turn_id or None
     return CancelAnswer(cancelled=await thread.cancel())
 
 
-async def fork(call: Call[ForkArguments], agent: WorldAgent) -> ForkAnswer:
-    """Run `fork`."""
-    given, grant, thread = call.given, call.grant, thread_of(agent, call)
+async def fork(call: Call[ForkArguments], workspace: Threads) -> ForkAnswer:
+    """Make a thread that continues from a message of another one.
+
+    Raises:
+        Refused: The caller does not reach the new thread's id.
+        WorldAgentError: As for `Thread.fork`.
+    """
+    given, reach, thread = call.given, call.reach, _thread(call, workspace)
     stem = f"{given.thread[:MAX_STEM_CHARACTERS]}."
-    if given.to is not None or grant.allows_threads_after(stem):
+    if given.to is not None or reach.allows_threads_after(stem):
         if given.to is not None:
-            grant.check_thread(given.to)
+            check_thread(reach, given.to)
         made = await thread.fork(at=given.at, to=given.to)
         return ForkAnswer(thread=made.scope.thread or "")
-    # The agent could make an id that the token does not reach, so this makes the id and checks it first.
+    # The agent could make an id that the caller does not reach, so this makes the id and checks it first.
     for number in count(2):
-        if not grant.allows_thread(f"{stem}{number}"):
+        if not reach.allows_thread(f"{stem}{number}"):
             raise Refused(
                 "forbidden",
                 "the token does not reach the name that the new thread would get",
@@ -99,47 +154,14 @@ async def fork(call: Call[ForkArguments], agent: WorldAgent) -> ForkAnswer:
     raise AssertionError("numbers do not end")
 
 
-async def thread_rename(call: Call[RenameArguments], agent: WorldAgent) -> RenameAnswer:
-    """Run `thread_rename`."""
-    return RenameAnswer(title=await thread_of(agent, call).rename(call.given.title))
+async def thread_rename(call: Call[RenameArguments], workspace: Threads) -> RenameAnswer:
+    """Set a thread's title."""
+    return RenameAnswer(title=await _thread(call, workspace).rename(call.given.title))
 
 
-async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> RoleSetAnswer:
-    """Run `thread_role_set`."""
-    role = role_of(call.given.role)
-    assert role is not None, "the contract requires a role"
-    thread = await _own_thread(call, agent)
-    thread.role.set(role, ttl=call.given.ttl)
-    held = agent.settings.thread_role_ttl if call.given.ttl is None else call.given.ttl
-    call.house.agents.hold_role(call.caller.workspace, held)
-    return RoleSetAnswer()
-
-
-async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> RoleClearAnswer:
-    """Run `thread_role_clear`."""
-    thread = await _own_thread(call, agent)
-    return RoleClearAnswer(cleared=thread.role.clear())
-
-
-async def _own_thread(call: Call[Any], agent: WorldAgent) -> Thread:
-    """Return the thread that a call names, if its role cannot reach an open turn of another account.
-
-    Raises:
-        Refused: The thread has an open turn of another account.
-    """
-    thread = thread_of(agent, call)
-    state = await thread.state()
-    if state is not None and state.status in _OPEN:
-        check_turn(call.caller, state)
-    return thread
-
-
-MAX_PAGE_THREADS: Final = 1000  # threads of a page that is searched for those that a token reaches
-
-
-async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer:
-    """Run `pauses`."""
-    thread = thread_of(agent, call)
+async def pauses(call: Call[ThreadArguments], workspace: Threads) -> PausesAnswer:
+    """Return a thread's status and what its turn waits for."""
+    thread = _thread(call, workspace)
     state, found = await thread.state(), await thread.pauses()
     if state is None:
         return PausesAnswer(thread=call.given.thread)
@@ -148,25 +170,25 @@ async def pauses(call: Call[ThreadArguments], agent: WorldAgent) -> PausesAnswer
         thread=state.thread,
         turn_id=state.turn_id or None,
         status=state.status,
-        pauses=[pause_result(pause) for pause in found],
+        pauses=[pause_record(pause) for pause in found],
         next=to_call(call, state.status, state.turn_id, unanswered(found)),
     )
 
 
-async def history(call: Call[HistoryArguments], agent: WorldAgent) -> HistoryAnswer:
-    """Run `history`."""
-    page = await thread_of(agent, call).history(before=call.given.before, limit=call.given.limit)
+async def history(call: Call[HistoryArguments], workspace: Threads) -> HistoryAnswer:
+    """Return a page of a thread's messages."""
+    page = await _thread(call, workspace).history(before=call.given.before, limit=call.given.limit)
     return HistoryAnswer(messages=[MessageRecord.model_validate(message.to_json()) for message in page])
 
 
-async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAnswer:
-    """Run `threads`. The answer has only threads that the token reaches."""
-    given, grant = call.given, call.grant
-    limit = given.limit if grant.allows_any_thread else MAX_PAGE_THREADS
+async def threads(call: Call[ThreadsArguments], workspace: Threads) -> ThreadsAnswer:
+    """Return the threads that the caller reaches."""
+    given, reach = call.given, call.reach
+    limit = given.limit if reach.allows_any_thread else MAX_PAGE_THREADS
     reached: list[ThreadState] = []
     before = given.before
     while len(reached) < given.limit:
-        found = await agent.threads(
+        found = await workspace.threads(
             limit=limit,
             status=given.status,
             account=given.of_account,
@@ -174,15 +196,39 @@ async def threads(call: Call[ThreadsArguments], agent: WorldAgent) -> ThreadsAns
             query=given.query,
             before=before,
         )
-        reached += [state for state in found if grant.allows_thread(state.thread)]
+        reached += [state for state in found if reach.allows_thread(state.thread)]
         if len(found) < limit:
             break
         before = found[-1].page_key
     return ThreadsAnswer(threads=[ThreadRecord.model_validate(state.to_json()) for state in reached[: given.limit]])
 
 
+# --- roles, which only an open agent has ------------------------------------------------------------------------------
+
+
+async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> RoleSetAnswer:
+    """Set a thread's role.
+
+    Raises:
+        Refused: The thread has an open turn of another account.
+    """
+    role = role_of(call.given.role)
+    assert role is not None, "the arguments require a role"
+    (await _own_thread(call, agent)).role.set(role, ttl=call.given.ttl)
+    return RoleSetAnswer()
+
+
+async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> RoleClearAnswer:
+    """Remove a thread's role.
+
+    Raises:
+        Refused: The thread has an open turn of another account.
+    """
+    return RoleClearAnswer(cleared=(await _own_thread(call, agent)).role.clear())
+
+
 async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> ExplainAnswer:
-    """Run `explain_role`."""
+    """Say which tiers of role would be active now, without their contents."""
     explanation = await agent.explain_role(thread_of(agent, call), role=role_of(call.given.role))
     return ExplainAnswer(
         policy=explanation.policy,
@@ -199,86 +245,51 @@ async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> Expla
     )
 
 
-_log = logging.getLogger("worldagent.sidecar")
-
-Tool = Callable[[Any, WorldAgent], Awaitable[Answer | InputRequiredResult]]
-
-_RUN: Final[dict[str, Tool]] = {
-    "converse": surface,
-    "task": surface,
-    "run_skill": surface,
-    "run_scheduled": surface,
-    "resume": resume,
-    "events": events,
-    "pauses": pauses,
-    "cancel": cancel,
-    "history": history,
-    "fork": fork,
-    "thread_rename": thread_rename,
-    "thread_role_set": thread_role_set,
-    "thread_role_clear": thread_role_clear,
-    "explain_role": explain_role,
-    "threads": threads,
-}
-
-
-async def call_tool(
-    house: SidecarParts, ctx: Context, params: CallToolRequestParams, *, grant: Grant, noted: CallFacts
-) -> CallToolResult | InputRequiredResult:
-    """Run one of the contract's tools. Except for cancellation, it raises nothing.
+def thread_of(agent: WorldAgent, call: Call[Any], *, name: str | None = None) -> Thread:
+    """Return the agent's handle of the thread that a call names.
 
     Args:
-        house: The parts that all calls share.
-        ctx: The request.
-        params: Its params.
-        grant: The grant of the caller's token.
-        noted: Collects facts about the call, for the request log among others.
+        agent: The agent.
+        call: The call.
+        name: The display name of the person who speaks.
     """
-    advice: Mapping[str, Any] = {}
-    failure: WorldAgentError | Refused
-    try:
-        if house.client_roles is not None:
-            house.client_roles.serve(ctx.session)
-        call = _checked(house, ctx, params, grant, noted)
-        async with house.agents.use(call.caller.workspace) as agent:
-            try:
-                answer = await _RUN[call.tool](call, agent)
-            except WorldAgentError as error:
-                await name_turn(call, agent, error)
-                advice = await advised(call, agent, error)
-                raise
-        return answered(answer) if isinstance(answer, Answer) else _asking(answer, noted)
-    except AgentClosed as error:
-        failure = house.agents.refusal() if house.agents.draining else error
-    except (WorldAgentError, Refused) as error:
-        failure = error
-    except Exception as error:  # of any type: custom code runs below; the text can hold what the caller sent
-        _log.error("%s failed: %s", params.name, type(error).__name__)
-        failure = Refused(
-            "internal",
-            "the sidecar failed with an internal error",
-            remedy="look at its log, or ask its operator",
-            turn_id=noted.turn,
-        )
-    noted.code, noted.turn = failure.code, advice.get("turn_id") or failure.turn_id or noted.turn
-    return failed(failure, advice)
+    given: ThreadArguments = call.given
+    return agent.thread(given.thread, account=call.caller.account, channel=given.channel, name=name)
 
 
-def _checked(
-    house: SidecarParts, ctx: Context, params: CallToolRequestParams, grant: Grant, noted: CallFacts
-) -> Call[Any]:
-    model = TOOLS[params.name].arguments
-    given = checked(model, params.arguments or {})
-    if isinstance(given, ArgumentsInvalid):
-        raise InvalidArgument(f"the arguments are invalid: {given.problem}", remedy=given.remedy)
-    caller = grant.caller(given.workspace, given.account)
-    noted.workspace = caller.workspace
-    if isinstance(given, ThreadArguments):
-        grant.check_thread(given.thread)
-        noted.thread = given.thread
-    return Call(house=house, ctx=ctx, params=params, given=given, grant=grant, caller=caller, noted=noted)
+def role_of(given: RoleArgument | None) -> Role | None:
+    """Return the role that a call sends."""
+    if given is None:
+        return None
+    return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive)
 
 
-def _asking(result: InputRequiredResult, noted: CallFacts) -> InputRequiredResult:
-    noted.code = "input_required"
-    return result
+def _thread(call: Call[Any], workspace: Threads) -> OneThread:
+    given: ThreadArguments = call.given
+    return workspace.thread(given.thread, account=call.caller.account, channel=given.channel)
+
+
+async def _own_thread(call: Call[Any], agent: WorldAgent) -> Thread:
+    """Return the thread that a call names, if its role cannot reach an open turn of another account."""
+    thread = thread_of(agent, call)
+    state = await thread.state()
+    if state is not None and state.status in _OPEN:
+        check_turn(call.caller, state)
+    return thread
+
+
+__all__ = [
+    "OneThread",
+    "Threads",
+    "cancel",
+    "explain_role",
+    "fork",
+    "history",
+    "pauses",
+    "role_of",
+    "thread_of",
+    "thread_rename",
+    "thread_role_clear",
+    "thread_role_set",
+    "threads",
+]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
+
+from ...core.errors import InvalidArgument
 
 _OBJECT: Final = "It should be an object"
 _IN_JSON: Final[Mapping[str, str]] = {
@@ -18,34 +19,32 @@ _IN_JSON: Final[Mapping[str, str]] = {
 """Texts for errors that pydantic words in terms of Python, by the types of these errors."""
 
 
-@dataclass(frozen=True, slots=True)
-class ArgumentsInvalid:
-    """A validation error of arguments.
-
-    Attributes:
-        problem: The invalid arguments and the rules that they break.
-        remedy: The fields that are valid in their place.
-    """
-
-    problem: str
-    remedy: str
+M = TypeVar("M", bound=BaseModel)
 
 
-def validation_error_of(model: type[BaseModel], failure: ValidationError) -> ArgumentsInvalid:
-    """Describe a validation error of a tool's arguments.
+def validated(model: type[M], arguments: Mapping[str, Any]) -> M:
+    """Validate the arguments of a call.
 
     Args:
         model: The model of the arguments.
-        failure: The error of pydantic.
+        arguments: What the caller sent.
+
+    Raises:
+        InvalidArgument: They are invalid. The text has names of the model and rules, and no value.
     """
-    items = failure.errors(include_input=False, include_url=False, include_context=False)
+    try:
+        return model.model_validate(arguments)
+    except ValidationError as failure:
+        items = failure.errors(include_input=False, include_url=False, include_context=False)
     known = [item for item in items if item["loc"] and item["loc"][0] in model.model_fields]
     problems = [f"{_place(model, item['loc'])}: {rule_of(item)}" for item in known]
     remedies = [_fields(model, item["loc"]) for item in known]
     if len(problems) < len(items):
         problems.append("there is an argument that the tool does not have")
         remedies.append(_fields(model, ()))
-    return ArgumentsInvalid("; ".join(dict.fromkeys(problems)), "; ".join(dict.fromkeys(remedies)))
+    raise InvalidArgument(
+        f"the arguments are invalid: {'; '.join(dict.fromkeys(problems))}", remedy="; ".join(dict.fromkeys(remedies))
+    )
 
 
 def rule_of(item: Mapping[str, Any]) -> str:

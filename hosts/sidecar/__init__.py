@@ -6,9 +6,9 @@
 from ..service.arguments import CONTRACT
 from .access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting
 from .client_roles import ClientRoles
-from .contract import schemas
 from .pool import Limits
 from .server import Sidecar
+from .tools import schemas
 
 __all__ = [
     "ANY",

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ...core import check_id
 from ...core.errors import InvalidArgument
-from ..service.caller import ANY, Caller, forbidden, reaches
+from ..service.call import ANY, Caller, forbidden, reaches
 from ..serving import Tokens
 from ..serving import read_token_file as read_tokens
 
@@ -86,15 +86,6 @@ class Grant:
     def allows_any_thread(self) -> bool:
         """Whether the caller can use every thread."""
         return ANY in self.threads
-
-    def check_thread(self, thread: str) -> None:
-        """Refuse a thread that the caller cannot use.
-
-        Raises:
-            Refused: The grant does not reach the thread.
-        """
-        if not self.allows_thread(thread):
-            raise forbidden("thread")
 
 
 EVERYTHING: Final = Grant((ANY,), (ANY,), operator=True)

@@ -1,145 +1,24 @@
-"""Converts turns and errors to answers of the `contract`."""
+"""A call of a tool that came over MCP, and the progress that it sends to its client."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar
 
 from mcp.server.context import ServerRequestContext
-from mcp.types import CallToolRequestParams, CallToolResult, TextContent
-from pydantic import ValidationError
+from mcp.types import CallToolRequestParams
 
-from ...agent import Thread, Turn, WorldAgent
-from ...agent.threads import ThreadState
-from ...core.errors import KeyReused, UnknownMessage, UnknownPause, UnknownShape, WorldAgentError
-from ...core.pauses import Pause
-from ...role_resolution import Role
-from ..service.arguments import RoleArgument, ThreadArguments, WorkspaceArguments
-from ..service.caller import Caller, Refused, names, owns_turn
-from ..service.records import Answer, ErrorAnswer, ErrorRecord, NextStep, TurnAnswer, TurnRecord
-from ..service.validation import ArgumentsInvalid, validation_error_of
-from .access import Grant
-from .asking import next_steps, pause_result
+from ...core import utc_text
+from ...core.events import Event, ReasoningDelta
+from ..service.arguments import WorkspaceArguments
+from ..service.call import Call, Refused
 from .client_roles import ClientRoles
 from .pool import Agents, Limits
-
-_UNQUOTED: Final[Mapping[type[Exception], str]] = {
-    KeyReused: "the key was used on this thread for another call",
-    UnknownMessage: "the thread has no such message",
-    UnknownPause: "the thread has no such pause",
-    UnknownShape: "there is no such shape",
-}
-"""New texts for problems of the package that quote what the caller sent."""
-
-
-def turn_record(turn: Turn, thread: str) -> TurnRecord:
-    """Return a turn as a record."""
-    pauses = [pause_result(pause) for pause in turn.pauses]
-    return TurnRecord.model_validate({**turn.to_json(), "thread": turn.thread or thread, "pauses": pauses})
-
-
-def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
-    """Return the answer of a tool that followed a turn to its end or a pause."""
-    record = turn_record(turn, call.given.thread)
-    return TurnAnswer(turn=record, seq=seq, next=to_call(call, turn.status, turn.id, turn.pauses, seq=seq))
-
-
-def status_answer(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
-    """Return the answer of a tool that did not follow the turn: its status, and what to call for the rest.
-
-    Args:
-        call: The call.
-        state: The state of the turn.
-        pauses: The pauses that it waits for.
-        seen: The number of the last event that was sent to the client.
-    """
-    seq = max(call.given.after, seen)
-    record = {"id": state.turn_id, "thread": state.thread, "status": state.status}
-    made = to_call(call, state.status, state.turn_id, pauses, seq=seq)
-    if not made and call.noted.own:
-        made = [NextStep(tool="history", arguments=call.ids, why="the turn is over; read its messages")]
-    return TurnAnswer(
-        turn=TurnRecord.model_validate({**record, "pauses": [pause_result(pause) for pause in pauses]}),
-        seq=seq,
-        next=made,
-    )
-
-
-def to_call(
-    call: Call[Any],
-    status: str,
-    turn_id: str,
-    pauses: Sequence[Pause],
-    *,
-    seq: int = 0,
-    ids: Mapping[str, str] | None = None,
-) -> list[NextStep]:
-    """Return what the caller can call to continue a turn; empty if it is over or only another account can resume it.
-
-    Args:
-        call: The call. Its `noted` says whether the turn is the caller's own and keeps its events.
-        status: The status of the turn.
-        turn_id: The id of the turn.
-        pauses: The pauses that it waits for.
-        seq: The number of the last event that the client has.
-        ids: The ids to repeat, if they differ from those of the call.
-    """
-    known = call.ids if ids is None else ids
-    followed = status == "running" and call.noted.recorded
-    if not call.noted.own:
-        pauses = [pause for pause in pauses if names(pause, call.caller)]
-        if not followed and (status == "running" or not pauses):
-            return []
-    seen = seq if call.noted.recorded else None
-    needs = call.noted.needs if call.noted.own else ()
-    steps = next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen, needs=needs)
-    return [NextStep.model_validate(step) for step in steps]
-
-
-def answered(answer: Answer) -> CallToolResult:
-    """Return an answer as a tool result. Its text block is the agent's answer if there is one, else the JSON.
-
-    From the JSON, a client that shows only text can read what a paused turn asks, and in `next` how to answer.
-    """
-    content = answer.model_dump(mode="json")
-    text = answer.turn.text if isinstance(answer, TurnAnswer) and answer.turn.status == "done" else None
-    return CallToolResult(content=[_block(text or _as_json(content))], structured_content=content)
-
-
-def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any] | None = None) -> CallToolResult:
-    """Return an error as a tool result. `advice` has fields that replace or extend its record."""
-    error = ErrorRecord(
-        code=failure.code,
-        problem=_UNQUOTED.get(type(failure), failure.problem),
-        remedy=failure.remedy,
-        retryable=failure.retryable,
-        turn_id=failure.turn_id or None,  # a turn that never began has an empty id
-    ).model_copy(update=dict(advice or {}))
-    content = ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True)
-    sentence = f"{error.code}: {error.problem}; {error.remedy}"
-    return CallToolResult(
-        content=[_block(f"{sentence}\n{_as_json(content)}")], structured_content=content, is_error=True
-    )
-
-
-def checked(model: type[WorkspaceArguments], arguments: Mapping[str, Any]) -> WorkspaceArguments | ArgumentsInvalid:
-    """Return the validated arguments, or the validation error."""
-    try:
-        return model.model_validate(arguments)
-    except ValidationError as failure:
-        return validation_error_of(model, failure)
-
-
-def _block(text: str) -> TextContent:
-    return TextContent(type="text", text=text)
-
-
-def _as_json(content: Mapping[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False)
-
 
 A = TypeVar("A", bound=WorkspaceArguments)
 Context = ServerRequestContext[Any, Any]
@@ -162,73 +41,24 @@ class SidecarParts:
     client_roles: ClientRoles | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class CallFacts:
-    """Facts that a call collects while it runs.
-
-    Attributes:
-        tool, workspace, thread, turn: Ids for the request log. The caller was found to reach them.
-        code: The code of the answer, for the request log.
-        own: Whether the caller can resume the turn. Otherwise they can only answer.
-        recorded: Whether the turn's events are kept.
-        kept: How many answers of a person were saved before the newest run of the turn.
-        sent_events: Whether a run of the turn sent any event.
-        needs: The arguments that `resume` needs again (`ThreadState.needs`).
-    """
-
-    tool: str | None = None
-    workspace: str | None = None
-    thread: str | None = None
-    turn: str | None = None
-    code: str = "ok"
-    own: bool = True
-    recorded: bool = True
-    kept: int = 0
-    sent_events: bool = False
-    needs: tuple[str, ...] = ()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[A]):
-    """One call.
+class ToolCall(Call[A]):
+    """A call of a tool, with its request.
 
     Attributes:
-        house: The parts that all calls share.
+        parts: The parts that all calls share.
         ctx: The request.
         params: Its params. When a client repeats the call with a person's answers, they hold these too.
-        given: The arguments.
-        grant: The grant of the token.
-        caller: The workspace and account of the call.
-        noted: Facts that the call collects.
     """
 
-    house: SidecarParts
+    parts: SidecarParts
     ctx: Context = field(repr=False)
     params: CallToolRequestParams = field(repr=False)
-    given: A = field(repr=False)
-    grant: Grant
-    caller: Caller
-    noted: CallFacts
 
     @property
-    def tool(self) -> str:
-        """The tool's name."""
-        return self.params.name
-
-    @property
-    def ids(self) -> dict[str, str]:
-        """The ids to repeat in the next call."""
-        given = self.given
-        named = {"workspace": self.caller.workspace, "account": self.caller.account}
-        if isinstance(given, ThreadArguments):
-            named |= {"channel": given.channel, "thread": given.thread}
-        return {name: value for name, value in named.items() if value is not None}
-
-    def note_turn(self, state: ThreadState) -> bool:
-        """Record the turn that the call is about, and return whether it is the caller's own."""
-        self.noted.turn, self.noted.recorded = state.turn_id or None, state.recorded
-        self.noted.own, self.noted.needs = owns_turn(self.caller, state), state.needs
-        return self.noted.own
+    def is_repeated(self) -> bool:
+        """See `Call`."""
+        return self.params.request_state is not None
 
     @property
     def wants_progress(self) -> bool:
@@ -237,14 +67,115 @@ class Call(Generic[A]):
         return meta.get("progress_token", meta.get("progressToken")) is not None
 
 
-def thread_of(agent: WorldAgent, call: Call[Any], *, name: str | None = None) -> Thread:
-    """Return the handle of the thread that a call names."""
-    given: ThreadArguments = call.given
-    return agent.thread(given.thread, account=call.caller.account, channel=given.channel, name=name)
+PROGRESS_STEP: Final = 1e-7  # added to the progress number by messages without an event number; it must always increase
 
 
-def role_of(given: RoleArgument | None) -> Role | None:
-    """Return the role that a call sends."""
-    if given is None:
-        return None
-    return Role(given.name, given.content, applies_to=given.applies_to, exclusive=given.exclusive)
+class Progress:
+    """Sends the events of one call, if its client wants progress.
+
+    Args:
+        call: The call.
+        seen: The number of the last event that the client has from an earlier round of the call.
+    """
+
+    def __init__(self, call: ToolCall[Any], *, seen: int = 0) -> None:
+        self._session = call.ctx.session
+        self._facts = call.facts
+        self._stall, self._pause = call.parts.limits.reader_stall, call.parts.limits.heartbeat
+        self._after: int = max(call.given.after, seen)
+        self._last_seen: int | None = self._after if seen or "after" in call.given.model_fields_set else None
+        self._wanted = call.wants_progress
+        self._offset = 0
+        self._seq = 0
+        self._sending = asyncio.Lock()
+        self._number = float(self._after)  # the last progress number that was sent
+        self._sent_at = 0.0
+
+    @property
+    def seq(self) -> int:
+        """The number of the last event that the client has or does not need, from this call or from before."""
+        return max(self._seq, self._after)
+
+    @property
+    def last_seen(self) -> int | None:
+        """The number of the last event that the client has; None if that is unknown or the client wants no events."""
+        last_seen = self._seq or self._last_seen
+        return last_seen if self._wanted and not self._offset else None
+
+    async def send(self, event: Event) -> None:
+        """Send one event, unless the client has it.
+
+        Raises:
+            Refused: The client does not read (`reader_behind`).
+        """
+        if isinstance(event, ReasoningDelta):
+            if self._wanted:  # like a heartbeat, it carries the number of the last event
+                await self._send_message(
+                    self._number + PROGRESS_STEP, {**event.model_dump(mode="json"), "seq": self.seq}
+                )
+            return
+        # A turn that keeps no events numbers them from 1 in each run. The offset makes them increase within a call.
+        if event.seq + self._offset <= self._seq:
+            self._offset = self._seq
+        self._seq = event.seq + self._offset
+        if not self._wanted or self._seq <= self._after:
+            return
+        payload = event.model_copy(update={"seq": self._seq}) if self._offset else event
+        await self._send_message(self._seq, payload)
+
+    async def _send_message(self, number: float, event: Event | dict[str, Any]) -> None:
+        late = False
+        try:
+            async with asyncio.timeout(self._stall):
+                await self._report(number, json.dumps(event) if isinstance(event, dict) else event.model_dump_json())
+        except TimeoutError:
+            late = True
+        if late:
+            raise behind(self._facts.turn)
+
+    @asynccontextmanager
+    async def heartbeats(self) -> AsyncGenerator[None]:
+        """Send heartbeats inside the block, if the client wants progress and no event was sent for a while."""
+        if not self._wanted:
+            yield
+            return
+        beating = asyncio.create_task(self._beat())
+        # If the client cannot be reached, heartbeats end silently; sending the next event then raises the error.
+        beating.add_done_callback(lambda done: done.cancelled() or done.exception())
+        try:
+            yield
+        finally:
+            beating.cancel()
+
+    async def _beat(self) -> None:
+        clock = asyncio.get_running_loop().time
+        self._sent_at = clock()
+        while True:
+            await asyncio.sleep(max(self._sent_at + self._pause - clock(), 0))
+            if clock() < self._sent_at + self._pause:
+                continue
+            # Its `seq` is that of the last event, so a client that stores the last `seq` loses no event.
+            payload = {"v": 1, "turn_id": self._facts.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._stall):
+                    await self._report(self._number + PROGRESS_STEP, json.dumps({**payload, "type": "heartbeat"}))
+
+    async def _report(self, number: float, message: str) -> None:
+        async with self._sending:
+            if number > self._number:  # otherwise an event was sent while a heartbeat waited
+                self._number = number
+                await self._session.report_progress(number, message=message)
+            self._sent_at = asyncio.get_running_loop().time()
+
+
+def behind(turn_id: str | None) -> Refused:
+    """Return the refusal of a client that reads too slowly."""
+    return Refused(
+        "reader_behind",
+        "the client reads events more slowly than the turn sends them",
+        remedy="if the turn began with detach or a key, call `events` with the last number you received as `after`",
+        turn_id=turn_id,
+    )
+
+
+__all__ = ["Context", "Progress", "SidecarParts", "ToolCall", "behind"]

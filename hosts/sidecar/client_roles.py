@@ -23,7 +23,7 @@ from ...core import Tier
 from ...mcp_client.contract import CONTRACT, STORED_TIERS, Answer, Operation
 from ...mcp_client.failures import Failure, Failures
 from ...mcp_client.role_store import ContractRoleStore
-from ..service.caller import Refused
+from ..service.call import Refused
 
 CAPABILITY: Final = "worldagent/roles"
 """The experimental capability with which a client declares that it keeps roles."""

@@ -9,124 +9,22 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, aclosing, nullcontext
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any
 
 from ...agent import Turn, TurnStream, WorldAgent
 from ...agent.threads import ThreadState
-from ...core import utc_text
 from ...core.errors import UnknownTurn, WorldAgentError
-from ...core.events import Event, ReasoningDelta, TurnEnded, TurnStarted
+from ...core.events import Event, TurnEnded, TurnStarted
 from ...core.pauses import Pause
-from ..service.caller import Refused
+from ..service.answers import pause_record
+from ..service.arguments import EventsArguments
+from ..service.next_steps import to_call
 from ..service.pauses import unanswered
 from ..service.records import EventsAnswer, TurnRecord
-from .asking import pause_result
-from .calls import Call, to_call
-from .contract import EventsArguments
+from .calls import Progress, ToolCall, behind
 from .pool import Agents
-
-PROGRESS_STEP: Final = 1e-7  # added to the progress number by messages without an event number; it must always increase
-
-
-class Progress:
-    """Sends the events of one call, if its client wants progress.
-
-    Args:
-        call: The call.
-        seen: The number of the last event that the client has from an earlier round of the call.
-    """
-
-    def __init__(self, call: Call[Any], *, seen: int = 0) -> None:
-        self._session = call.ctx.session
-        self._noted = call.noted
-        self._stall, self._pause = call.house.limits.reader_stall, call.house.limits.heartbeat
-        self._after: int = max(call.given.after, seen)
-        self._last_seen: int | None = self._after if seen or "after" in call.given.model_fields_set else None
-        self._wanted = call.wants_progress
-        self._offset = 0
-        self._seq = 0
-        self._sending = asyncio.Lock()
-        self._number = float(self._after)  # the last progress number that was sent
-        self._sent_at = 0.0
-
-    @property
-    def seq(self) -> int:
-        """The number of the last event that the client has or does not need, from this call or from before."""
-        return max(self._seq, self._after)
-
-    @property
-    def last_seen(self) -> int | None:
-        """The number of the last event that the client has; None if that is unknown or the client wants no events."""
-        last_seen = self._seq or self._last_seen
-        return last_seen if self._wanted and not self._offset else None
-
-    async def send(self, event: Event) -> None:
-        """Send one event, unless the client has it.
-
-        Raises:
-            Refused: The client does not read (`reader_behind`).
-        """
-        if isinstance(event, ReasoningDelta):
-            if self._wanted:  # like a heartbeat, it carries the number of the last event
-                await self._send_message(
-                    self._number + PROGRESS_STEP, {**event.model_dump(mode="json"), "seq": self.seq}
-                )
-            return
-        # A turn that keeps no events numbers them from 1 in each run. The offset makes them increase within a call.
-        if event.seq + self._offset <= self._seq:
-            self._offset = self._seq
-        self._seq = event.seq + self._offset
-        if not self._wanted or self._seq <= self._after:
-            return
-        payload = event.model_copy(update={"seq": self._seq}) if self._offset else event
-        await self._send_message(self._seq, payload)
-
-    async def _send_message(self, number: float, event: Event | dict[str, Any]) -> None:
-        late = False
-        try:
-            async with asyncio.timeout(self._stall):
-                await self._report(number, json.dumps(event) if isinstance(event, dict) else event.model_dump_json())
-        except TimeoutError:
-            late = True
-        if late:
-            raise behind(self._noted.turn)
-
-    @asynccontextmanager
-    async def heartbeats(self) -> AsyncGenerator[None]:
-        """Send heartbeats inside the block, if the client wants progress and no event was sent for a while."""
-        if not self._wanted:
-            yield
-            return
-        beating = asyncio.create_task(self._beat())
-        # If the client cannot be reached, heartbeats end silently; sending the next event then raises the error.
-        beating.add_done_callback(lambda done: done.cancelled() or done.exception())
-        try:
-            yield
-        finally:
-            beating.cancel()
-
-    async def _beat(self) -> None:
-        clock = asyncio.get_running_loop().time
-        self._sent_at = clock()
-        while True:
-            await asyncio.sleep(max(self._sent_at + self._pause - clock(), 0))
-            if clock() < self._sent_at + self._pause:
-                continue
-            # Its `seq` is that of the last event, so a client that stores the last `seq` loses no event.
-            payload = {"v": 1, "turn_id": self._noted.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._stall):
-                    await self._report(self._number + PROGRESS_STEP, json.dumps({**payload, "type": "heartbeat"}))
-
-    async def _report(self, number: float, message: str) -> None:
-        async with self._sending:
-            if number > self._number:  # otherwise an event was sent while a heartbeat waited
-                self._number = number
-                await self._session.report_progress(number, message=message)
-            self._sent_at = asyncio.get_running_loop().time()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +45,12 @@ class Start:
     """Begins or resumes a turn.
 
     Attributes:
-        stream: Begins or resumes it. It holds the call's role, and is dropped once the turn has begun.
+        stream: Returns the stream that begins or resumes it.
         answers: How many answers of a person it passes to the turn.
         keyed: Identifies the start, if it begins a turn with a key.
     """
 
-    stream: Callable[[], Awaitable[TurnStream]] = field(repr=False)
+    stream: Callable[[], TurnStream] = field(repr=False)
     answers: int = 0
     keyed: Keyed | None = None
 
@@ -226,12 +124,11 @@ class Following:
         if not self._detach and not self._task.done() and not self._task.cancelling():
             self._task.cancel()
 
-    async def _run(self, workspace: str, start: Callable[[], Awaitable[TurnStream]]) -> Turn:
+    async def _run(self, workspace: str, start: Callable[[], TurnStream]) -> Turn:
         async with self._agents.use(workspace):
             with await self._counted(workspace):
-                beginning, start = start(), _nothing
-                stream = await beginning
-                del beginning
+                stream = start()
+                del start  # it holds the call's role
                 try:
                     async with stream:
                         self.kept = self._answers  # entering the stream saves them
@@ -278,30 +175,16 @@ async def _read(stream: TurnStream) -> AsyncGenerator[Event]:
         yield event
 
 
-async def _nothing() -> Any:
-    raise AssertionError("a turn begins only once")
-
-
-def behind(turn_id: str | None) -> Refused:
-    """Return the refusal of a client that reads too slowly."""
-    return Refused(
-        "reader_behind",
-        "the client reads events more slowly than the turn sends them",
-        remedy="if the turn began with detach or a key, call `events` with the last number you received as `after`",
-        turn_id=turn_id,
-    )
-
-
 MIN_WAIT_SECONDS = 0.25  # seconds for reading the available events if the client does not want to wait
 READ_ALL_SECONDS = 10.0  # seconds for reading all events of a turn that no longer runs
 QUIET_SECONDS = 0.02  # seconds without another event, after which the answer is sent
 
 
-async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer:
+async def events(call: ToolCall[EventsArguments], agent: WorldAgent) -> EventsAnswer:
     """Run `events`."""
     turn_id = call.given.turn_id
     state = await _reached(call, agent)
-    call.noted.thread, call.noted.turn = state.thread, turn_id
+    call.facts.thread, call.facts.turn = state.thread, turn_id
     reading = _Reading(call)
     found = agent.events(turn_id, after=call.given.after)
     if call.wants_progress:
@@ -332,14 +215,14 @@ async def events(call: Call[EventsArguments], agent: WorldAgent) -> EventsAnswer
     )
 
 
-async def _reached(call: Call[EventsArguments], agent: WorldAgent) -> ThreadState:
+async def _reached(call: ToolCall[EventsArguments], agent: WorldAgent) -> ThreadState:
     """Return the state of the turn.
 
     Raises:
         UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
     """
     state = await agent.turn(call.given.turn_id)
-    if state is not None and call.grant.allows_thread(state.thread):
+    if state is not None and call.reach.allows_thread(state.thread):
         return state
     raise UnknownTurn(
         "the token reaches no turn of the workspace with this id", remedy="give the id that the turn's answer had"
@@ -349,7 +232,7 @@ async def _reached(call: Call[EventsArguments], agent: WorldAgent) -> ThreadStat
 class _Reading:
     """The events of a turn that one call reads."""
 
-    def __init__(self, call: Call[EventsArguments]) -> None:
+    def __init__(self, call: ToolCall[EventsArguments]) -> None:
         self._call = call
         self._started: TurnStarted | None = None
         self._over: TurnEnded | None = None
@@ -390,9 +273,9 @@ class _Reading:
         self, reading: Coroutine[Any, Any, None], *, seconds: float | None = None, to_end: bool = True
     ) -> None:
         """Read until the turn or the sidecar ends, at most for `seconds`; without `to_end` until the first events."""
-        house = self._call.house
-        task = house.agents.spawn(reading)
-        ending, coming = (asyncio.ensure_future(each.wait()) for each in (house.ending, self._come))
+        parts = self._call.parts
+        task = parts.agents.spawn(reading)
+        ending, coming = (asyncio.ensure_future(each.wait()) for each in (parts.ending, self._come))
         try:
             waited: set[asyncio.Future[Any]] = {task, ending} if to_end else {task, ending, coming}
             await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -426,6 +309,6 @@ class _Reading:
                 "text": None if over is None else over.text,
                 "result": json.loads(over.text) if typed and over is not None else None,
                 "role_tiers": None if self._started is None else [tier.value for tier in self._started.role_tiers],
-                "pauses": [pause_result(pause) for pause in pauses],
+                "pauses": [pause_record(pause) for pause in pauses],
             }
         )

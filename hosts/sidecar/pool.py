@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ...agent import WorldAgent
 from ...core.errors import InvalidArgument
-from ..service.caller import Refused
+from ..service.call import Refused
 
 _log = logging.getLogger("worldagent.sidecar")
 

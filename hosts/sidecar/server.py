@@ -30,16 +30,16 @@ from mcp.types import (
 
 from ...agent import WorldAgent
 from ...storage import Storage
-from ..service.threads import call_tool
+from ..service.call import CallFacts
 from ..serving import RequestLog, Tokens
 from .access import EVERYTHING, NOTHING, Grant
-from .calls import CallFacts, Context, SidecarParts
+from .calls import Context, SidecarParts
 from .client_roles import ClientRoles
-from .contract import TOOLS, published
 from .pool import Agents, Limits
 from .readiness import Databases
+from .tools import TOOLS, call_tool, published
 
-_NOTED: ContextVar[CallFacts | None] = ContextVar("worldagent_sidecar_noted", default=None)
+_FACTS: ContextVar[CallFacts | None] = ContextVar("worldagent_sidecar_facts", default=None)
 
 DRAIN = 10.0
 """Seconds that turns get to reach their next step, by default."""
@@ -81,7 +81,7 @@ class Sidecar:
         limits = limits or Limits()
         self._agents = Agents(make, limits)
         self._databases = Databases(self._agents, storage)
-        self._house = SidecarParts(
+        self._parts = SidecarParts(
             agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles
         )
         self._log = RequestLog(tools=TOOLS)
@@ -108,7 +108,7 @@ class Sidecar:
 
     def end_streams(self) -> None:
         """End calls that wait for events of turns in other processes, so that a transport can close."""
-        self._house.ending.set()
+        self._parts.ending.set()
 
     async def drain(self, seconds: float) -> None:
         """Refuse new calls, stop each turn at its next step, and close the agents. A second call does nothing.
@@ -150,36 +150,36 @@ class Sidecar:
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         if params.name not in TOOLS:
             raise MCPError(INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
-        noted = _NOTED.get() or CallFacts()
-        noted.tool = params.name
-        return await call_tool(self._house, ctx, params, grant=self._granted(), noted=noted)
+        facts = _FACTS.get() or CallFacts()
+        facts.tool = params.name
+        return await call_tool(self._parts, ctx, params, grant=self._granted(), facts=facts)
 
     async def _logged(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """Log one line for each request. This is a server middleware, so it also sees requests without a handler."""
         if ctx.request_id is None:
             return await call_next(ctx)
-        noted, began = CallFacts(code="cancelled"), time.perf_counter()
-        token = _NOTED.set(noted)
+        facts, began = CallFacts(code="cancelled"), time.perf_counter()
+        token = _FACTS.set(facts)
         try:
             answer = await call_next(ctx)
-            noted.code = "ok" if noted.code == "cancelled" else noted.code
+            facts.code = "ok" if facts.code == "cancelled" else facts.code
             return answer
         except MCPError as error:
             if error.error.code != REQUEST_CANCELLED:  # a cancellation, in revisions before 2026-07-28
-                noted.code = str(error.error.code)
+                facts.code = str(error.error.code)
             raise
         except Exception as error:
-            noted.code = type(error).__name__
+            facts.code = type(error).__name__
             raise
         finally:
-            _NOTED.reset(token)
+            _FACTS.reset(token)
             self._log.record(
                 method=ctx.method,
-                tool=noted.tool,
-                workspace=noted.workspace,
-                thread=noted.thread,
-                turn=noted.turn,
-                code=noted.code,
+                tool=facts.tool,
+                workspace=facts.workspace,
+                thread=facts.thread,
+                turn=facts.turn,
+                code=facts.code,
                 ms=(time.perf_counter() - began) * 1000,
             )
 

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
-from datetime import datetime
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 from mcp.types import InputRequiredResult
 
-from ...agent import UNSET, Thread, Trigger, Turn, TurnStream, WorldAgent
+from ...agent import Thread, Turn, WorldAgent
 from ...agent.threads import ThreadState
 from ...core.errors import AlreadyAnswered, EventsGone, InvalidArgument, NothingToResume, ThreadBusy, WorldAgentError
 from ...core.events import ReasoningDelta
 from ...core.pauses import Pause, PersonAnswer
-from ...graphs import Composed
-from ..service.answers import read_answers
+from ..service import turns
 from ..service.arguments import (
-    ConverseArguments,
     ResumeArguments,
-    ScheduledArguments,
-    SkillArgument,
-    SkillArguments,
     SurfaceArguments,
-    TaskArguments,
 )
-from ..service.caller import check_resume, owns_turn
+from ..service.call import check_resume, owns_turn
 from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
+from ..service.threads import thread_of
 from .asking import Asking, Round
-from .calls import Call, role_of, status_answer, thread_of, turn_answer
-from .following import Following, Keyed, Progress, Start
+from .calls import Progress, ToolCall
+from .following import Following, Keyed, Start
 
-TurnCall = Call[SurfaceArguments] | Call[ResumeArguments]
+TurnCall = ToolCall[SurfaceArguments] | ToolCall[ResumeArguments]
 
 
-async def surface(call: Call[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
+async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `converse`, `task`, `run_skill` or `run_scheduled`."""
     thread, asking = thread_of(agent, call, name=call.given.name), _asking(call)
     if asking.round is not None:
@@ -44,32 +37,14 @@ async def surface(call: Call[SurfaceArguments], agent: WorldAgent) -> TurnAnswer
     return await _until_answered(call, thread, asking, _beginning(call.given, thread))
 
 
-async def resume(call: Call[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
+async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `resume`."""
-    going: TurnCall = call
-    given, thread, asking = call.given, thread_of(agent, call), _asking(call)
+    thread, asking = thread_of(agent, call), _asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
-    pauses = unanswered(await thread.pauses())
-    state = await thread.state()
-    if state is not None:  # before the answers are read, since their errors would reveal another account's pauses
-        call.note_turn(state)
-        check_resume(call.caller, state, given.answers.keys(), pauses, changes=_has_changes(given))
-        going = _with_detach(call, state)
-    answers = read_answers(given.answers, pauses, account=call.caller.account)
-    return await _until_answered(going, thread, asking, _answering(going.given, thread, answers))
-
-
-def _with_detach(call: TurnCall, state: ThreadState) -> TurnCall:
-    """Fill in `detach` of a call that leaves it open, with the value that the turn began with."""
-    if not _resumes(call) or call.given.detach is not None:
-        return call
-    # A turn that began with `detach` or with a key keeps its events.
-    return replace(call, given=call.given.model_copy(update={"detach": state.recorded}))
-
-
-def _resumes(call: TurnCall) -> TypeGuard[Call[ResumeArguments]]:
-    return isinstance(call.given, ResumeArguments)
+    answers = await turns.checked_answers(call, thread)
+    call = turns.with_detach(call)
+    return await _until_answered(call, thread, asking, _answering(call.given, thread, answers))
 
 
 def _asking(call: TurnCall) -> Asking:
@@ -89,15 +64,15 @@ async def _continue_round(
     if isinstance(got, InputRequiredResult):
         return got
     if not got and (pauses or not own):
-        return status_answer(call, state, pauses, seen=asking.seen)
+        return turns.status_answer(call, state, pauses, seen=asking.seen)
     if not got and _has_key(call.given):
         return await _repeat_lost(call, thread, asking, before)
     got = got or {}  # all pauses are answered, possibly by a caller that did not resume the turn
-    check_resume(call.caller, state, got.keys(), pauses, changes=_has_changes(call.given))
-    going = _with_detach(call, state)
+    check_resume(call.caller, state, got.keys(), pauses, changes=turns.has_changes(call.given))
+    going = turns.with_detach(call)
     with suppress(AlreadyAnswered, NothingToResume, ThreadBusy):
         found = await _until_answered(going, thread, asking, _answering(going.given, thread, got))
-        if isinstance(found, InputRequiredResult) or call.noted.sent_events or not _has_key(call.given):
+        if isinstance(found, InputRequiredResult) or call.facts.sent_events or not _has_key(call.given):
             return found
     # The same call was made twice concurrently, and the other one answered or resumed first.
     return await _repeat_lost(call, thread, asking, before)
@@ -142,7 +117,7 @@ async def _report_status(call: TurnCall, thread: Thread, asking: Asking, turn_id
             "the turn no longer waits for this answer", remedy="call the tool `pauses` to see what is open"
         )
     call.note_turn(state)
-    return status_answer(call, state, unanswered(await thread.pauses()), seen=asking.seen)
+    return turns.status_answer(call, state, unanswered(await thread.pauses()), seen=asking.seen)
 
 
 async def _until_answered(
@@ -175,9 +150,9 @@ async def _followed(
             return await _report_status(call, thread, asking, answered.id, answered.thread)
         if turn.status != "paused":
             await _note_needs(call, thread, turn)
-            return turn_answer(call, turn, seq=progress.seq)
+            return turns.turn_answer(call, turn, seq=progress.seq)
         state = await thread.state()
-        call.noted.needs = () if state is None else state.needs
+        call.facts.needs = () if state is None else state.needs
         own = state is not None and owns_turn(call.caller, state)
         if state is None or not state.recorded:
             asking.seen = 0  # a turn that keeps no events numbers them from 1 in each round
@@ -185,7 +160,7 @@ async def _followed(
         if isinstance(got, InputRequiredResult):
             return got
         if not got and (turn.pauses or not own or answered):
-            return turn_answer(call, turn, seq=progress.seq)
+            return turns.turn_answer(call, turn, seq=progress.seq)
         answered = None if got else turn  # other callers answered, and possibly did not resume the turn
         start = _answering(call.given, thread, got or {})
 
@@ -197,19 +172,12 @@ async def _note_needs(call: TurnCall, thread: Thread, turn: Turn) -> None:
     with suppress(WorldAgentError):  # a sidecar that ends closes its agents meanwhile; the answer must still be sent
         state = await thread.state()
         if state is not None and state.turn_id == turn.id:
-            call.noted.needs = state.needs
+            call.facts.needs = state.needs
 
 
 def _has_key(given: SurfaceArguments | ResumeArguments) -> TypeGuard[SurfaceArguments]:
     """Whether a repeated call finds its turn by a key, with all events and the answer."""
     return isinstance(given, SurfaceArguments) and given.key is not None
-
-
-def _has_changes(given: SurfaceArguments | ResumeArguments) -> bool:
-    """Whether a call has more than answers that affects how a turn continues."""
-    if not isinstance(given, ResumeArguments):
-        return True  # it began the turn, and sends the same role and skill again
-    return "role" in given.model_fields_set or given.skill is not None or given.on_role_change != "fail"
 
 
 def _open_to(call: TurnCall, state: ThreadState | None, pauses: Sequence[Pause]) -> Sequence[Pause]:
@@ -227,26 +195,26 @@ async def _noting(call: TurnCall, progress: Progress, asking: Asking, start: Sta
 
 
 async def _follow(call: TurnCall, progress: Progress, start: Start) -> Turn:
-    house, given = call.house, call.given
+    parts, given = call.parts, call.given
     following = Following(
-        house.agents, call.caller.workspace, start, lag=house.limits.reader_lag, detach=bool(given.detach)
+        parts.agents, call.caller.workspace, start, lag=parts.limits.reader_lag, detach=bool(given.detach)
     )
     del start
     try:
         sent_events = False
         async for event in following.events():
-            call.noted.turn = following.turn_id
+            call.facts.turn = following.turn_id
             if not sent_events and not isinstance(event, ReasoningDelta):
                 await _catch_up(call, progress, event.turn_id, upto=event.seq)
-                sent_events = call.noted.sent_events = True
+                sent_events = call.facts.sent_events = True
             await progress.send(event)
         turn = following.outcome()
-        call.noted.turn = turn.id
+        call.facts.turn = turn.id
         if not sent_events and turn.status == "done":  # another caller brought it to its end meanwhile
             await _catch_up(call, progress, turn.id)
         return turn
     finally:
-        call.noted.kept = following.kept
+        call.facts.kept = following.kept
         following.stop()
 
 
@@ -257,7 +225,7 @@ async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: i
         return
     # The turn keeps no events, or no longer keeps them, or has none up to `after`; the caller need not know.
     with suppress(EventsGone, InvalidArgument):
-        async with call.house.agents.use(call.caller.workspace) as agent:
+        async with call.parts.agents.use(call.caller.workspace) as agent:
             async for event in agent.events(turn_id, after=after):
                 if upto is not None and event.seq >= upto:
                     return
@@ -265,53 +233,13 @@ async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: i
 
 
 def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> Start:
-    return Start(lambda: _resume_stream(given, thread, answers), answers=len(answers))
+    return Start(lambda: turns.resume(given, thread, answers), answers=len(answers))
 
 
 def _beginning(given: SurfaceArguments, thread: Thread) -> Start:
     key = given.key
     keyed = None if key is None else Keyed((given.thread, key), lambda: thread.repeats(key))
-    return Start(lambda: _begin(given, thread), keyed=keyed)
+    return Start(lambda: turns.begin(given, thread), keyed=keyed)
 
 
-async def _begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
-    how: dict[str, Any] = {
-        "role": role_of(given.role),
-        "model": given.model,
-        "key": given.key,
-        "detach": given.detach,
-        "unattended": given.unattended,
-    }
-    match given:
-        case ConverseArguments():
-            return thread.stream(given.text, output=given.output, **how)
-        case TaskArguments():
-            return thread.stream_task(given.shape, given.params, **how)
-        case SkillArguments():
-            return thread.stream_skill(_skill_of(given.skill), given.params, **how)
-        case ScheduledArguments():
-            fired = datetime.fromisoformat(given.fired_at)
-            trigger = Trigger(schedule=given.schedule, fired_at=fired, payload=given.payload)
-            return thread.stream_scheduled(trigger, **how)
-        case _:
-            raise AssertionError(f"no tool has the arguments {type(given).__name__}")
-
-
-async def _resume_stream(
-    given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]
-) -> TurnStream:
-    """Resume the thread's turn. A call that began it sends its role and skill again."""
-    again = isinstance(given, ResumeArguments)
-    left_out = again and "role" not in given.model_fields_set
-    skill = given.skill if isinstance(given, ResumeArguments | SkillArguments) else None
-    return thread.stream_resume(
-        answers,
-        role=UNSET if left_out else role_of(given.role),
-        on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
-        skill=None if skill is None else _skill_of(skill),
-        detach=bool(given.detach),
-    )
-
-
-def _skill_of(given: SkillArgument) -> Composed:
-    return Composed(given.prompt, shape=given.shape, params=given.params, name=given.name)
+__all__ = ["resume", "surface"]

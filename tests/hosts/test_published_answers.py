@@ -21,7 +21,7 @@ from worldagent.harness import Worker
 from worldagent.hosts import role_host
 from worldagent.hosts.role_host import RoleHost
 from worldagent.hosts.role_host.contract import Code
-from worldagent.hosts.service.caller import OwnCode, Refused
+from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedLM
 

@@ -22,8 +22,8 @@ from support import forks
 from support.example_hosts import NODE
 from support.house import ROOT
 from support.processes import clean_environment
-from worldagent.hosts.sidecar.tools import TOOLS
 from worldagent.hosts.service.arguments import SurfaceArguments
+from worldagent.hosts.sidecar.tools import TOOLS
 
 EXAMPLES = ROOT / "examples"
 RUST_CHAT = EXAMPLES / "sidecar-rust"

@@ -11,8 +11,8 @@ import pytest
 
 from support.example_clients import CURL_CHAT, RUST_CHAT, TYPESCRIPT_CHAT, talk, tool_rows
 from support.pages import DOCS, Block, blocks, rows
-from worldagent.hosts.service.records import Status
 from worldagent.hosts.service.call import OwnCode, Refused
+from worldagent.hosts.service.records import Status
 
 PAGE = DOCS / "reference" / "sidecar.md"
 TALKS = [block for block in blocks("text") if block.page == PAGE]

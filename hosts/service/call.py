@@ -1,23 +1,26 @@
-"""Types that the parts of the sidecar share: the caller of a call, and its refusal.
+"""One call: who calls, with which arguments, and what they can do with a turn.
 
-`calls` makes a `Caller` from a grant and the arguments. `people` decides what a caller can do with a turn. `pauses`
-converts answers and pauses to JSON and back.
+A host checks how the caller proves who they are, such as a token, and makes the `Call`. The sidecar's `Grant` is one
+way to say what a caller can reach.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal
+from dataclasses import dataclass, field
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 from ...agent.threads import ThreadState
 from ...core.pauses import Pause, may_answer
+from .arguments import ThreadArguments, WorkspaceArguments
+
+A = TypeVar("A", bound=WorkspaceArguments)
 
 ANY: Final = "*"
 """The entry in a list of ids that means every id."""
 
 OwnCode = Literal["forbidden", "too_many_turns", "draining", "reader_behind", "internal"]
-"""The codes that the sidecar adds to those of `core.errors`."""
+"""The codes that a host adds to those of `core.errors`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,8 +44,88 @@ class Caller:
         return reaches(account, self.accounts)
 
 
+class Reach(Protocol):
+    """Which threads a caller can use, whether they exist or not."""
+
+    @property
+    def allows_any_thread(self) -> bool:
+        """Whether the caller can use every thread."""
+        ...
+
+    def allows_thread(self, thread: str) -> bool:
+        """Whether the caller can use the thread with this id."""
+        ...
+
+    def allows_threads_after(self, stem: str) -> bool:
+        """Whether the caller can use every thread whose id begins with `stem`."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class CallFacts:
+    """Facts that a call collects while it runs.
+
+    Attributes:
+        tool, workspace, thread, turn: Ids for a log of requests. The caller was found to reach them.
+        code: The code of the answer, for the same log.
+        own: Whether the caller can resume the turn. Otherwise they can only answer.
+        recorded: Whether the turn's events are kept.
+        kept: How many answers of a person were saved before the newest run of the turn.
+        sent_events: Whether a run of the turn sent any event.
+        needs: The arguments that `resume` needs again (`ThreadState.needs`).
+    """
+
+    tool: str | None = None
+    workspace: str | None = None
+    thread: str | None = None
+    turn: str | None = None
+    code: str = "ok"
+    own: bool = True
+    recorded: bool = True
+    kept: int = 0
+    sent_events: bool = False
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Generic[A]):
+    """One call, after its arguments and its caller were checked.
+
+    Attributes:
+        given: The arguments.
+        caller: The workspace and account of the call.
+        reach: The threads that the caller can use.
+        facts: Facts that the call collects.
+    """
+
+    given: A = field(repr=False)
+    caller: Caller
+    reach: Reach
+    facts: CallFacts = field(default_factory=CallFacts)
+
+    @property
+    def ids(self) -> dict[str, str]:
+        """The ids to repeat in the next call."""
+        given = self.given
+        named = {"workspace": self.caller.workspace, "account": self.caller.account}
+        if isinstance(given, ThreadArguments):
+            named |= {"channel": given.channel, "thread": given.thread}
+        return {name: value for name, value in named.items() if value is not None}
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether the client repeats the call with a person's answers to the questions of its first round."""
+        return False
+
+    def note_turn(self, state: ThreadState) -> bool:
+        """Record the turn that the call is about, and return whether it is the caller's own."""
+        self.facts.turn, self.facts.recorded = state.turn_id or None, state.recorded
+        self.facts.own, self.facts.needs = owns_turn(self.caller, state), state.needs
+        return self.facts.own
+
+
 class Refused(Exception):
-    """The sidecar itself refuses a call.
+    """The host itself refuses a call.
 
     Args:
         code: The code for programs.
@@ -145,3 +228,13 @@ def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
         "the turn belongs to another account",
         remedy="call as the account that began it; the token can speak for that account",
     )
+
+
+def check_thread(reach: Reach, thread: str) -> None:
+    """Refuse a thread that the caller cannot use.
+
+    Raises:
+        Refused: The caller does not reach the thread.
+    """
+    if not reach.allows_thread(thread):
+        raise forbidden("thread")

@@ -1,28 +1,40 @@
-"""The tools of the contract, and their published JSON Schemas."""
+"""The tools of the contract, their published JSON Schemas, and how a call of one is answered.
+
+The functions in `service` do the work, except for calls that follow a turn over MCP (`turns`, `following`). An error
+about invalid arguments names fields and rules, and has no value that the caller sent.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from mcp.types import Tool, ToolAnnotations
-from pydantic import Field
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent, Tool, ToolAnnotations
 
-from ...agent.threads import ThreadStatus
+from ...agent import WorldAgent
+from ...core.errors import AgentClosed, WorldAgentError
+from ..service import threads
 from ..service.arguments import (
     ConverseArguments,
-    Label,
+    EventsArguments,
+    ExplainArguments,
+    ForkArguments,
+    HistoryArguments,
+    RenameArguments,
     ResumeArguments,
-    RoleArgument,
+    RoleSetArguments,
     ScheduledArguments,
-    Seq,
     SkillArguments,
     TaskArguments,
     ThreadArguments,
-    Title,
-    Words,
+    ThreadsArguments,
     WorkspaceArguments,
 )
+from ..service.call import CallFacts, Refused, check_thread
+from ..service.next_steps import advised, error_record, name_turn
 from ..service.records import (
     Answer,
     CancelAnswer,
@@ -38,72 +50,24 @@ from ..service.records import (
     ThreadsAnswer,
     TurnAnswer,
 )
+from ..service.validation import validated
 from ..serving import output_schema, wire_schema
+from .access import Grant
+from .calls import Context, SidecarParts, ToolCall
+from .following import events
+from .turns import resume, surface
+
+_LOG = logging.getLogger("worldagent.sidecar")
+
+Run = Callable[[Any, WorldAgent], Awaitable[Answer | InputRequiredResult]]
 
 
-class EventsArguments(WorkspaceArguments):
-    """Arguments of `events`."""
-
-    turn_id: Label = Field(description="the turn", examples=["3f2a9c0d11be"])
-    after: Seq = Field(default=0, description="the number of the last event that the client has")
-    wait: float = Field(
-        default=30.0, ge=0, le=300, allow_inf_nan=False, description="seconds to wait for the first event"
-    )
-    limit: int = Field(default=1000, ge=1, le=1000, description="events in one answer, at most")
-
-
-class HistoryArguments(ThreadArguments):
-    """Arguments of `history`."""
-
-    before: Label | None = Field(default=None, description="a message's id; the page ends just before it")
-    limit: int = Field(default=50, ge=1, le=1000, description="messages in one answer, at most")
-
-
-class ForkArguments(ThreadArguments):
-    """Arguments of `fork`."""
-
-    at: Label | None = Field(default=None, description="the message to continue from; left out, the newest")
-    to: Label | None = Field(default=None, description="the new thread's id; left out, one is made")
-
-
-class RoleSetArguments(ThreadArguments):
-    """Arguments of `thread_role_set`."""
-
-    role: RoleArgument
-    ttl: float | None = Field(
-        default=None, gt=0, le=366 * 86_400, allow_inf_nan=False, description="seconds after which it ends"
-    )
-
-
-class ExplainArguments(ThreadArguments):
-    """Arguments of `explain_role`."""
-
-    role: RoleArgument | None = Field(default=None, description="a call role to explain along")
-
-
-class ThreadsArguments(WorkspaceArguments):
-    """Arguments of `threads`."""
-
-    limit: int = Field(default=100, ge=1, le=1000, description="threads in the answer, at most")
-    status: ThreadStatus | None = Field(default=None, description="only those with this status", examples=["paused"])
-    of_account: Label | None = Field(
-        default=None, description="only those on which a turn has run for this account", examples=["ana"]
-    )
-    channel: Label | None = Field(default=None, description="only those whose newest turn is of this channel")
-    query: Words | None = Field(
-        default=None, max_length=200, description="only those whose title or messages say this, in capitals or not"
-    )
-    before: Words | None = Field(
-        default=None, max_length=1000, description="the next page: the `page_key` of the last thread that you have"
-    )
-
-
-class RenameArguments(ThreadArguments):
-    """Arguments of `thread_rename`."""
-
-    title: Title | None = Field(
-        default=None, description="left out, the first words of the first message", examples=["Dragons of Vell"]
-    )
+async def _thread_role_set(call: ToolCall[RoleSetArguments], agent: WorldAgent) -> RoleSetAnswer:
+    """Run `thread_role_set`. The pool keeps the agent open as long as it holds the role."""
+    answer = await threads.thread_role_set(call, agent)
+    seconds = agent.settings.thread_role_ttl if call.given.ttl is None else call.given.ttl
+    call.parts.agents.hold_role(call.caller.workspace, seconds)
+    return answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +78,7 @@ class ToolSpec:
         title: Its display name.
         arguments: The model of its arguments.
         answer: The model of its answer.
+        run: Answers a call of it.
         description: What it does, for people and models.
         effect: `reads` changes nothing in the workspace, `adds` only adds, `changes` can replace, remove or end things.
         idempotent: Whether it is idempotent.
@@ -123,18 +88,20 @@ class ToolSpec:
     title: str
     arguments: type[WorkspaceArguments]
     answer: type[Answer]
+    run: Run
     description: str
     effect: Literal["reads", "adds", "changes"] = "reads"
     idempotent: bool = True
     open_world: bool = False
 
 
-def _turn(title: str, arguments: type[WorkspaceArguments], description: str) -> ToolSpec:
+def _turn(title: str, arguments: type[WorkspaceArguments], description: str, run: Run = surface) -> ToolSpec:
     """Return a tool that runs a turn. In the turn, the agent can do whatever its tools can."""
     return ToolSpec(
         title=title,
         arguments=arguments,
         answer=TurnAnswer,
+        run=run,
         description=f"{description} {_LASTS}",
         effect="changes",
         idempotent=False,
@@ -157,11 +124,13 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         "Resume a turn",
         ResumeArguments,
         "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was interrupted.",
+        resume,
     ),
     "events": ToolSpec(
         title="Follow a turn",
         arguments=EventsArguments,
         answer=EventsAnswer,
+        run=events,
         description="Attach to a turn again: its events after a number. Turns begun with `detach` false and without a "
         "key keep no events.",
     ),
@@ -169,12 +138,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="List pauses",
         arguments=ThreadArguments,
         answer=PausesAnswer,
+        run=threads.pauses,
         description="The status of a thread, and what its turn waits for a person to say.",
     ),
     "cancel": ToolSpec(
         title="Cancel a turn",
         arguments=ThreadArguments,
         answer=CancelAnswer,
+        run=threads.cancel,
         description="Cancel the thread's turn, wherever it runs or waits.",
         effect="changes",
     ),
@@ -182,12 +153,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="Read the history",
         arguments=HistoryArguments,
         answer=HistoryAnswer,
+        run=threads.history,
         description="A page of the conversation, oldest first.",
     ),
     "fork": ToolSpec(
         title="Fork a thread",
         arguments=ForkArguments,
         answer=ForkAnswer,
+        run=threads.fork,
         description="Make a thread that continues from a message of this one, which stays as it is.",
         effect="adds",
         idempotent=False,
@@ -196,6 +169,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="Rename a thread",
         arguments=RenameArguments,
         answer=RenameAnswer,
+        run=threads.thread_rename,
         description="Set what a thread is called in lists; no model sees it.",
         effect="changes",
     ),
@@ -203,6 +177,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="Set the thread's role",
         arguments=RoleSetArguments,
         answer=RoleSetAnswer,
+        run=_thread_role_set,
         description="Set or replace the thread's role; it is held in memory alone.",
         effect="changes",
     ),
@@ -210,6 +185,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="Clear the thread's role",
         arguments=ThreadArguments,
         answer=RoleClearAnswer,
+        run=threads.thread_role_clear,
         description="Take the thread's role away.",
         effect="changes",
     ),
@@ -217,12 +193,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         title="Explain the role",
         arguments=ExplainArguments,
         answer=ExplainAnswer,
+        run=threads.explain_role,
         description="Which tiers of role would be active now, in what order and how long; no content is shown.",
     ),
     "threads": ToolSpec(
         title="List threads",
         arguments=ThreadsArguments,
         answer=ThreadsAnswer,
+        run=threads.threads,
         description="The status of the workspace's threads, the one with the newest turn first.",
     ),
 }
@@ -259,3 +237,86 @@ def published() -> list[Tool]:
         )
         for name, spec in TOOLS.items()
     ]
+
+
+async def call_tool(
+    parts: SidecarParts, ctx: Context, params: CallToolRequestParams, *, grant: Grant, facts: CallFacts
+) -> CallToolResult | InputRequiredResult:
+    """Run one of the contract's tools. Except for cancellation, it raises nothing.
+
+    Args:
+        parts: The parts that all calls share.
+        ctx: The request.
+        params: Its params.
+        grant: The grant of the caller's token.
+        facts: Collects facts about the call, for the request log among others.
+    """
+    advice: Mapping[str, Any] = {}
+    failure: WorldAgentError | Refused
+    spec = TOOLS[params.name]
+    try:
+        if parts.client_roles is not None:
+            parts.client_roles.serve(ctx.session)
+        given = validated(spec.arguments, params.arguments or {})
+        caller = grant.caller(given.workspace, given.account)
+        facts.workspace = caller.workspace
+        if isinstance(given, ThreadArguments):
+            check_thread(grant, given.thread)
+            facts.thread = given.thread
+        call = ToolCall(given=given, caller=caller, reach=grant, facts=facts, parts=parts, ctx=ctx, params=params)
+        async with parts.agents.use(caller.workspace) as agent:
+            try:
+                answer = await spec.run(call, agent)
+            except WorldAgentError as error:
+                await name_turn(call, agent, error)
+                advice = await advised(call, agent, error)
+                raise
+        if isinstance(answer, Answer):
+            return answered(answer)
+        facts.code = "input_required"
+        return answer
+    except AgentClosed as error:
+        failure = parts.agents.refusal() if parts.agents.draining else error
+    except (WorldAgentError, Refused) as error:
+        failure = error
+    except Exception as error:  # of any type: custom code runs below; the text can hold what the caller sent
+        _LOG.error("%s failed: %s", params.name, type(error).__name__)
+        failure = Refused(
+            "internal",
+            "the sidecar failed with an internal error",
+            remedy="look at its log, or ask its operator",
+            turn_id=facts.turn,
+        )
+    facts.code, facts.turn = failure.code, advice.get("turn_id") or failure.turn_id or facts.turn
+    return failed(failure, advice)
+
+
+def answered(answer: Answer) -> CallToolResult:
+    """Return an answer as a tool result. Its text block is the agent's answer if there is one, else the JSON.
+
+    From the JSON, a client that shows only text can read what a paused turn asks, and in `next` how to answer.
+    """
+    content = answer.model_dump(mode="json")
+    text = answer.turn.text if isinstance(answer, TurnAnswer) and answer.turn.status == "done" else None
+    return CallToolResult(content=[_block(text or _as_json(content))], structured_content=content)
+
+
+def failed(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) -> CallToolResult:
+    """Return an error as a tool result. `advice` has fields that replace or extend its record."""
+    error = error_record(failure, advice)
+    content = ErrorAnswer(error=error).model_dump(mode="json", exclude_none=True)
+    sentence = f"{error.code}: {error.problem}; {error.remedy}"
+    return CallToolResult(
+        content=[_block(f"{sentence}\n{_as_json(content)}")], structured_content=content, is_error=True
+    )
+
+
+def _block(text: str) -> TextContent:
+    return TextContent(type="text", text=text)
+
+
+def _as_json(content: Mapping[str, Any]) -> str:
+    return json.dumps(content, ensure_ascii=False)
+
+
+__all__ = ["TOOLS", "ToolSpec", "answered", "call_tool", "failed", "published", "schemas"]

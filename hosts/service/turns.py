@@ -1,0 +1,151 @@
+"""Turns as records, and the streams that begin and resume them. It needs an open agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, TypeVar
+
+from ...agent import UNSET, Thread, Trigger, Turn, TurnStream
+from ...agent.threads import ThreadState
+from ...core.pauses import Pause, PersonAnswer
+from ...graphs import Composed
+from .answers import pause_record, read_answers
+from .arguments import (
+    ConverseArguments,
+    ResumeArguments,
+    ScheduledArguments,
+    SkillArgument,
+    SkillArguments,
+    SurfaceArguments,
+    TaskArguments,
+)
+from .call import Call, check_resume
+from .next_steps import to_call
+from .pauses import unanswered
+from .records import NextStep, TurnAnswer, TurnRecord
+from .threads import role_of
+
+C = TypeVar("C", bound=Call[Any])
+
+
+def begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
+    """Return the stream of a new turn, which begins when the stream is entered.
+
+    Args:
+        given: The arguments, which decide the surface.
+        thread: The thread.
+    """
+    how: dict[str, Any] = {
+        "role": role_of(given.role),
+        "model": given.model,
+        "key": given.key,
+        "detach": given.detach,
+        "unattended": given.unattended,
+    }
+    match given:
+        case ConverseArguments():
+            return thread.stream(given.text, output=given.output, **how)
+        case TaskArguments():
+            return thread.stream_task(given.shape, given.params, **how)
+        case SkillArguments():
+            return thread.stream_skill(_skill_of(given.skill), given.params, **how)
+        case ScheduledArguments():
+            fired = datetime.fromisoformat(given.fired_at)
+            trigger = Trigger(schedule=given.schedule, fired_at=fired, payload=given.payload)
+            return thread.stream_scheduled(trigger, **how)
+        case _:
+            raise AssertionError(f"no surface has the arguments {type(given).__name__}")
+
+
+def resume(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> TurnStream:
+    """Return the stream of the thread's turn, which resumes when the stream is entered.
+
+    Args:
+        given: The arguments. Those that began the turn send its role and skill again.
+        thread: The thread.
+        answers: A person's answers by pause id.
+    """
+    again = isinstance(given, ResumeArguments)
+    left_out = again and "role" not in given.model_fields_set
+    skill = given.skill if isinstance(given, ResumeArguments | SkillArguments) else None
+    return thread.stream_resume(
+        answers,
+        role=UNSET if left_out else role_of(given.role),
+        on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
+        skill=None if skill is None else _skill_of(skill),
+        detach=bool(given.detach),
+    )
+
+
+async def checked_answers(call: Call[ResumeArguments], thread: Thread) -> dict[str, PersonAnswer]:
+    """Return the answers that a call gives, if the caller can resume the turn with them.
+
+    Raises:
+        Refused: The turn belongs to another account, and the call has more than answers to pauses that name the caller.
+        AnswerInvalid, NotAnApprover: An answer is not accepted.
+    """
+    given, pauses, state = call.given, unanswered(await thread.pauses()), await thread.state()
+    if state is not None:  # before the answers are read, since their errors would reveal another account's pauses
+        call.note_turn(state)
+        check_resume(call.caller, state, given.answers.keys(), pauses, changes=has_changes(given))
+    return read_answers(given.answers, pauses, account=call.caller.account)
+
+
+def with_detach(call: C) -> C:
+    """Fill in `detach` of a call of `resume` that omits it, with the value that the turn began with."""
+    if not isinstance(call.given, ResumeArguments) or call.given.detach is not None:
+        return call
+    # A turn that began with `detach` or with a key keeps its events.
+    return replace(call, given=call.given.model_copy(update={"detach": call.facts.recorded}))
+
+
+def has_changes(given: SurfaceArguments | ResumeArguments) -> bool:
+    """Whether a call has more than answers that affects how a turn continues."""
+    if not isinstance(given, ResumeArguments):
+        return True  # it began the turn, and sends the same role and skill again
+    return "role" in given.model_fields_set or given.skill is not None or given.on_role_change != "fail"
+
+
+def turn_answer(call: Call[Any], turn: Turn, *, seq: int) -> TurnAnswer:
+    """Return the answer of a call that followed a turn to its end or a pause.
+
+    Args:
+        call: The call.
+        turn: The turn.
+        seq: The number of the last event that the client has.
+    """
+    pauses = [pause_record(pause) for pause in turn.pauses]
+    record = {**turn.to_json(), "thread": turn.thread or call.given.thread, "pauses": pauses}
+    made = to_call(call, turn.status, turn.id, turn.pauses, seq=seq)
+    return TurnAnswer(turn=TurnRecord.model_validate(record), seq=seq, next=made)
+
+
+def status_answer(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], *, seen: int) -> TurnAnswer:
+    """Return the answer of a call that did not follow the turn: its status, and what to call for the rest.
+
+    Args:
+        call: The call.
+        state: The state of the turn.
+        pauses: The pauses that it waits for.
+        seen: The number of the last event that was sent to the client.
+    """
+    seq = max(call.given.after, seen)
+    made = to_call(call, state.status, state.turn_id, pauses, seq=seq)
+    if not made and call.facts.own:
+        made = [NextStep(tool="history", arguments=dict(call.ids), why="the turn is over; read its messages")]
+    record = {
+        "id": state.turn_id,
+        "thread": state.thread,
+        "status": state.status,
+        "pauses": [pause_record(pause) for pause in pauses],
+    }
+    return TurnAnswer(turn=TurnRecord.model_validate(record), seq=seq, next=made)
+
+
+def _skill_of(given: SkillArgument) -> Composed:
+    return Composed(given.prompt, shape=given.shape, params=given.params, name=given.name)
+
+
+__all__ = ["begin", "checked_answers", "has_changes", "resume", "status_answer", "turn_answer", "with_detach"]
