@@ -6,6 +6,7 @@ import difflib
 
 import pytest
 
+from support import command_page
 from support.golden import FILES, FOLDER
 
 
@@ -14,3 +15,8 @@ def test_what_others_rely_on_is_as_the_golden_file_says(name: str) -> None:
     known, found = (FOLDER / name).read_text(encoding="utf-8").splitlines(), FILES[name]().splitlines()
     changes = "\n".join(difflib.unified_diff(known, found, "golden", "now", lineterm="", n=1))
     assert not changes, f"{changes[:4000]}\nif that is meant: PYTHONPATH=.dev:tests python -P tests/support/golden.py"
+
+
+def test_the_page_of_commands_is_as_the_program_has_them() -> None:
+    found = command_page.PAGE.read_text(encoding="utf-8")
+    assert found == command_page.page(), "run PYTHONPATH=.dev:tests python -P tests/support/golden.py"

@@ -2,7 +2,7 @@
 
 The files in `tests/golden` hold it, and a test compares. `PYTHONPATH=.dev:tests python -P tests/support/golden.py`
 writes them: a change of what others rely on is then a change of these files, which a reviewer sees. It also writes the
-tables of errors, events, settings and services into the pages.
+tables of errors, events, settings and services into the pages, and the page of commands.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import typer
 from pydantic import BaseModel
 
 import worldagent
+from support import command_page
 from support.house import ROOT
 from support.pages import DOCS, TABLES, pages, write_rows
 from worldagent import Settings
@@ -171,5 +172,6 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in FILES.items():
         (FOLDER / name).write_text(text(), encoding="utf-8")
+    command_page.PAGE.write_text(command_page.page(), encoding="utf-8")
     for (page, first), made in TABLES.items():
         write_rows(DOCS / page, first, made())
