@@ -19,7 +19,7 @@ from .options import ResumingOptions
 from .output import Output
 from .pauses import read_answer
 from .sources import one_reader, role
-from .turn import one_form, one_turn
+from .turn_run import one_form, one_turn
 
 if TYPE_CHECKING:
     from ...agent import Turn, WorldAgent

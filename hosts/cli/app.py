@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import approvals, doctor, models, policy, profiles, ps, role_host, roles, serve, storage, threads, trace, upkeep
+from . import approvals, doctor, models, policy, profiles, ps, roles, serve, storage, threads, trace, upkeep
 from . import turns as ask
 from . import turns as chat_command
 from . import turns as resume
@@ -71,6 +71,6 @@ app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for module in (models, doctor, serve, role_host, ps, upkeep):
+for module in (models, doctor, serve, ps, upkeep):
     app.add_typer(module.app)
 app.add_typer(storage.app, name="storage", rich_help_panel="Data")

@@ -204,7 +204,7 @@ async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> 
 def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:
     from ..service.pauses import is_late
     from .pauses import pause_text
-    from .turn import where
+    from .turn_run import where
 
     parts: list[str] = []
     for state, pause in found:

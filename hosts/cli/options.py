@@ -110,18 +110,6 @@ TurnModels = Annotated[
 JsonResult = Annotated[bool, flag("--json", "Print one JSON object: the result, or the error.", OUTPUT)]
 RoleHostToken = Annotated[Path | None, option("FILE", "A file with the token for --role-host.", STORED)]
 
-# Options of the commands that serve.
-Stdio = Annotated[bool, flag("--stdio", "Serve the process that started this one, and end with it.", REACH)]
-Http = Annotated[str | None, option("HOST:PORT", "Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", REACH)]
-AllowRemote = Annotated[
-    bool,
-    flag(
-        "--allow-remote",
-        "Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
-        REACH,
-    ),
-]
-
 
 @dataclass(frozen=True, kw_only=True)
 class HostOptions:

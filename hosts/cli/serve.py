@@ -1,4 +1,4 @@
-"""The command `serve`: runs the sidecar as its own process. The tools of the sidecar are in `hosts.sidecar`."""
+"""The commands that serve other programs until they are stopped: `serve` runs the sidecar, `role-host` a role host."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from .options import (
     REACH,
     STORED,
     WHERE,
-    AllowRemote,
+    WHICH,
     Home,
-    Http,
     Identity,
     Lm,
     Policy,
     ProfileName,
     RoleHostToken,
-    Stdio,
     WorkersFolder,
     WorkerTexts,
     flag,
@@ -36,6 +34,7 @@ from .options import (
 from .output import Output
 
 if TYPE_CHECKING:
+    from ..role_host import Grant, Tokens
     from ..serving import Address
     from ..sidecar import Sidecar
     from .sidecars import RunningSidecar, Served, SidecarFile
@@ -48,6 +47,18 @@ HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "ser
 _CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 app = typer.Typer()
+
+# Options of both commands.
+Stdio = Annotated[bool, flag("--stdio", "Serve the process that started this one, and end with it.", REACH)]
+Http = Annotated[str | None, option("HOST:PORT", "Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", REACH)]
+AllowRemote = Annotated[
+    bool,
+    flag(
+        "--allow-remote",
+        "Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
+        REACH,
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,8 +281,7 @@ def _check(options: ServeOptions) -> None:
     from .agents import check_hosts
     from .sidecars import agent_options
 
-    if options.stdio == (options.http is not None):
-        raise bad_usage("serve takes exactly one of --stdio and --http", remedy="give one of them")
+    _check_transport(options, "serve")
     given = [f"--{name.replace('_', '-')}" for name in HTTP_OPTIONS if getattr(options, name)]
     if options.stdio and given:
         raise bad_usage(f"{given[0]} is for --http", remedy="omit it with --stdio")
@@ -281,6 +291,11 @@ def _check(options: ServeOptions) -> None:
         raise bad_usage("--tls-cert and --tls-key must be given together", remedy="give both, or neither")
     check_hosts(agent_options(options))
     _check_values(options)
+
+
+def _check_transport(options: ServeOptions | RoleHostOptions, name: str) -> None:
+    if options.stdio == (options.http is not None):
+        raise bad_usage(f"{name} takes exactly one of --stdio and --http", remedy="give one of them")
 
 
 def _check_values(options: ServeOptions) -> None:
@@ -297,3 +312,117 @@ def _check_values(options: ServeOptions) -> None:
     ):
         if value not in known:
             raise bad_usage(f"{name} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")
+
+
+# --- role-host --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleHostOptions:
+    """The options of `role-host`."""
+
+    stdio: Stdio = False
+    http: Http = None
+    allow_remote: AllowRemote = False
+    token_file: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "A file with the token that callers over HTTP must send, or a .toml file with several tokens and "
+            "their scopes. Default: the token in WORLDAGENT_ROLE_HOST_TOKEN.",
+            REACH,
+        ),
+    ] = None
+    workspace: Annotated[
+        list[str] | None,
+        option(
+            "ID",
+            "A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
+            WHICH,
+        ),
+    ] = None
+    account: Annotated[
+        list[str] | None, option("ID", "An account that callers can use; * is any. Repeatable.", WHICH)
+    ] = None
+    channel: Annotated[
+        list[str] | None, option("ID", "A channel that callers can use; * is any. Repeatable.", WHICH)
+    ] = None
+    home: Annotated[
+        Path | None,
+        option(
+            "FOLDER", "The folder of the embedded store. Default: the setting home, else the user's data folder.", WHERE
+        ),
+    ] = None
+    store: Annotated[Path | None, option("FILE", "Keep the roles in this file instead.", WHERE)] = None
+
+
+@app.command("role-host", rich_help_panel="Servers")
+@command
+def role_host(options: RoleHostOptions, output: Output) -> Work:
+    """Run a role host, which keeps roles for other programs. It speaks MCP over its standard streams or HTTP.
+
+    It runs until Ctrl-C, SIGTERM, or, with --stdio, the end of its input.
+
+    [bold]Examples[/bold]
+
+      worldagent role-host --stdio --store roles.db
+
+      worldagent role-host --http 127.0.0.1:8100 --token-file token.txt
+    """
+    _check_role_host(options)
+    from ...core import STORED_TIERS
+    from ..role_host import EVERYTHING, Address, Grant, Tokens, read_token_file
+    from .agents import TOKEN_VARIABLE
+
+    named = {tier: frozenset(ids) for tier in STORED_TIERS if (ids := getattr(options, tier.value))}
+    grant = Grant(named) if named else EVERYTHING
+    if options.http is None:
+        return _serve_roles(options, output, None, None, grant)
+    tokens: Tokens[Grant] | None = None
+    if options.token_file is not None:
+        tokens = read_token_file(options.token_file, grant)
+    elif token := os.environ.get(TOKEN_VARIABLE):
+        tokens = Tokens([(token, grant)], source=TOKEN_VARIABLE)
+    return _serve_roles(options, output, Address.parse(options.http), tokens, grant)
+
+
+async def _serve_roles(
+    options: RoleHostOptions, output: Output, address: Address | None, tokens: Tokens[Grant] | None, grant: Grant
+) -> int | None:
+    from ...agent import Settings
+    from ...role_resolution import SqliteRoleStore
+    from ...storage import Storage
+    from ..role_host import RoleHost, quiet_logs, serve_http, serve_stdio
+
+    def ready(found: Address) -> None:
+        output.result({}, found.url)
+        if tokens is None:
+            output.note("note: no token is required, so every program of this machine can read and change the roles")
+
+    settings = Settings()
+    file = options.store or Storage(home=options.home or settings.home).roles
+    store = await SqliteRoleStore.open(file.expanduser().absolute(), limit=settings.role_limit)
+    try:
+        host = RoleHost(store, tokens=tokens, grant=grant)
+        with quiet_logs():
+            if address is None:
+                stopped = await serve_stdio(host)
+            else:
+                stopped = await serve_http(host, address, allow_remote=options.allow_remote, ready=ready)
+    finally:
+        await store.aclose()
+    return INTERRUPTED if stopped == signal.SIGINT else None
+
+
+def _check_role_host(options: RoleHostOptions) -> None:
+    """Refuse options that exclude each other, before anything is loaded."""
+    _check_transport(options, "role-host")
+    if options.stdio and (options.token_file is not None or options.allow_remote):
+        raise bad_usage("--token-file and --allow-remote are for --http", remedy="omit them with --stdio")
+    if options.home is not None and options.store is not None:
+        raise bad_usage("--home and --store exclude each other", remedy="give only one of them")
+    named = options.workspace or options.account or options.channel
+    if options.token_file is not None and options.token_file.suffix == ".toml" and named:
+        raise bad_usage(
+            "options and the token file must not both name scopes", remedy="omit --workspace, --account and --channel"
+        )

@@ -124,7 +124,7 @@ def show_thread(
       worldagent threads show t1
     """
     from .agents import open_agent
-    from .turn import resume_command
+    from .turn_run import resume_command
 
     storage = None
     named = AgentOptions(app=app, workspace=options.workspace, home=options.home)
@@ -364,7 +364,7 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
     from ..service.pauses import unanswered
     from .output import author_text
     from .pauses import pause_text
-    from .turn import pauses_text
+    from .turn_run import pauses_text
 
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))
     turn = f"\n{state.kind} {state.turn_id}{who}" if state.turn_id else ""

@@ -74,7 +74,7 @@ def ask(
     from ...core import new_id
     from .agents import open_agent, thread_of
     from .sources import attachments, message, one_reader, role
-    from .turn import one_form, one_turn
+    from .turn_run import one_form, one_turn
 
     one_form(options.json, events)
     one_reader(options, "TEXT", "-" if text is None else text)
@@ -148,7 +148,7 @@ def task(
     from ...core.events import ModelWaiting
     from .agents import open_agent, thread_of
     from .sources import one_reader, role, task_params
-    from .turn import one_turn
+    from .turn_run import one_turn
 
     one_reader(options, "--params", params)
     given, call_role = task_params(params, param), role(options.role)
@@ -233,7 +233,7 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     from ..service.home import open_threads
     from ..service.pauses import unanswered
     from .answers import OptionAnswers, check_resumable, resume_turn, would_only_wait
-    from .turn import report, resume_command
+    from .turn_run import report, resume_command
 
     scope = agent.thread(options.thread).scope
     # Read before the agent opens, so that printing the pauses needs no model.

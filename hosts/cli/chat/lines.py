@@ -13,7 +13,7 @@ from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ..options import ChatOptions
 from ..output import Output
-from ..turn import pauses_text, resume_command
+from ..turn_run import pauses_text, resume_command
 
 if TYPE_CHECKING:
     from ....agent import Turn, WorldAgent

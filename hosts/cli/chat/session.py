@@ -23,7 +23,7 @@ from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..options import ChatOptions
 from ..pauses import pause_text, read_answer
 from ..sources import attachments
-from ..turn import DRAIN, resume_command, with_local_remedy
+from ..turn_run import DRAIN, resume_command, with_local_remedy
 
 if TYPE_CHECKING:
     from ....agent import Thread, ThreadState, TurnStream, WorldAgent

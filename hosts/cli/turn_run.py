@@ -1,4 +1,4 @@
-"""One turn on the command line: its agent, SIGTERM while it runs, how its end is printed, and the exit code.
+"""Runs one turn on the command line: its agent, SIGTERM while it runs, how its end is printed, and the exit code.
 
 The commands decide what the turn does, and `output` prints it.
 """
