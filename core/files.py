@@ -1,10 +1,11 @@
-"""File helpers: read a file of unknown kind without blocking, check its permissions, translate system errors."""
+"""File helpers: read a file of unknown kind, replace one atomically, check permissions, translate system errors."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import stat
+import tempfile
 from collections.abc import Generator
 from pathlib import Path
 from typing import Final
@@ -50,6 +51,28 @@ def accessible_to_others(path: Path) -> bool:
     return False
 
 
+def replace_file(file: Path, data: bytes) -> None:
+    """Write a file that only its owner can read, or replace it, atomically and durably.
+
+    Args:
+        file: The file. Its folder must exist.
+        data: The new content.
+
+    Raises:
+        OSError: It cannot be written; an existing file is unchanged.
+    """
+    handle, draft = tempfile.mkstemp(prefix=f".{file.name[:30]}.", dir=file.parent)  # a character can have four bytes
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(data)
+            opened.flush()
+            os.fsync(opened.fileno())
+        os.replace(draft, file)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(draft)
+
+
 @contextlib.contextmanager
 def storage_errors(problem: str, *, remedy: str) -> Generator[None]:
     """Replace an `OSError` in the block with `StorageUnavailable`.
@@ -70,4 +93,4 @@ def storage_errors(problem: str, *, remedy: str) -> Generator[None]:
         raise StorageUnavailable(f"{problem} ({reason})", remedy=remedy)
 
 
-__all__ = ["accessible_to_others", "read_regular", "storage_errors"]
+__all__ = ["accessible_to_others", "read_regular", "replace_file", "storage_errors"]

@@ -5,20 +5,18 @@ A project's profile names programs to start and tools to use, so it has no effec
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import shlex
 import stat
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 from ..core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
-from ..core.files import read_regular
+from ..core.files import read_regular, replace_file
 
 PROJECT_FOLDER: Final = Path(".worldagent", "profiles")
 """The folder of a project's profiles, relative to the project."""
@@ -230,7 +228,8 @@ class ProjectTrust:
                 if digest is not None:
                     known[key] = digest
                 if digest != was:
-                    _write(file, known)
+                    record = {"version": _VERSION, "projects": dict(sorted(known.items()))}
+                    replace_file(file, json.dumps(record, indent=2).encode("ascii"))
             return was is not None
         except Timeout:
             reason = "another process keeps it locked"
@@ -298,21 +297,3 @@ def _projects(data: bytes | None) -> dict[str, str] | None:
     known = json.loads(data) if data is not None else None
     projects = known.get("projects") if isinstance(known, dict) and known.get("version") == _VERSION else None
     return projects if isinstance(projects, dict) and all(isinstance(each, str) for each in projects.values()) else None
-
-
-def _forget(name: str) -> None:
-    with contextlib.suppress(OSError):
-        os.unlink(name)
-
-
-def _write(file: Path, known: Mapping[str, str]) -> None:
-    """Replace the file atomically. Only its owner can read it."""
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
-    with contextlib.ExitStack() as undo:
-        undo.callback(_forget, name)
-        with os.fdopen(handle, "w", encoding="ascii") as draft:
-            json.dump({"version": _VERSION, "projects": dict(sorted(known.items()))}, draft, indent=2)
-            draft.flush()
-            os.fsync(draft.fileno())
-        os.replace(name, file)
-        undo.pop_all()

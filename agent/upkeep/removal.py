@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from urllib.parse import unquote
 
 from ...core import Clock, Scope
 from ...core.errors import InvalidArgument, StorageInvalid, StorageUnavailable, ThreadBusy, ThreadPaused
-from ...core.files import storage_errors
+from ...core.files import replace_file, storage_errors
 from ...memory import thread_key
 from ...memory.kept import KeptMessages
 from ...memory.titles import ThreadTitles
@@ -66,7 +64,7 @@ def forget_typed(file: Path, said: TypedTexts) -> None:
         lines = file.read_bytes().splitlines(keepends=True)
         left = [line for line in lines if not _holds(line, said)]
         if len(left) < len(lines):
-            _replace(file, b"".join(left))
+            replace_file(file, b"".join(left))
 
 
 def _holds(line: bytes, said: TypedTexts) -> bool:
@@ -111,18 +109,6 @@ def _matches_value(typed: str, value: Any) -> bool:
         return False
     parts = [f"{name}=" for name in value] + [entry for entry in value.values() if isinstance(entry, str)]
     return all(part in typed or json.dumps(part, ensure_ascii=False)[1:-1] in typed for part in parts)
-
-
-def _replace(file: Path, data: bytes) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)  # only its owner can read it
-    try:
-        with os.fdopen(handle, "wb") as new:
-            new.write(data)
-            new.flush()
-            os.fsync(new.fileno())
-        os.replace(name, file)
-    finally:
-        Path(name).unlink(missing_ok=True)
 
 
 RELEASE_WAIT_SECONDS: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended

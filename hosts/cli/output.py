@@ -204,7 +204,17 @@ def time_text(at: datetime) -> str:
 
 def counted(number: int, what: str) -> str:
     """A number of things, such as `2 turns`."""
-    return f"1 {what}" if number == 1 else f"{number} {what}s"
+    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
+
+
+def count_text(count: int | None) -> str:
+    """A number of tokens as people read it; a question mark if it is not known."""
+    return "?" if count is None else f"{count:,}"
+
+
+def tokens_text(sent: int | None, received: int | None) -> str:
+    """The tokens that were sent to a model and received from it."""
+    return f"{count_text(sent)} + {count_text(received)} tokens"
 
 
 _LEFT_OUT_REASONS: Final = {

@@ -12,7 +12,7 @@ import typer
 
 from .command import Work, command
 from .options import WHERE, AgentOptions, JsonResult, argument, option
-from .output import Output
+from .output import Output, counted
 
 if TYPE_CHECKING:
     from ...harness import Function, Policy
@@ -81,8 +81,7 @@ async def _check(output: Output, read: Policy, file: Path, app: str | None) -> N
         if shown["matches"] == [] and not rule.optional:
             output.note(f"the rule {rule.name!r} matches nothing that can be called")
     found = {"file": str(file), "default": read.default, "rules": rules}
-    count = "1 rule" if len(rules) == 1 else f"{len(rules)} rules"
-    lines = [f"{file}: {count}; if none matches: {read.default}", *map(_line, rules)]
+    lines = [f"{file}: {counted(len(rules), 'rule')}; if none matches: {read.default}", *map(_line, rules)]
     output.result({"policy": found}, "\n".join(lines))
 
 

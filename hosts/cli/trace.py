@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -13,7 +11,7 @@ import typer
 
 from .command import Work, command
 from .options import OUTPUT, WHERE, WHICH, ThreadsOptions, argument, option
-from .output import Output
+from .output import Output, count_text
 
 if TYPE_CHECKING:
     from ...harness.trace import Traces, TurnTrace
@@ -54,7 +52,6 @@ def list_traces(
       worldagent trace list --thread t1 --limit 20
     """
     from ...core import summed
-    from .trace_text import count_text
 
     async def work(traces: Traces) -> None:
         found = await traces.list(thread=thread, limit=limit)
@@ -230,26 +227,15 @@ async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable
 
 def _replace(file: Path, text: str, begin: str) -> None:
     """Write a file that only its owner can read. An existing file is replaced only if it begins with `begin`."""
-    from ...core.errors import InvalidArgument, StorageUnavailable
+    from ...core.errors import InvalidArgument
+    from ...core.files import replace_file, storage_errors
 
-    problem = ""
-    try:
+    remedy = "name a file in a folder that you can write to"
+    with storage_errors(f"{str(file)!r} cannot be written", remedy=remedy):
         with contextlib.suppress(FileNotFoundError), file.open("rb") as there:
             if there.read(len(begin.encode())) != begin.encode():
                 raise InvalidArgument(f"{str(file)!r} exists and is something else", remedy="name a new file")
-        handle, name = tempfile.mkstemp(prefix=f".{file.name[:100]}.", dir=file.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as new:
-                new.write(text)
-            os.replace(name, file)
-        finally:
-            Path(name).unlink(missing_ok=True)
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-    if problem:
-        raise StorageUnavailable(
-            f"{str(file)!r} cannot be written ({problem})", remedy="name a file in a folder that you can write to"
-        )
+        replace_file(file, text.encode())
 
 
 def _object(trace: TurnTrace) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rich.tree import Tree
 from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.tree import TraceNode
 from ..service.pauses import one_line, printable
+from .output import counted, tokens_text
 
 MAX_CAPTURED_CHARACTERS = 200  # of a captured text
 
@@ -41,13 +42,13 @@ def head(trace: TurnTrace) -> Iterator[str]:
     yield ", ".join([f"{trace.id}: {trace.status}{f' ({trace.code})' if trace.code else ''}", *about])
     runs = "" if trace.runs == 1 else f" in {trace.runs} runs"
     yield (
-        f"began {trace.start.astimezone():%Y-%m-%d %H:%M:%S}, {_counted(trace.calls, 'call')}{runs}, "
-        f"{_counted(trace.models, 'model call')}, {_tokens_text((trace.input_tokens, trace.output_tokens))}, "
+        f"began {trace.start.astimezone():%Y-%m-%d %H:%M:%S}, {counted(trace.calls, 'call')}{runs}, "
+        f"{counted(trace.models, 'model call')}, {tokens_text(trace.input_tokens, trace.output_tokens)}, "
         f"{_cost_of(trace)}"
     )
     dropped = sum(record.count for record in trace.records if record.kind == "dropped")
     if dropped:
-        yield f"{_counted(dropped, 'event')} of it were dropped, because writing traces was too slow"
+        yield f"{counted(dropped, 'event')} of it were dropped, because writing traces was too slow"
 
 
 def words(node: TraceNode) -> Iterator[str]:
@@ -66,7 +67,7 @@ def words(node: TraceNode) -> Iterator[str]:
         case "error":
             yield from filter(None, (record.name, record.label, record.code))
         case "dropped":
-            yield f"{_counted(record.count, 'event')} dropped"
+            yield f"{counted(record.count, 'event')} dropped"
         case _:
             yield from _of_lasting(node)
 
@@ -86,7 +87,7 @@ def _of_lasting(node: TraceNode) -> Iterator[str]:
     if record.gate:
         yield f"allowed by {record.gate}"
     if node.tokens != (0, 0):
-        yield _tokens_text(node.tokens)
+        yield tokens_text(*node.tokens)
     if node.cost is not None:
         yield _cost_text(node.cost)
 
@@ -115,16 +116,6 @@ def _time_text(seconds: float) -> str:
     return f"{seconds:.2f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
 
 
-def _tokens_text(tokens: tuple[int | None, int | None]) -> str:
-    """Tokens as people read them."""
-    return f"{count_text(tokens[0])} + {count_text(tokens[1])} tokens"
-
-
-def count_text(count: int | None) -> str:
-    """A number of tokens as people read it; a question mark if it is not known."""
-    return "?" if count is None else f"{count:,}"
-
-
 def _cost_text(cost: float) -> str:
     """A cost as people read it. Small amounts get more digits."""
     return f"${cost:.2f}" if cost >= 1 else f"${cost:.6f}"
@@ -136,7 +127,7 @@ def _cost_of(trace: TurnTrace) -> str:
         return "no cost"
     if trace.cost is None:
         return "cost not known"
-    return _cost_text(trace.cost) + (f" and {_counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
+    return _cost_text(trace.cost) + (f" and {counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
 
 
 def _grow(tree: Tree, root: TraceNode) -> None:
@@ -164,10 +155,6 @@ def _captured(tree: Tree, node: TraceNode) -> None:
 def _label(node: TraceNode) -> Text:
     shown = f"{node.record.kind} {', '.join(words(node))}"
     return Text(one_line(shown), no_wrap=True)
-
-
-def _counted(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number:,} {what}s"
 
 
 BEGIN = "<!doctype html><!-- worldagent trace/1 -->"

@@ -13,17 +13,16 @@ from typing import TYPE_CHECKING, Final
 
 from ....core import STORED_TIERS, Tier, check_id
 from ....core.errors import InvalidArgument, NameTaken, UnknownTier
+from ....core.files import storage_errors
 from ....role_resolution import Role
 from ...service.pauses import one_line, printable
-from ..output import attachment_name, author_text, message_text, table, time_text
+from ..output import attachment_name, author_text, counted, message_text, table, time_text, tokens_text
 from ..roles import roles_table
 from ..sources import attachment, expanded
 from ..sources import text as text_of
-from ..trace_text import count_text
 from .session import STATUS_TEXTS
 
 if TYPE_CHECKING:
-    from ....memory import Message
     from ....profiles import ProfileEntry
     from .session import Session
 
@@ -179,7 +178,17 @@ _STATES: Final = {
 async def _role(session: Session, given: str) -> str:
     thread = await session.thread()
     if not given:
-        return _roles_text(session.thread_id, thread.role.get(), session.role)
+        roles = (
+            (f"role of the thread {session.thread_id!r}", thread.role.get()),
+            ("call role of --role", session.role),
+        )
+        texts = [
+            f"{which}, {len(role.content)} characters, until /role off or the end of the chat:\n\n{role.content}"
+            for which, role in roles
+            if role is not None
+        ]
+        none = f"the thread {session.thread_id!r} has no role; /role TEXT or /role @FILE sets one"
+        return "\n\n".join(texts) or none
     if given == "-":
         raise InvalidArgument("/role cannot read standard input", remedy="write /role TEXT or /role @FILE")
     if given == "off":
@@ -192,16 +201,6 @@ async def _role(session: Session, given: str) -> str:
         )
     call, session.role = session.role, None  # the role that was set last counts
     return shown if call is None else f"{shown}; the call role of --role is off"
-
-
-def _roles_text(thread_id: str, of_thread: Role | None, of_calls: Role | None) -> str:
-    if of_thread is None and of_calls is None:
-        return f"the thread {thread_id!r} has no role; /role TEXT or /role @FILE sets one"
-    return "\n\n".join(
-        f"{which}, {len(role.content)} characters, until /role off or the end of the chat:\n\n{role.content}"
-        for which, role in ((f"role of the thread {thread_id!r}", of_thread), ("call role of --role", of_calls))
-        if role is not None
-    )
 
 
 @command("/roles", help="the stored roles of workspace, account and channel")
@@ -360,27 +359,18 @@ async def _export(session: Session, given: str) -> str:
     if file.suffix != ".md":
         exported = await (await session.agent()).upkeep.export(session.thread_id, file)
         return f"{exported.messages} messages are in {str(file)!r}; `worldagent threads import` reads it"
-    messages = await _all_messages(session)
-    text = "\n\n".join(f"## {author_text(message)}\n\n{message_text(message)}" for message in messages)
-    problem = ""
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(printable(f"# {session.thread_id}\n\n{text}\n"))
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-    if problem:
-        raise InvalidArgument(f"/export cannot write {str(file)!r}: {problem}", remedy="give the name of a new file")
-    return f"{len(messages)} messages are in {str(file)!r}"
-
-
-async def _all_messages(session: Session) -> list[Message]:
     thread = await session.thread()
-    page = await thread.history(limit=_MAX_MESSAGES)
-    messages = list(page)
+    messages = page = await thread.history(limit=_MAX_MESSAGES)
     while len(page) == _MAX_MESSAGES:
         page = await thread.history(limit=_MAX_MESSAGES, before=messages[0].id)
-        messages = [*page, *messages]
-    return messages
+        messages = (*page, *messages)
+    text = "\n\n".join(f"## {author_text(message)}\n\n{message_text(message)}" for message in messages)
+    with (
+        storage_errors(f"/export cannot write {str(file)!r}", remedy="give the name of a new file"),
+        file.open("x", encoding="utf-8") as opened,
+    ):
+        opened.write(printable(f"# {session.thread_id}\n\n{text}\n"))
+    return f"{len(messages)} messages are in {str(file)!r}"
 
 
 # --- the agent --------------------------------------------------------------------------------------------------------
@@ -409,10 +399,10 @@ async def _tools(session: Session, _: str) -> str:
 @command("/cost", help="tokens and cost of this chat, and of the workspace today")
 async def _cost(session: Session, _: str) -> str:
     chat, today = session.usage, await (await session.agent()).usage()
-    calls = "1 model call" if chat.calls == 1 else f"{chat.calls} model calls"
+    tokens = tokens_text(chat.input_tokens, chat.output_tokens)
     cost = "cost not known" if chat.cost is None else f"${chat.cost:.4f}"
     return (
-        f"this chat: {calls}, {count_text(chat.input_tokens)} + {count_text(chat.output_tokens)} tokens, {cost}\n"
+        f"this chat: {counted(chat.calls, 'model call')}, {tokens}, {cost}\n"
         f"the workspace today (UTC): {today.tokens:,} tokens, ${today.cost:.4f} as far as costs are known"
     )
 

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -30,6 +31,7 @@ from prompt_toolkit.key_binding.key_processor import KeyPress
 from prompt_toolkit.keys import Keys
 from prompt_toolkit.shortcuts import PromptSession
 
+from ....core.files import replace_file
 from .commands import COMMANDS, may_be_kept
 from .lines import Interrupted
 from .session import answer_keys
@@ -266,14 +268,18 @@ class FileHistory(History):
     def _write(self, file: Path, thread: str, text: str) -> None:
         if self._lines >= 2 * ENTRIES:
             self._shorten(file)
-        if _save(file, os.O_APPEND, [json.dumps({"thread": self._key(thread), "text": text}).encode()]):
-            self._lines += 1
+        data = json.dumps({"thread": self._key(thread), "text": text}).encode() + b"\n"
+        with suppress(OSError):  # such as a full disk, which must not end the chat
+            handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with open(handle, "wb", buffering=0) as opened:
+                if hasattr(os, "fchmod"):  # Windows lacks it
+                    os.fchmod(handle, 0o600)
+                self._lines += opened.write(data) == len(data)
 
     def _shorten(self, file: Path) -> None:
         lines = _read(file)[-ENTRIES:]
-        new = file.with_name(f"{file.name}.{os.getpid()}")
-        if _save(new, os.O_TRUNC, lines):
-            new.replace(file)
+        with suppress(OSError):
+            replace_file(file, b"".join(line + b"\n" for line in lines))
             self._lines = len(lines)
 
 
@@ -293,16 +299,3 @@ def _text(line: bytes) -> str:
         return ""
     text = found.get("text") if isinstance(found, dict) else found
     return text if isinstance(text, str) else ""
-
-
-def _save(file: Path, how: int, lines: Iterable[bytes]) -> bool:
-    """Write lines to a file that only its owner can read; False if that fails, since it must not end the chat."""
-    data = b"".join(line + b"\n" for line in lines)
-    try:
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | how, 0o600)
-        with open(handle, "wb", buffering=0) as opened:
-            if hasattr(os, "fchmod"):  # Windows lacks it
-                os.fchmod(handle, 0o600)
-            return opened.write(data) == len(data)
-    except OSError:
-        return False

@@ -339,7 +339,8 @@ class Session:
         attached, self.attached = self.attached, ()
         try:
             stream = thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
-            await self._follow(stream, entered=lambda: self._show_files(files))
+            named = f"attached: {', '.join(file.name for file in files)}"
+            await self._follow(stream, entered=lambda: self._hint(named) if files else None)
             return
         except errors.ThreadPaused:
             self.attached = attached
@@ -409,7 +410,8 @@ class Session:
                 entered()
                 async for event in stream:
                     if isinstance(event, events.Usage):
-                        self._count(event)
+                        sent, received = event.input_tokens, event.output_tokens
+                        self.usage += ModelUsage(calls=1, input_tokens=sent, output_tokens=received, cost=event.cost)
                     self.view.event(event)
         except asyncio.CancelledError:
             self.set_status("cancelled" if self._draining is None else "stopped")
@@ -421,15 +423,6 @@ class Session:
             turn = replace(turn, status="stopped")  # a turn that draining interrupts can be resumed, too
         self.set_status(turn.status, turn.pauses)
         self.view.ended(turn if self.waiting is None else replace(turn, pauses=self.waiting.pauses))
-
-    def _show_files(self, files: Sequence[Path]) -> None:
-        if files:
-            self._hint(f"attached: {', '.join(file.name for file in files)}")
-
-    def _count(self, event: events.Usage) -> None:
-        self.usage += ModelUsage(
-            calls=1, input_tokens=event.input_tokens, output_tokens=event.output_tokens, cost=event.cost
-        )
 
     async def advise(self, error: WorldAgentError) -> None:
         """Show what the person can do after an error."""
