@@ -22,7 +22,7 @@ from .sources import one_reader, role
 from .turn_run import one_form, one_turn
 
 if TYPE_CHECKING:
-    from ...agent import Turn, WorldAgent
+    from ...agent import WorldAgent
     from ...role_resolution import Role
 
 ROLE_CHANGE_MODES: Final = ("fail", "refresh")
@@ -83,14 +83,9 @@ async def resume_turn(
     thread = agent.thread(thread_id, account=options.account)
     given = call_role if call_role is not None else None if options.no_role else UNSET
     change: Any = options.on_role_change  # checked before
-
-    async def begin() -> Turn:
-        async with thread.stream_resume(answers, role=given, on_role_change=change) as stream:
-            async for event in stream:
-                output.event(event)
-        return stream.turn
-
-    return await one_turn(agent, options, output, thread_id, begin)
+    return await one_turn(
+        agent, options, output, thread_id, lambda: thread.stream_resume(answers, role=given, on_role_change=change)
+    )
 
 
 def check_resumable(state: ThreadState | None, workspace: str, thread: str) -> ThreadState:

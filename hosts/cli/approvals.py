@@ -40,11 +40,11 @@ def _approvals() -> None:
 
 @app.command("list")
 @command
-def list_approvals(
+async def list_approvals(
     options: ThreadsOptions,
     output: Output,
     thread: Annotated[str | None, option("ID", "List only the calls of this thread.", WHICH)] = None,
-) -> Work:
+) -> None:
     """List the calls that wait for approval, in all threads of the workspace, the longest waiting first.
 
     No model is needed. For questions and interrupted calls, use [bold]threads show[/bold].
@@ -53,12 +53,30 @@ def list_approvals(
 
       worldagent approvals list --thread t1
     """
-    from ...core import check_id
+    from ...agent import Settings
+    from ...core import Scope, check_id
+    from ...storage import Storage
+    from ..service.home import open_threads
+    from ..service.pauses import unanswered
+    from .answers import threads_with_pauses
 
     check_id("--workspace", options.workspace)
     if thread is not None:
         check_id("--thread", thread)
-    return _list(options, output, thread)
+    found: list[tuple[ThreadState, Pause]] = []
+    async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
+        states = (
+            [] if threads is None else await threads_with_pauses(threads.register, options.workspace, thread, output)
+        )
+        for state in states:
+            if threads is not None and state.pauses:
+                pauses = await threads.register.pauses(Scope(workspace=options.workspace, thread=state.thread))
+                found += [(state, pause) for pause in unanswered(pauses) if pause.kind == "approval"]
+    found.sort(key=lambda each: (each[1].since, each[1].id))
+    if not found:
+        on = "" if thread is None else f" on the thread {thread!r}"
+        output.note(f"no call waits for approval in the workspace {options.workspace!r}{on}")
+    output.result({"approvals": [_object(*each) for each in found]}, _listed(found, options) if found else None)
 
 
 @app.command()
@@ -175,30 +193,6 @@ def _check_seen(pause: Pause, seen: str | None) -> None:
             f"--hash {seen[:80]!r} is not the hash of {pause.id!r}: the waiting call is not the one that was seen",
             remedy="see `worldagent approvals list --json`, and give its hash",
         )
-
-
-async def _list(options: ThreadsOptions, output: Output, thread: str | None) -> None:
-    from ...agent import Settings
-    from ...core import Scope
-    from ...storage import Storage
-    from ..service.home import open_threads
-    from ..service.pauses import unanswered
-    from .answers import threads_with_pauses
-
-    found: list[tuple[ThreadState, Pause]] = []
-    async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
-        states = (
-            [] if threads is None else await threads_with_pauses(threads.register, options.workspace, thread, output)
-        )
-        for state in states:
-            if threads is not None and state.pauses:
-                pauses = await threads.register.pauses(Scope(workspace=options.workspace, thread=state.thread))
-                found += [(state, pause) for pause in unanswered(pauses) if pause.kind == "approval"]
-    found.sort(key=lambda each: (each[1].since, each[1].id))
-    if not found:
-        on = "" if thread is None else f" on the thread {thread!r}"
-        output.note(f"no call waits for approval in the workspace {options.workspace!r}{on}")
-    output.result({"approvals": [_object(*each) for each in found]}, _listed(found, options) if found else None)
 
 
 def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:

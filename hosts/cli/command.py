@@ -37,8 +37,9 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     an option: it prints as `--json`, `--events` and `--verbose` say. All other parameters are passed to typer.
 
     Args:
-        function: Checks its arguments and loads what it needs, which an interrupt ends at once. Then it returns the
-            rest of the command as a coroutine. A function without `output` runs to its end and returns the exit code.
+        function: A coroutine function, or a function that checks its arguments and loads what it needs, which an
+            interrupt ends at once, and returns the rest of the command as a coroutine. A function without `output` runs
+            to its end and returns the exit code.
     """
     hints = get_type_hints(function, include_extras=True)
     bags: dict[str, Any] = {}
@@ -46,7 +47,11 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     for name, parameter in inspect.signature(function).parameters.items():
         if is_dataclass(hints[name]):
             bags[name] = hints[name]
-            parameters += _parameters(hints[name])
+            field_hints = get_type_hints(hints[name], include_extras=True)
+            parameters += [
+                each.replace(annotation=field_hints[field])
+                for field, each in inspect.signature(hints[name]).parameters.items()
+            ]
         elif name != "output":
             parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -66,11 +71,6 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
     call.__name__, call.__doc__ = function.__name__, function.__doc__
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # inspect reads it
     return call
-
-
-def _parameters(bag: type) -> list[inspect.Parameter]:
-    hints = get_type_hints(bag, include_extras=True)
-    return [each.replace(annotation=hints[name]) for name, each in inspect.signature(bag).parameters.items()]
 
 
 def run(output: Output, begin: Callable[[], Work]) -> int:

@@ -37,7 +37,6 @@ _RESUME: Final = (
     "Resume such a turn with on_role_change='refresh' (`worldagent resume --on-role-change refresh`): it then follows "
     "the role that is active now. Or cancel it."
 )
-MAX_SHOWN_TURNS: Final = 5
 _RESTART: Final = "Running agents keep the old key in memory: restart them, here and on machines with a copy"
 
 app = typer.Typer()
@@ -142,8 +141,7 @@ async def _host(
     assert found is not None, "one is named"
     more = {} if options.timeout is None else {"timeout": options.timeout}
     checked = HostCheckOptions(write=options.write, scopes=scopes, foreign=foreign, **more)
-    printer = _Printer(output)
-    printer.head(f"role host {found.label}")
+    printer = _Printer(output, f"role host {found.label}")
     results = await check_host(found, checked, tell=printer.tell)
     return printer.end(results)
 
@@ -155,8 +153,7 @@ async def _installation(options: DoctorOptions, output: Output) -> int | None:
         raise bad_usage(f"--timeout must be a finite number above 0, got {options.timeout!r}", remedy="give seconds")
     more = {} if options.timeout is None else {"timeout": options.timeout}
     checked = InstallationOptions(home=options.home, lm=options.lm, call_model=options.model, **more)
-    printer = _Printer(output)
-    printer.head("this installation")
+    printer = _Printer(output, "this installation")
     results = await check_installation(checked, tell=printer.tell)
     return printer.end(results)
 
@@ -164,13 +161,10 @@ async def _installation(options: DoctorOptions, output: Output) -> int | None:
 class _Printer:
     """Prints results as lines of text, or all of them as one JSON object."""
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, about: str) -> None:
         self._output = output
-        self._columns = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
         self._unwritten = 0
         self._blocked: list[str] = []
-
-    def head(self, about: str) -> None:
         self._line(f"Checking {about}")
 
     def tell(self, result: Result) -> None:
@@ -200,12 +194,8 @@ class _Printer:
         return None if ok else FAILED
 
     def _line(self, text: str, hanging: str = "") -> None:
-        if self._output.form == "json":
-            return
-        lines = textwrap.wrap(
-            text, self._columns, subsequent_indent=hanging, break_on_hyphens=False, drop_whitespace=True
-        )
-        self._output.result({}, "\n".join(lines))
+        if self._output.form != "json":
+            self._output.result({}, _filled(text, hanging))
 
 
 def _scopes(option: str, given: list[str] | None) -> dict[Tier, str]:
@@ -278,15 +268,15 @@ def _confirm_replacing(state: KeyState, output: Output) -> bool:
     Raises:
         InvalidArgument: No person can be asked.
     """
+    from ..doctor.keys import turn_names, unfinished_turns_text
+
     held = f"{str(state.file)!r} holds " + (f"the key {state.key!r}" if state.key else "no key")
     shown = [f"{held}, and replacing it must be confirmed"]
     remedy = "keep it, or give --yes"
     if lost := [turn for turn in state.turns if state.key in turn.keys]:
-        shown.append(f"{_unfinished_turns_text(len(lost))} recorded with it")
+        shown.append(f"{unfinished_turns_text(lost)} recorded with it")
     if gone := state.recorded_with_other_key(state.key):
-        shown.append(
-            f"{_unfinished_turns_text(len(gone))} recorded with another: {', '.join(map(str, gone[:MAX_SHOWN_TURNS]))}"
-        )
+        shown.append(f"{unfinished_turns_text(gone)} recorded with another: {turn_names(gone)}")
         remedy = "keep it and resume the turns with another key by --on-role-change refresh, or give --yes"
     if state.key is None:
         remedy = "restore it from a copy, or give --yes"
@@ -294,10 +284,12 @@ def _confirm_replacing(state: KeyState, output: Output) -> bool:
 
 
 def _report(state: KeyState, made: str) -> str:
+    from ..doctor.keys import unfinished_turns_text
+
     turns = state.recorded_with_other_key(made)
     lines = [_filled(f"Made the key {made!r} in {str(state.file)!r}.")]
     if turns:
-        gone = f"{_unfinished_turns_text(len(turns))} recorded with a lost key, so their roles cannot be compared:"
+        gone = f"{unfinished_turns_text(turns)} recorded with a lost key, so their roles cannot be compared:"
         lines += [
             _filled(gone),
             table(
@@ -313,10 +305,8 @@ def _report(state: KeyState, made: str) -> str:
     return "\n".join([*lines, _filled(f"{_RESTART}{running}.")])
 
 
-def _filled(text: str) -> str:
+def _filled(text: str, hanging: str = "") -> str:
     columns = min(shutil.get_terminal_size().columns, MAX_COLUMNS)
-    return textwrap.fill(text, columns, break_on_hyphens=False, break_long_words=False)
-
-
-def _unfinished_turns_text(turns: int) -> str:
-    return "1 unfinished turn was" if turns == 1 else f"{turns} unfinished turns were"
+    return textwrap.fill(
+        text, columns, subsequent_indent=hanging, break_on_hyphens=False, break_long_words=bool(hanging)
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .command import Work, command
+from .command import command
 from .options import JsonResult, argument
 from .output import Output
 
@@ -26,7 +26,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Configuration")
 @command
-def models(
+async def models(
     output: Output,
     which: Annotated[
         list[str] | None,
@@ -37,7 +37,7 @@ def models(
         ),
     ] = None,
     json: JsonResult = False,
-) -> Work:
+) -> None:
     """List the providers of models that --lm and the setting lm can name, and what models can do.
 
     For each provider, it prints its prefix, the environment variable of its key, whether that is set, what else it
@@ -54,10 +54,6 @@ def models(
 
       worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
     """
-    return _models(which, output)
-
-
-async def _models(which: Sequence[str] | None, output: Output) -> None:
     from ...agent import Settings
     from ...signatures.engines import PROVIDERS
 

@@ -41,23 +41,33 @@ def _profiles() -> None:
 
 @app.command("list")
 @command
-def list_profiles(output: Output, json: JsonResult = False) -> Work:
+async def list_profiles(output: Output, json: JsonResult = False) -> None:
     """List all profiles, with their purpose. For those that cannot be used, it prints what is wrong.
 
     [bold]Example[/bold]
 
       worldagent profiles list --json
     """
-    return _list(output)
+    profiles = open_profiles()
+    entries = profiles.entries()
+    for problem in profiles.unreadable:
+        output.note(f"{problem.problem}; {problem.remedy}")
+    longest = max(len(entry.name) for entry in entries)
+    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {_description(entry)}" for entry in entries]
+    value = {
+        "profiles": [profile_object(entry) for entry in entries],
+        "problems": [_problem(problem) for problem in profiles.unreadable],
+    }
+    output.result(value, "\n".join(lines))
 
 
 @app.command("show")
 @command
-def show_profile(
+async def show_profile(
     output: Output,
     name: Annotated[str, argument("NAME", "The name of the profile, as `profiles list` shows it.")],
     json: JsonResult = False,
-) -> Work:
+) -> None:
     """Show every setting of a profile that takes effect, and which file and line it is from.
 
     A setting that no file gives is from [bold]default[/bold]. For an MCP server, only the program or address is shown.
@@ -66,12 +76,22 @@ def show_profile(
 
       worldagent profiles show searcher
     """
-    return _show(name, output)
+    profiles = open_profiles()
+    profile = profiles.get(name)
+    entry = next(entry for entry in profiles.entries() if entry.used and entry.name == profile.name)
+    settings = {
+        key: {"value": value, "from": profile.sources.get(key, "default")} for key, value in _settings(profile).items()
+    }
+    lines = [f"# {profile.name}, {entry.level}: {entry.file}"]
+    for key, shown in settings.items():
+        lines += _lines(key, shown["value"], shown["from"])
+    value = {"name": profile.name, "level": entry.level, "file": str(entry.file), "settings": settings}
+    output.result({"profile": value}, "\n".join(lines))
 
 
 @app.command("check")
 @command
-def check_profiles(
+async def check_profiles(
     output: Output,
     which: Annotated[
         list[str] | None, argument("FILE|NAME...", "The profiles to check. Default: all profiles.")
@@ -85,7 +105,7 @@ def check_profiles(
         ),
     ] = None,
     json: JsonResult = False,
-) -> Work:
+) -> int | None:
     """Check profiles: whether their files can be read, what they extend, and whether the tools that they name exist.
 
     It prints all problems with file and line, and the exit code is then 2. Tools are checked once a profile and those
@@ -99,12 +119,36 @@ def check_profiles(
 
       worldagent profiles check reviewer.yaml searcher --app shop:agent
     """
-    return _check(which, app, output)
+    from ...core.errors import ProfileInvalid
+
+    profiles = open_profiles()
+    entries = _chosen(profiles, which) if which else profiles.entries()
+    known, prefixes = await _tools(app, output)
+    more = "" if app is not None else "; to use tools of your own agent, add --app"
+    checked: list[tuple[ProfileEntry, list[UsageError]]] = []
+    for entry in entries:
+        unknown = entry.unknown_tools(known, prefixes)
+        shown = [ProfileInvalid(each.problem, remedy=each.remedy + more) for each in unknown]
+        checked.append((entry, [*entry.problems, *shown]))
+    unread = () if which else profiles.unreadable
+    problems = [*unread, *(problem for _, found in checked for problem in found)]
+    fine = [f"{entry.file}: {entry.name}" for entry, found in checked if not found]
+    if output.form == "text":
+        for problem in problems:
+            output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
+    value = {
+        "checked": [
+            profile_object(entry) | {"problems": [_problem(problem) for problem in found]} for entry, found in checked
+        ],
+        "problems": [_problem(problem) for problem in problems],
+    }
+    output.result(value, "\n".join(fine) or None)
+    return USAGE if problems else None
 
 
 @app.command("schema")
 @command
-def print_schema(output: Output) -> Work:
+async def print_schema(output: Output) -> None:
     """Print the JSON Schema of a profile's file, for editors.
 
     [bold]Example[/bold]
@@ -113,10 +157,7 @@ def print_schema(output: Output) -> Work:
     """
     from ...profiles.files import profile_schema
 
-    async def work() -> None:
-        output.result({}, json.dumps(profile_schema(), indent=2))
-
-    return work()
+    output.result({}, json.dumps(profile_schema(), indent=2))
 
 
 @app.command("trust")
@@ -165,23 +206,6 @@ def profile_object(entry: ProfileEntry) -> dict[str, Any]:
     }
 
 
-# --- listing ---------------------------------------------------------------------------------------------------------
-
-
-async def _list(output: Output) -> None:
-    profiles = open_profiles()
-    entries = profiles.entries()
-    for problem in profiles.unreadable:
-        output.note(f"{problem.problem}; {problem.remedy}")
-    longest = max(len(entry.name) for entry in entries)
-    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {_description(entry)}" for entry in entries]
-    value = {
-        "profiles": [profile_object(entry) for entry in entries],
-        "problems": [_problem(problem) for problem in profiles.unreadable],
-    }
-    output.result(value, "\n".join(lines))
-
-
 def _description(entry: ProfileEntry) -> str:
     shown = "" if entry.profile is None else " ".join(entry.profile.description.split())
     if entry.problems:
@@ -189,23 +213,6 @@ def _description(entry: ProfileEntry) -> str:
     elif not entry.trusted:
         shown = f"[not trusted] {shown}".rstrip()
     return shown if entry.used or entry.problems else f"[overridden] {shown}".rstrip()
-
-
-# --- showing ---------------------------------------------------------------------------------------------------------
-
-
-async def _show(name: str, output: Output) -> None:
-    profiles = open_profiles()
-    profile = profiles.get(name)
-    entry = next(entry for entry in profiles.entries() if entry.used and entry.name == profile.name)
-    settings = {
-        key: {"value": value, "from": profile.sources.get(key, "default")} for key, value in _settings(profile).items()
-    }
-    lines = [f"# {profile.name}, {entry.level}: {entry.file}"]
-    for key, shown in settings.items():
-        lines += _lines(key, shown["value"], shown["from"])
-    value = {"name": profile.name, "level": entry.level, "file": str(entry.file), "settings": settings}
-    output.result({"profile": value}, "\n".join(lines))
 
 
 def _settings(profile: Profile) -> dict[str, Any]:
@@ -234,37 +241,6 @@ def _lines(key: str, value: object, where: str) -> list[str]:
         return [f"{key}: |  # {where}", *(f"  {line}" for line in value.rstrip("\n").split("\n"))]
     shown = value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
     return [f"{key}: {shown}  # {where}"]
-
-
-# --- checking --------------------------------------------------------------------------------------------------------
-
-
-async def _check(which: Sequence[str] | None, app: str | None, output: Output) -> int | None:
-    from ...core.errors import ProfileInvalid
-
-    profiles = open_profiles()
-    entries = _chosen(profiles, which) if which else profiles.entries()
-    known, prefixes = await _tools(app, output)
-    more = "" if app is not None else "; to use tools of your own agent, add --app"
-    checked: list[tuple[ProfileEntry, list[UsageError]]] = []
-    for entry in entries:
-        unknown = entry.unknown_tools(known, prefixes)
-        shown = [ProfileInvalid(each.problem, remedy=each.remedy + more) for each in unknown]
-        checked.append((entry, [*entry.problems, *shown]))
-    unread = () if which else profiles.unreadable
-    problems = [*unread, *(problem for _, found in checked for problem in found)]
-    fine = [f"{entry.file}: {entry.name}" for entry, found in checked if not found]
-    if output.form == "text":
-        for problem in problems:
-            output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
-    value = {
-        "checked": [
-            profile_object(entry) | {"problems": [_problem(problem) for problem in found]} for entry, found in checked
-        ],
-        "problems": [_problem(problem) for problem in problems],
-    }
-    output.result(value, "\n".join(fine) or None)
-    return USAGE if problems else None
 
 
 def _chosen(profiles: Profiles, which: Sequence[str]) -> list[ProfileEntry]:

@@ -65,18 +65,23 @@ def copy(
 
 @app.command("drop")
 @command
-def drop(
+async def drop(
     output: Output,
     place: Annotated[str, argument("PLACE", "The target of the copy.")],
     json: JsonResult = False,
-) -> Work:
+) -> None:
     """Remove the data of an interrupted copy. A complete copy is refused.
 
     [bold]Example[/bold]
 
       worldagent storage drop postgresql://ana@db.example/agents
     """
-    return _drop(_named(place), output)
+    from ...agent.copying import drop_copy
+
+    storage = _named(place)
+    await drop_copy(storage)
+    output.note(f"dropped the copy into {str(storage.place)!r}")
+    output.result({"dropped": str(storage.place)})
 
 
 async def _copy(source: Storage, target: Storage, output: Output) -> None:
@@ -93,14 +98,6 @@ async def _copy(source: Storage, target: Storage, output: Output) -> None:
         "parts": {name: {"count": held.rows, "digest": held.digest} for name, held in copied.parts.items()},
     }
     output.result({"copied": shown}, _report(copied))
-
-
-async def _drop(place: Storage, output: Output) -> None:
-    from ...agent.copying import drop_copy
-
-    await drop_copy(place)
-    output.note(f"dropped the copy into {str(place.place)!r}")
-    output.result({"dropped": str(place.place)})
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -36,7 +36,7 @@ from .output import Output
 from .pauses import pause_text
 
 if TYPE_CHECKING:
-    from ...agent import Turn, WorldAgent
+    from ...agent import Turn, TurnStream, WorldAgent
 
 DRAIN: Final = 5.0
 """Seconds that a turn has to reach its next step after SIGTERM. Supervisors usually send SIGKILL after ten."""
@@ -63,7 +63,7 @@ _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
 }
 """Remedies for people who run the command, which replace those for code that calls `resume()`."""
 
-Begin = Callable[[], Awaitable["Turn"]]
+Begin = Callable[[], "TurnStream"]
 
 
 def one_form(json: bool, events: bool) -> None:
@@ -76,7 +76,9 @@ def one_form(json: bool, events: bool) -> None:
         raise InvalidArgument("--json and --events exclude each other", remedy="give only one of them")
 
 
-async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thread: str, begin: Begin) -> int:
+async def one_turn(
+    agent: WorldAgent, options: AgentOptions, output: Output, thread: str, begin: Begin, *, shown: type = object
+) -> int:
     """Open the agent, run one turn, print how it ended, and return the exit code.
 
     SIGTERM drains the agent: the turn stops at its next step and can be resumed. A second one ends the process.
@@ -86,7 +88,8 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
         options: The command's options, for the command that resumes the turn.
         output: Where to print the turn.
         thread: The thread's id.
-        begin: Runs the turn, and returns it once it has ended.
+        begin: Makes the stream of the turn, once the agent is open.
+        shown: The events to show.
 
     Raises:
         WorldAgentError: The turn failed; the remedy is one for the command line.
@@ -96,9 +99,12 @@ async def one_turn(agent: WorldAgent, options: AgentOptions, output: Output, thr
     try:
         async with stopping.watching(), agent:
             stopping.opened = True
-            turn = await begin()
+            async with begin() as stream:
+                async for event in stream:
+                    if isinstance(event, shown):
+                        output.event(event)
             stopping.over = True
-            return report(turn, output, command, options)
+            return report(stream.turn, output, command, options)
     except (asyncio.CancelledError, AgentClosed):
         if not stopping.asked:
             raise

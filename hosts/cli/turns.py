@@ -27,7 +27,7 @@ from .options import (
 from .output import Output
 
 if TYPE_CHECKING:
-    from ...agent import Turn, WorldAgent
+    from ...agent import WorldAgent
     from ...role_resolution import Role
 
 app = typer.Typer()
@@ -85,13 +85,7 @@ def ask(
     thread_id = new_id("ask") if thread is None else thread
     conversation = thread_of(agent, options, thread_id)
 
-    async def begin() -> Turn:
-        async with conversation.stream(said, role=call_role, **how) as stream:
-            async for event in stream:
-                output.event(event)
-        return stream.turn
-
-    return one_turn(agent, options, output, thread_id, begin)
+    return one_turn(agent, options, output, thread_id, lambda: conversation.stream(said, role=call_role, **how))
 
 
 @app.command(rich_help_panel="Turns")
@@ -154,18 +148,11 @@ def task(
     given, call_role = task_params(params, param), role(options.role)
     agent = open_agent(options, output)
     thread = thread_of(agent, options, options.thread)
-    mode: Any = unattended  # `stream_task` refuses an unknown value
-
-    async def begin() -> Turn:
-        async with thread.stream_task(
-            shape, given, role=call_role, model=turn_model or None, unattended=mode
-        ) as stream:
-            async for event in stream:
-                if isinstance(event, ModelWaiting):  # a task prints only its result and waits
-                    output.event(event)
-        return stream.turn
-
-    return one_turn(agent, options, output, options.thread, begin)
+    how: dict[str, Any] = {"role": call_role, "model": turn_model or None, "unattended": unattended}
+    # A task prints only its result and waits.
+    return one_turn(
+        agent, options, output, options.thread, lambda: thread.stream_task(shape, given, **how), shown=ModelWaiting
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

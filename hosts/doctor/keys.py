@@ -157,7 +157,7 @@ async def key(site: Site) -> str | None:
     otherwise = _recorded_with_other_key(turns, None if found is None else found.id)
     if otherwise:
         raise Warned(
-            f"{_counted(otherwise)} recorded with another key: {_named(otherwise)}",
+            f"{unfinished_turns_text(otherwise)} recorded with another key: {turn_names(otherwise)}",
             "set role_key to that key, or restore its role.key; if it is lost, see `worldagent doctor --rekey`",
         )
     if found is None:
@@ -253,13 +253,23 @@ def _recorded_with_other_key(turns: Sequence[RecordedTurn], key: str | None) -> 
     return tuple(turn for turn in turns if any(made != key for made in turn.keys))
 
 
-def _counted(turns: Sequence[RecordedTurn]) -> str:
+def unfinished_turns_text(turns: Sequence[RecordedTurn]) -> str:
+    """The beginning of a sentence about turns, such as `2 unfinished turns were`."""
     return "1 unfinished turn was" if len(turns) == 1 else f"{len(turns)} unfinished turns were"
 
 
-def _named(turns: Sequence[RecordedTurn]) -> str:
+def turn_names(turns: Sequence[RecordedTurn]) -> str:
+    """The first turns by workspace and thread, and how many more there are."""
     more = f" and {len(turns) - MAX_SHOWN_TURNS} more" if len(turns) > MAX_SHOWN_TURNS else ""
     return ", ".join(map(str, turns[:MAX_SHOWN_TURNS])) + more
 
 
-__all__ = ["POINTS", "KeyState", "RecordedTurn", "look_at_key", "make_key"]
+__all__ = [
+    "POINTS",
+    "KeyState",
+    "RecordedTurn",
+    "look_at_key",
+    "make_key",
+    "turn_names",
+    "unfinished_turns_text",
+]

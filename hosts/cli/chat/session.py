@@ -382,26 +382,21 @@ class Session:
         Raises:
             WorldAgentError: The turn cannot be resumed, or failed. Accepted answers are not asked for again.
         """
-        try:
-            await self._resume(on_role_change)
-            return
-        except WorldAgentError as error:
-            failure = error
-        raise with_local_remedy(failure, _REMEDIES)
-
-    async def _resume(self, on_role_change: Literal["fail", "refresh"]) -> None:
         from ....agent import UNSET  # the agent is loaded by now
 
         self.began = True
         thread, waiting = await self.thread(), self.waiting
         answers = {} if waiting is None else waiting.answers
         role = UNSET if self.role is None else self.role
-        stream = thread.stream_resume(dict(answers), role=role, on_role_change=on_role_change)
         try:
+            stream = thread.stream_resume(dict(answers), role=role, on_role_change=on_role_change)
             await self._follow(stream, entered=answers.clear)  # they are accepted by then
-        except (errors.AnswerInvalid, errors.NotAnApprover):
+            return
+        except WorldAgentError as error:
+            failure = error
+        if isinstance(failure, errors.AnswerInvalid | errors.NotAnApprover):
             answers.clear()  # only the error's text says which of them it was
-            raise
+        raise with_local_remedy(failure, _REMEDIES)
 
     async def _follow(self, stream: TurnStream, entered: Callable[[], None] = lambda: None) -> None:
         self._running = True
