@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,7 @@ class RolesOptions(HostOptions):
 
 @app.command("list")
 @command
-def list_roles(options: RolesOptions, output: Output) -> Work:
+async def list_roles(options: RolesOptions, output: Output) -> None:
     """List the roles of the workspace, and of the account and channel that are named.
 
     To see the texts, use [bold]get[/bold] or --json.
@@ -73,23 +73,18 @@ def list_roles(options: RolesOptions, output: Output) -> Work:
     """
     from ...core import STORED_TIERS
 
-    _check_place(options)
     scope_ids = _scopes(options)
-
-    async def work(store: RoleStore) -> None:
+    async with _store(options) as store:
         found = await store.list({tier: scope_id for tier, scope_id in scope_ids.items() if tier in store.tiers})
-        rows = [(tier, scope_ids[tier], found[tier]) for tier in STORED_TIERS if tier in found]
-        if not rows:
-            scopes = ", ".join(f"{tier} {scope_id!r}" for tier, scope_id in scope_ids.items())
-            output.note(f"no role is set for {scopes}")
-        output.result({"roles": [_record(*row) for row in rows]}, roles_table(rows) if rows else None)
-
-    return _on_store(options, work)
+    rows = [(tier, scope_ids[tier], found[tier]) for tier in STORED_TIERS if tier in found]
+    if not rows:
+        output.note(f"no role is set for {', '.join(f'{tier} {scope_id!r}' for tier, scope_id in scope_ids.items())}")
+    output.result({"roles": [_record(*row) for row in rows]}, roles_table(rows) if rows else None)
 
 
 @app.command("get")
 @command
-def get_role(options: RolesOptions, output: Output) -> Work:
+async def get_role(options: RolesOptions, output: Output) -> int | None:
     """Print the text of one role.
 
     If no role is set, the exit code is 1.
@@ -98,17 +93,13 @@ def get_role(options: RolesOptions, output: Output) -> Work:
 
       worldagent roles get --account ana
     """
-    _check_place(options)
     tier, scope_id = _scope(options)
-
-    async def work(store: RoleStore) -> int | None:
+    async with _store(options) as store:
         role = await store.get(tier, scope_id)
-        if role is None:
-            return _missing(output, tier, scope_id)
-        output.result({"role": _record(tier, scope_id, role)}, role.content)
-        return None
-
-    return _on_store(options, work)
+    if role is None:
+        return _missing(output, tier, scope_id)
+    output.result({"role": _record(tier, scope_id, role)}, role.content)
+    return None
 
 
 @app.command("put")
@@ -141,17 +132,18 @@ def put_role(
     tier, scope_id = _scope(options)
     role = Role(name if name is not None else tier.value, sources.text("TEXT", text))
 
-    async def work(store: RoleStore) -> None:
-        await store.put(tier, scope_id, role)
+    async def work() -> None:
+        async with _store(options) as store:
+            await store.put(tier, scope_id, role)
         output.note(f"stored the role of {tier} {scope_id!r}: {role.name!r}, {_size(role)} bytes")
         output.result({"stored": {"tier": tier.value, "scope_id": scope_id, "name": role.name, "bytes": _size(role)}})
 
-    return _on_store(options, work)
+    return work()
 
 
 @app.command("delete")
 @command
-def delete_role(options: RolesOptions, output: Output) -> Work:
+async def delete_role(options: RolesOptions, output: Output) -> int | None:
     """Clear one role.
 
     If no role is set, the exit code is 1.
@@ -160,22 +152,14 @@ def delete_role(options: RolesOptions, output: Output) -> Work:
 
       worldagent roles delete --account ana
     """
-    _check_place(options)
     tier, scope_id = _scope(options)
-
-    async def work(store: RoleStore) -> int | None:
-        if not await store.delete(tier, scope_id):
-            return _missing(output, tier, scope_id)
-        output.note(f"cleared the role of {tier} {scope_id!r}")
-        output.result({"deleted": {"tier": tier.value, "scope_id": scope_id}})
-        return None
-
-    return _on_store(options, work)
-
-
-async def _on_store(options: RolesOptions, work: Callable[[RoleStore], Awaitable[int | None]]) -> int | None:
     async with _store(options) as store:
-        return await work(store)
+        deleted = await store.delete(tier, scope_id)
+    if not deleted:
+        return _missing(output, tier, scope_id)
+    output.note(f"cleared the role of {tier} {scope_id!r}")
+    output.result({"deleted": {"tier": tier.value, "scope_id": scope_id}})
+    return None
 
 
 @asynccontextmanager
@@ -183,6 +167,7 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
     from ...agent import Settings
     from .agents import host_of, named_host
 
+    _check_place(options)
     settings = Settings()
     # --home means the embedded store in that folder, whatever the settings say.
     host = named_host(options, settings) if options.home is not None else host_of(options, settings)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .command import Work, command
+from .command import command
 from .options import OUTPUT, WHERE, WHICH, ThreadsOptions, argument, option
 from .output import Output, count_text
 
@@ -37,12 +37,12 @@ def _trace() -> None:
 
 @app.command("list")
 @command
-def list_traces(
+async def list_traces(
     options: ThreadsOptions,
     output: Output,
     thread: Annotated[str | None, option("ID", "List only traces of this thread.", WHICH)] = None,
     limit: Annotated[int, option("N", "How many to list, 1 to 1000.", WHICH)] = 50,
-) -> Work:
+) -> None:
     """List the newest turns and calls of a workspace, the newest first.
 
     TOKENS is the sum of the tokens that were sent to models and received from them.
@@ -53,30 +53,28 @@ def list_traces(
     """
     from ...core import summed
 
-    async def work(traces: Traces) -> None:
+    async with _traces(options) as traces:
         found = await traces.list(thread=thread, limit=limit)
-        if not found:
-            which = f" of the thread {thread!r}" if thread else ""
-            output.note(f"the workspace {options.workspace!r} has no trace{which}")
-        rows = [
-            (
-                trace.id,
-                trace.thread or f"[{trace.name}]",
-                trace.status,
-                f"{trace.start.astimezone():%m-%d %H:%M}",
-                count_text(summed((trace.input_tokens, trace.output_tokens))),
-            )
-            for trace in found
-        ]
-        shown = output.table(_COLUMNS, rows, widths=_WIDTHS) if rows else None
-        output.result({"traces": [_object(trace) for trace in found]}, shown)
-
-    return _on_traces(options, work)
+    if not found:
+        which = f" of the thread {thread!r}" if thread else ""
+        output.note(f"the workspace {options.workspace!r} has no trace{which}")
+    rows = [
+        (
+            trace.id,
+            trace.thread or f"[{trace.name}]",
+            trace.status,
+            f"{trace.start.astimezone():%m-%d %H:%M}",
+            count_text(summed((trace.input_tokens, trace.output_tokens))),
+        )
+        for trace in found
+    ]
+    shown = output.table(_COLUMNS, rows, widths=_WIDTHS) if rows else None
+    output.result({"traces": [_object(trace) for trace in found]}, shown)
 
 
 @app.command("show")
 @command
-def show_trace(
+async def show_trace(
     options: ThreadsOptions,
     output: Output,
     turn: Annotated[
@@ -94,7 +92,7 @@ def show_trace(
             "--html",
         ),
     ] = None,
-) -> Work:
+) -> None:
     """Draw what a turn did as a tree, with times, decisions, tokens and costs.
 
     TURN is the id of a turn, or of a call without a turn, as [bold]trace list[/bold] shows it. By default, it draws the
@@ -114,26 +112,24 @@ def show_trace(
 
     from .trace_text import BEGIN, trace_page, trace_text
 
-    async def work(traces: Traces) -> None:
+    async with _traces(options) as traces:
         if file is not None:
             trace = await asyncio.to_thread(_trace_in_file, file, turn, output)
         else:
             trace = await traces.get(turn or await _newest(traces, options.workspace))
-        records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
-        value: dict[str, Any] = {"trace": _object(trace) | {"records": records}}
-        if html is None:
-            output.result(value, trace_text(trace))
-            return
-        await asyncio.to_thread(_replace, html, trace_page(trace), BEGIN)
-        output.note(f"wrote {str(html)!r}")
-        output.result(value | {"file": str(html)})
-
-    return _on_traces(options, work)
+    records = [record.model_dump(mode="json", exclude_defaults=True) for record in trace.records]
+    value: dict[str, Any] = {"trace": _object(trace) | {"records": records}}
+    if html is None:
+        output.result(value, trace_text(trace))
+        return
+    await asyncio.to_thread(_replace, html, trace_page(trace), BEGIN)
+    output.note(f"wrote {str(html)!r}")
+    output.result(value | {"file": str(html)})
 
 
 @app.command("export")
 @command
-def export_trace(
+async def export_trace(
     options: ThreadsOptions,
     output: Output,
     turn: Annotated[str, argument("TURN", "The turn, or a call without a turn.")],
@@ -143,7 +139,7 @@ def export_trace(
             "FILE", "The file to write. An existing file is replaced only if it is a trace.", OUTPUT, "--output", "-o"
         ),
     ] = None,
-) -> Work:
+) -> None:
     """Write a turn's trace as JSON Lines (trace/1), to standard output or a file.
 
     [bold]Example[/bold]
@@ -154,17 +150,15 @@ def export_trace(
 
     from ...harness.trace.records import HEADER
 
-    async def work(traces: Traces) -> None:
+    async with _traces(options) as traces:
         trace = await traces.get(turn)
-        lines = [HEADER, *(record.line() for record in trace.records)]
-        if file is None:
-            output.result({"trace": lines}, "\n".join(lines))
-            return
-        await asyncio.to_thread(_replace, file, "".join(f"{line}\n" for line in lines), HEADER)
-        output.note(f"wrote {len(trace.records)} records to {str(file)!r}")
-        output.result({"exported": {"turn": trace.id, "file": str(file), "records": len(trace.records)}})
-
-    return _on_traces(options, work)
+    lines = [HEADER, *(record.line() for record in trace.records)]
+    if file is None:
+        output.result({"trace": lines}, "\n".join(lines))
+        return
+    await asyncio.to_thread(_replace, file, "".join(f"{line}\n" for line in lines), HEADER)
+    output.note(f"wrote {len(trace.records)} records to {str(file)!r}")
+    output.result({"exported": {"turn": trace.id, "file": str(file), "records": len(trace.records)}})
 
 
 def _trace_in_file(file: Path, turn: str | None, output: Output) -> TurnTrace:
@@ -210,7 +204,8 @@ async def _newest(traces: Traces, workspace: str) -> str:
     )
 
 
-async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable[None]]) -> None:
+@contextlib.asynccontextmanager
+async def _traces(options: ThreadsOptions) -> AsyncGenerator[Traces]:
     from ...agent import Settings
     from ...core import check_id
     from ...harness.trace import Traces
@@ -220,7 +215,7 @@ async def _on_traces(options: ThreadsOptions, work: Callable[[Traces], Awaitable
     check_id("--workspace", options.workspace)
     index = TraceIndex(Settings().storage(Storage(home=options.home)).traces)
     try:
-        await work(Traces(index, options.workspace))
+        yield Traces(index, options.workspace)
     finally:
         await index.aclose()
 
