@@ -92,21 +92,6 @@ async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened
 # --- the check --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_check_tells_the_rules_of_a_file(home: Path, run: Run) -> None:
-    file = written(home, "policy.json", {**SENDS, "name": "sends"}, {"decision": "ask", "risk": "destructive"})
-    result = await run("policy", "check", file)
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines() == [
-        "policy.json: 2 rules; if none matches: ask",
-        "  sends: approve send",
-        "    also approves send(...); name the arguments that it can have",
-        "  2: ask *",
-    ]
-    told = json.loads((await run("policy", "check", file, "--json")).stdout)["policy"]
-    assert (told["file"], told["default"], len(told["rules"])) == ("policy.json", "ask", 2)
-    assert told["rules"][1] == {"name": "2", "decision": "ask", "function": ["*"], "matches": None, "risky": []}
-
-
 async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run) -> None:
     mails = {**SENDS, "arguments": {"to": "*@corp.com"}, "name": "mails"}
     file = written(home, "policy.json", mails, {**mails, "arguments": {"to": {"email": "*@corp.com"}}, "name": "one"})
@@ -157,14 +142,3 @@ async def test_what_is_wrong_with_a_policy_is_told_with_its_line_and_exit_code_2
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     assert told in result.stderr
     assert "\nremedy: " in result.stderr
-
-
-async def test_a_check_is_of_the_file_and_not_of_what_the_app_brings(home: Path, run: Run) -> None:
-    result = await run("policy", "check", written(home, "sends.json", SENDS), "--app", f"{DESK}strict")
-    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "  1: approve send")
-
-
-async def test_an_open_agent_tells_all_that_can_be_called() -> None:
-    async with agent() as desk:
-        kinds = {function.name: function.kind for function in desk.functions}
-    assert (kinds["send"], kinds["many"], kinds["subagent"]) == ("leaf", "shape", "shape")

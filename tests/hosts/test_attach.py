@@ -37,7 +37,6 @@ async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, t
     ("given", "told"),
     [
         ("none.png", "none.png' cannot be attached: "),
-        ("~nobody-of-this-name/x.png", "--attach names no file"),
         ("https://ana:secret@pictures.example/x.png", "an attachment that is text contains a user or password"),
         ("paper.pdf", "remedy: use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
     ],

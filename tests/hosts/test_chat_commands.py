@@ -14,7 +14,6 @@ from support.chat import (
     CHAT,
     CTRL_C,
     ENTER,
-    SHOP,
     TAB,
     Service,
     Start,
@@ -24,7 +23,6 @@ from support.chat import (
     piped,
     service,
     shop,
-    shopping,
     start,
 )
 from support.pieces import PNG, data_uri, written
@@ -83,13 +81,6 @@ async def test_the_model_of_the_messages_to_come_is_chosen_and_given_up(
     assert found[1]["text"].startswith("model fast\n")
     assert [request["model"] for request in service.stub.requests] == ["quick", "other", "answer"]
     assert found[7]["error"]["code"] == "model_not_configured"
-
-
-async def test_tools_are_listed_with_their_risk(environment: dict[str, str]) -> None:
-    [found] = await chatted(shopping(environment), "/tools", argv=SHOP)
-    lines = found["text"].splitlines()
-    assert lines[0].split() == ["NAME", "WHAT", "IT", "DOES", "RISK"]
-    assert any(line.startswith("pay ") and line.endswith("write, network") for line in lines)
 
 
 async def test_cost_counts_the_chat_and_the_day(environment: dict[str, str]) -> None:
@@ -170,12 +161,6 @@ async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: S
     assert "The lamp is lit." in contents
 
 
-async def test_a_piped_line_attaches_no_file(environment: dict[str, str], service: Service, tmp_path: Path) -> None:
-    notes = written(tmp_path, "notes.md", b"The lamp is lit.")
-    await chatted(environment, f"Look at @{notes}")
-    assert "The lamp is lit." not in json.dumps(service.stub.requests[0]["messages"])
-
-
 async def test_files_are_completed_in_messages_and_after_commands(start: Start, tmp_path: Path) -> None:
     written(tmp_path, "lighthouse.md", b"lit")
     async with start() as terminal:
@@ -189,16 +174,15 @@ async def test_files_are_completed_in_messages_and_after_commands(start: Start, 
 # --- keys -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("key", "bought"), [("y", True), ("n", False)])
-async def test_a_key_answers_an_approval(shop: Start, service: Service, home: Path, key: str, bought: bool) -> None:
+async def test_a_key_answers_an_approval(shop: Start, service: Service, home: Path) -> None:
     service.answers.insert(0, dispatching("buy"))
     async with shop() as terminal:
         shown = await terminal.say("Buy me a hat.", then="main answer>")
         assert "\nkeys: Alt-Y yes, Alt-N no, Alt-A always" in shown
-        terminal.write("\x1b" + key)
+        terminal.write("\x1by")
         await terminal.shows("Paris.")
         await terminal.prompt()
-    assert (home / "bought").exists() == bought
+    assert (home / "bought").exists()
 
 
 async def test_no_key_answers_where_something_is_typed_or_nothing_is_asked(

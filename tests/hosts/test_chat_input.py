@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import stat
 import time
 from pathlib import Path
@@ -207,12 +206,9 @@ async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(
         await terminal.shows("main> second", "      line")
 
 
-@pytest.mark.parametrize("more", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
-    start: Start, service: Service, more: dict[str, str]
-) -> None:
-    async with start("--role", "Be brief.", **more) as terminal:
-        assert (await terminal.say("Hello")).endswith("role: call\nParis.")
+async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(start: Start, service: Service) -> None:
+    async with start(TERM="dumb", NO_COLOR="1") as terminal:
+        assert (await terminal.say("Hello")).endswith("Paris.")
         service.answers = [("The lamp is lit, ", "and never seen.")]
         await terminal.prompt()
         terminal.write("Tell me." + ENTER)
@@ -226,6 +222,4 @@ async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(
         terminal.write(CTRL_C)
         assert await terminal.ended() == 130
         assert terminal.modes() == terminal.before
-    styles = b";".join(re.findall(rb"\x1b\[([0-9;]*)m", terminal.raw)).split(b";")
-    assert [style for style in styles if style.startswith((b"3", b"4", b"9", b"10"))] == []
-    assert b"\x1b" not in terminal.raw or "TERM" not in more
+    assert b"\x1b" not in terminal.raw

@@ -6,7 +6,6 @@ import io
 import re
 
 import pyte
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
@@ -104,47 +103,7 @@ def test_an_answer_does_not_depend_on_the_pieces_it_comes_in(pieces: list[str]) 
     assert streamed(pieces) == streamed(["".join(pieces)])
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Write <div> and </div> around it, <!-- or not -->",
-        "<div>\nword\n</div>\n\nword",
-        "See [the page][1].\n\n[1]: http://example.org/page",
-        "> " * 60 + "deep",
-        "[" * 300 + "word" + "]" * 300,
-        "| one | two |\n|---|---|\n| three | four |\nfive",
-    ],
-)
-def test_every_word_is_shown(text: str) -> None:
-    output = plain(streamed([text], width=200))
-    assert re.findall(r"[a-z]{3,}", output) == re.findall(r"[a-z]{3,}", text)
-
-
 def test_the_address_of_a_link_is_shown_and_no_link_of_the_terminal_is_made() -> None:
     output = streamed(["[your bank](https://evil.example/x)"], width=80)
     assert "your bank (https://evil.example/x)" in plain(output)
     assert "\x1b]8" not in output
-
-
-def test_markdown_is_drawn() -> None:
-    text = "# Lamps\n\nThe **first** one.\n\n- red\n- blue\n\n```python\ndef lamp(): ...\n```\n\nDone."
-    output = streamed([text])
-    assert plain(output).splitlines() == [
-        *("Lamps", "", "The first one.", "", " • red", " • blue", "", "def lamp(): ...", "", "Done.")
-    ]
-    assert "\x1b[1mfirst" in output
-    assert re.search(r"\x1b\[[0-9;]*[39][0-9][0-9;]*mdef", output)  # a keyword has a colour
-
-
-def test_of_a_block_that_is_higher_than_the_screen_the_end_is_shown() -> None:
-    for begin in ("", "```python\n"):
-        stream = AnswerStream(console())
-        stream.feed(begin + "".join(f"line_{number}\n" for number in range(1000)))
-        growing = stream.growing(3)
-        assert growing is not None
-        assert plain(shown(growing)).splitlines() == ["line_997", "line_998", "line_999"]
-    stream = AnswerStream(console())
-    stream.feed("x" * 50_000 + " the end")
-    growing = stream.growing(2)
-    assert growing is not None
-    assert plain(shown(growing)).endswith("x the end\n")

@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
-from unittest.mock import AsyncMock, MagicMock
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worldagent.core.errors import InvalidArgument, ThreadPaused
-from worldagent.core.pauses import Pause
-from worldagent.hosts.cli.chat.commands import COMMANDS, may_be_kept, parse
-from worldagent.hosts.cli.chat.loop import Chat
+from worldagent.hosts.cli.chat.commands import COMMANDS, may_be_kept
 from worldagent.hosts.cli.chat.prompt import ENTRIES, LENGTH, FileHistory
-from worldagent.hosts.cli.chat.session import Session
-from worldagent.hosts.cli.options import ChatOptions
 from worldagent.hosts.service.pauses import printable
 
 
@@ -35,26 +26,6 @@ def test_nothing_that_sets_a_role_or_may_have_been_meant_to_is_kept(text: str, b
     if name.startswith("//") or (name in COMMANDS.keys() - {"/role"} and len(given) < 2):
         return
     assert not may_be_kept(begin + text)
-
-
-@pytest.mark.parametrize(
-    "text", ["Hello", "//etc/hosts", "/thread novel", "/new novel", "/attach a.png", "/export a.md", "and /role", ""]
-)
-def test_messages_and_other_commands_are_kept(text: str) -> None:
-    assert may_be_kept(text)
-
-
-@given(st.text(min_size=1))
-def test_a_text_is_a_message_or_a_command_and_never_both(text: str) -> None:
-    if not text.strip():
-        return
-    try:
-        found = parse(text)
-    except InvalidArgument:
-        assert text.strip().startswith("/")
-        return
-    begins = text.strip()[:2]
-    assert isinstance(found, str) == (begins == "//" or not begins.startswith("/"))
 
 
 def opened(file: Path) -> FileHistory:
@@ -90,40 +61,3 @@ async def test_what_is_typed_before_the_file_is_known_is_kept_too(tmp_path: Path
     lines = [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()]
     assert lines == [{"thread": "shop/main", "text": "yesterday"}, {"thread": "shop/novel", "text": "early"}]
     assert opened(file).get_strings() == history.get_strings() == ["yesterday", "early"]
-
-
-async def test_a_file_that_cannot_be_used_ends_no_chat(tmp_path: Path) -> None:
-    history = opened(tmp_path / "no" / "such" / "folder")
-    history.append_string("Hello")
-    assert history.get_strings() == ["Hello"]
-
-
-async def test_what_was_sent_while_a_question_was_being_found_is_no_answer_to_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    shown = MagicMock(interactive=True)
-    session, sent = Session(ChatOptions(), None, shown), iter(["yes"])
-    waits = Pause(id="turn_1/pay:1", kind="approval", function="pay", since=datetime.now(UTC))
-    thread = AsyncMock(stream=MagicMock(side_effect=ThreadPaused("it waits", remedy="answer")))
-    thread.state.side_effect = [None, MagicMock(status="paused", pauses=1)]
-    thread.pauses.return_value = (waits,)
-    monkeypatch.setattr(session, "load", lambda *_, **__: None)
-    monkeypatch.setattr(session, "agent", AsyncMock())
-    monkeypatch.setattr(session, "thread", AsyncMock(return_value=thread))
-    monkeypatch.setattr(session, "host_trouble", AsyncMock(return_value=None))
-
-    async def read(prompt: Callable[[], str], default: str) -> str:
-        assert prompt() == ("main> " if session.waiting is None else "main answer> ")
-        text = next(sent, None)
-        if text is None:
-            raise EOFError
-        session.set_status("paused", [waits])  # after Enter, and before the prompt could say so
-        return text
-
-    source = MagicMock(early=False, trusted=True, read=read, show_above=AsyncMock())
-    assert await Chat(session, source).run() == 0
-    thread.stream.assert_called_once()
-    thread.stream_resume.assert_not_called()
-    assert session.waiting is not None
-    assert session.waiting.open == (waits,)
-    shown.waits.assert_called_once_with(session.waiting, "main")

@@ -62,13 +62,12 @@ async def buying(terminal: Terminal, service: Service, shape: str = "buy", then:
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("more", [{}, {"TERM": "dumb"}])
 async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_turn_goes_on(
-    shop: Start, service: Service, home: Path, more: dict[str, str]
+    shop: Start, service: Service, home: Path
 ) -> None:
-    async with shop(**more) as terminal:
+    async with shop() as terminal:
         shown = await buying(terminal, service)
-        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}{'' if 'TERM' in more else KEYS}"
+        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}{KEYS}"
         shown = " ".join((await terminal.say("sure, why not", prompt=AWAITED)).split())
         assert "neither a clear yes nor a clear no" in shown
         assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments" in shown
@@ -112,16 +111,6 @@ async def test_several_pauses_are_answered_one_by_one_and_what_was_typed_goes_wi
     assert history.read_text(encoding="ascii") == ""
 
 
-async def test_what_is_typed_is_an_answer_while_one_is_awaited_and_commands_work(shop: Start, service: Service) -> None:
-    async with shop() as terminal:
-        assert "What about the hat?" in await buying(terminal, service, "ask")
-        assert "on the thread 'main' of the workspace 'shop'" in await terminal.say("/thread", prompt=AWAITED)
-        assert "the command '/rolle' does not exist" in await terminal.say("/rolle", prompt=AWAITED)
-        assert (await terminal.say("//etc is fine", prompt=AWAITED, then="main>")).endswith("Paris.")
-        assert "/etc is fine" in service.asked()
-        assert "//etc" not in service.asked()
-
-
 async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, service: Service, home: Path) -> None:
     async with shop() as terminal:
         await buying(terminal, service)
@@ -132,20 +121,6 @@ async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, s
         assert await terminal.say("/pauses") == "nothing waits on the thread 'main'"
         assert "error:" in await terminal.say("/resume")
     assert bought(home) == []
-
-
-async def test_each_thread_has_its_own_questions_and_keeps_the_answers_that_are_not_sent(
-    shop: Start, service: Service
-) -> None:
-    async with shop() as terminal:
-        await buying(terminal, service, "choose", then="main answer 1/2>")
-        await terminal.say("red", prompt="main answer 1/2>", then="main answer 2/2>")
-        await terminal.say("/thread novel", prompt="main answer 2/2>", then="novel>")
-        assert await terminal.say("Hello", prompt="novel>") == "Paris."
-        shown = await terminal.say("/thread main", prompt="novel>", then="main answer 2/2>")
-        assert "The last turn of this thread has not ended." in shown
-        assert "approval of a call: pay" in shown
-        assert "Where to?" in await terminal.say("yes", prompt="main answer 2/2>", then=AWAITED)
 
 
 # --- another day ------------------------------------------------------------------------------------------------------
@@ -244,21 +219,6 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
         await terminal.ended()
     assert bought(home) == ["hat"]
     assert_no_role_leak([home, tmp_path], SECRET)
-
-
-@pytest.mark.requirement("R13")
-async def test_a_turn_goes_on_with_the_roles_of_now_where_the_person_says_so(
-    shop: Start, service: Service, home: Path
-) -> None:
-    async with shop("--role", "Be brief.") as terminal:
-        assert "role: call" in await buying(terminal, service)
-        await terminal.say("/role Answer in French.", prompt=AWAITED)
-        shown = await terminal.say("yes", prompt=AWAITED, then="main>")
-        assert "had a call role, which is now missing" in " ".join(shown.split())
-        assert bought(home) == []
-        assert await terminal.say("/resume refresh") == "role: thread\nworking on it: buy\nParis."
-        assert "[[ ## role ## ]]\nAnswer in French." in service.said()
-    assert bought(home) == ["hat"]
 
 
 # --- pipes ------------------------------------------------------------------------------------------------------------

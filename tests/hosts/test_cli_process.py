@@ -116,10 +116,10 @@ async def test_ask_waits_for_a_slow_program_that_gives_the_message(tmp_path: Pat
     assert "Sum up:\\n\\nfirst and last" in json.dumps(stub.requests[-1])
 
 
-@pytest.mark.parametrize("how", ["open pipe", "no handle", "not to be read"])
+@pytest.mark.parametrize("how", ["open pipe", "no handle"])
 async def test_ask_answers_whatever_standard_input_it_inherits(tmp_path: Path, stub: OpenAIStub, how: str) -> None:
     reading, writing = os.pipe()  # nothing is ever written to it
-    redirected = {"open pipe": "", "no handle": "<&-", "not to be read": "0>/dev/null"}[how]
+    redirected = {"open pipe": "", "no handle": "<&-"}[how]
     process = await asyncio.create_subprocess_exec(
         *("sh", "-c", f'exec "$@" {redirected}', "sh", *COMMAND, "ask", "Hello", "--lm", "openai/answer"),
         env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url),
@@ -137,14 +137,6 @@ async def test_ask_answers_whatever_standard_input_it_inherits(tmp_path: Path, s
             await process.wait()
     assert (process.returncode, out) == (0, b"Paris.\n"), told.decode()
     assert (b"no data came within 5 s" in told) is (how == "open pipe")
-
-
-async def test_ask_at_a_terminal_without_a_message_says_how(tmp_path: Path) -> None:
-    async with Terminal((*COMMAND, "ask"), env=environment(tmp_path)) as terminal:
-        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
-    text = terminal.raw.decode()
-    assert "there is no message" in text
-    assert "worldagent ask 'TEXT'" in text
 
 
 @pytest.mark.local
@@ -173,7 +165,6 @@ class Tty(io.StringIO):
     ("replacement", "shown"),
     [
         ("Not in Spain.", "Perhaps in\n[the answer so far is withdrawn]\nNot in Spain. No."),
-        ("", "Perhaps in\n[the answer so far is withdrawn]\n No."),
         ("Perhaps in", "Perhaps in No."),
     ],
 )

@@ -105,20 +105,6 @@ def test_json_gives_each_result_as_one_object(run: Run) -> None:
     assert object_of(missing)["error"]["code"] == "not_found"
 
 
-def test_list_shows_the_tiers_whose_scopes_are_named(run: Run) -> None:
-    for words in (("--account", "ana"), ("--channel", "c7"), ("--workspace", "novel"), ()):
-        assert run("roles", "put", "Short.", *words).exit_code == 0
-    listed = object_of(run("roles", "list", "--account", "ana", "--channel", "c7", "--json"))["roles"]
-    assert [(role["tier"], role["scope_id"]) for role in listed] == [
-        ("workspace", "default"),
-        ("account", "ana"),
-        ("channel", "c7"),
-    ]
-    none = run("roles", "list", "--workspace", "diary")
-    assert (none.exit_code, none.stdout) == (0, "")
-    assert none.stderr == "no role is set for workspace 'diary'\n"
-
-
 @pytest.mark.parametrize("given", ["file", "stdin", "at"])
 def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp_path: Path, given: str) -> None:
     file = tmp_path / "role.md"
@@ -133,14 +119,8 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
     ("words", "named"),
     [
         (("get", "--tier", "call"), "the call role is never stored"),
-        (("get", "--tier", "planet"), "unknown tier 'planet'"),
-        (("list", "--tier", "account"), "--tier account needs the id of its account"),
-        (("get", "--account", "ana", "--channel", "c7"), "--account and --channel are both given"),
-        (("put", "x" * 33 * 1024), "the workspace role has 33792 bytes"),
-        (("list", "--role-host", "nowhere"), "`url` must be the http or https address"),
         (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
         (("list", "--token-file", "no-file"), "--token-file is for --role-host"),
-        (("list", "--role-host-stdio", "'x"), "--role-host-stdio has a quote that is not closed"),
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
@@ -169,13 +149,8 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
     ("words", "named"),
     [
         ((), "takes exactly one of --stdio and --http"),
-        (("--stdio", "--token-file", "x"), "are for --http"),
         (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
-        (("--http", "8100"), "--http must be HOST:PORT, got '8100'"),
-        (("--http", "127.0.0.1:65536"), "--http must be HOST:PORT"),
-        (("--http", "0.0.0.0:0"), "'0.0.0.0' can be reached from other machines"),
         (("--http", "0.0.0.0:0", "--allow-remote"), "no token is required"),
-        (("--http", "127.0.0.1:0", "--token-file", "no-file"), "'no-file' cannot be read"),
         (("--http", "127.0.0.1:0", "--token-file", "x.toml", "--workspace", "a"), "must not both name scopes"),
     ],
 )
@@ -192,22 +167,3 @@ def test_a_port_that_is_taken_is_named(run: Run, address: str) -> None:
     result = run("role-host", "--http", f"127.0.0.1:{port}")
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("token", f"{TOKEN}\n{TOKEN}"),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\nworkspace = "novel"'),
-        ("tokens.toml", f'[[token]]\ntoken = "{TOKEN}"\n[[token]]\ntoken = "{TOKEN}"'),
-        ("tokens.toml", f'other = 1\n[[token]]\ntoken = "{TOKEN}"'),
-    ],
-)
-def test_a_token_file_that_does_not_fit_is_refused_without_showing_it(
-    run: Run, tmp_path: Path, name: str, text: str
-) -> None:
-    file = tmp_path / name
-    file.write_text(text, encoding="utf-8")
-    result = run("role-host", "--http", "127.0.0.1:0", "--token-file", str(file))
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    assert TOKEN not in result.stderr

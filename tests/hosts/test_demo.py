@@ -37,23 +37,3 @@ def test_the_demo_runs_and_finds_no_role(tmp_path: Path) -> None:
     demo = runpy.run_path(str(DEMO))
     for role in ("HOUSE", "ANA"):  # the last turn's are where it says
         assert scan_for_roles(demo["host_store"](tmp_path / "home"), demo[role].content).findings
-
-
-@pytest.mark.parametrize(
-    ("file", "role", "clean"),
-    [
-        ("agent.log", "HOUSE", False),
-        ("roles.db", "ANA", True),
-        ("role-host/roles.db", "BRIEF", False),
-    ],
-)
-def test_the_demo_notices_a_role_that_was_written_down(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], file: str, role: str, clean: bool
-) -> None:
-    demo = runpy.run_path(str(DEMO))
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(f"... {demo[role].content} ...", encoding="utf-8")
-    assert demo["search"](tmp_path, []) is clean
-    shown = capsys.readouterr().out
-    assert ("FOUND" in shown) is not clean
-    assert demo[role].content not in shown

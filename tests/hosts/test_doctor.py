@@ -92,17 +92,6 @@ def test_a_sound_installation_passes_and_nothing_in_it_changes(home: Path, check
     assert SECRET not in json.dumps([result.as_object() for result in results.values()])
 
 
-def test_a_database_in_use_is_read_beside_its_writer(home: Path, check: Check) -> None:
-    writer = sqlite3.connect(home / "roles.db", isolation_level=None)
-    try:
-        writer.execute("BEGIN IMMEDIATE")
-        writer.execute("INSERT INTO wa_role VALUES ('account', 'ana', 'x', 'y')")
-        assert check(home)["database.roles"].status == "pass"
-        writer.execute("ROLLBACK")
-    finally:
-        writer.close()
-
-
 def test_a_home_that_is_not_there_yet_is_not_made(tmp_path: Path, check: Check) -> None:
     results = check(tmp_path / "deep" / "home")
     assert bad(results) == []
@@ -205,13 +194,10 @@ def test_settings_that_do_not_fit_are_named_and_the_rest_is_looked_at(
     assert "much" not in results["settings.values"].problem
     assert results["database.roles"].status == "pass"
     assert results["model.configured"].status == "skip"
-
-
-def test_a_variable_that_is_no_setting_is_warned_of(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WORLDAGENT_ROLE_LIMIT")
     monkeypatch.setenv("WORLDAGENT_ROLE_LIMT", "4096")
     results = check(home)
-    assert bad(results) == ["settings.values"]
-    assert results["settings.values"].problem == "WORLDAGENT_ROLE_LIMT is not a setting"
+    assert (bad(results), results["settings.values"].status) == (["settings.values"], "warn")
 
 
 def test_a_model_that_cannot_be_used_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,15 +280,6 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run)
     assert failing.stdout.splitlines()[-1] == "15 passed, 1 failed, 1 skipped"
 
 
-def test_doctor_prints_one_json_object(home: Path, run: Run) -> None:
-    result = run("--home", str(home), "--lm", HOSTED, "--json", OPENAI_API_KEY="")
-    assert result.exit_code == 1
-    found = json.loads(result.stdout)
-    assert found["ok"] is False
-    assert [point["id"] for point in found["points"]] == [point.id for point in INSTALLATION_POINTS]
-    assert [point["id"] for point in found["points"] if point["status"] == "fail"] == ["model.configured"]
-
-
 def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path, run: Run) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
@@ -331,32 +308,11 @@ def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) ->
     assert all(len(line) <= 80 for line in result.stdout.splitlines())
 
 
-def test_a_point_that_lacks_a_second_scope_is_told_with_its_remedy(run: Run) -> None:
-    words = ("--scope", "workspace=novel", "--write")
-    grant = Grant({Tier.WORKSPACE: frozenset({"novel"})})
-    with broken_over_http(grant=grant) as (url, _):
-        result = run("--role-host", url, *words)
-        found = json.loads(run("--role-host", url, *words, "--json").stdout)
-    assert result.exit_code == 0, result.output
-    lines = result.stdout.splitlines()
-    at = lines.index("[skip] scope.apart        two scopes are needed, and one is named")
-    assert lines[at + 1] == "       remedy: give a token that reaches more than --scope names"
-    assert "a point that they need did not pass" not in result.stdout
-    assert "need --write" not in result.stdout
-    reasons = {point["id"]: point["reason"] for point in found["points"] if point["status"] == "skip"}
-    assert set(reasons.values()) == {"other"}
-    assert "scope.apart" in reasons
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--write",), "--write is for a role host"),
         (("--role-host", "http://127.0.0.1:1/mcp", "--model", "--lm", "x"), "--model and --lm are for an installation"),
-        (("--role-host", "http://127.0.0.1:1/mcp", "--stdio", "x"), "exclude each other"),
-        (("--stdio", "x", "--scope", "workspace"), "has no '='"),
         (("--stdio", "x", "--scope", "call=x"), "never kept"),
-        (("--stdio", "x", "--scope", "account=x", "--scope", "account=y"), "must name one scope of the account tier"),
         (("--timeout", "-1"), "must be a finite number above 0"),
     ],
 )

@@ -63,7 +63,6 @@ TERMINATED, CANCELLED = (signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130
 @pytest.mark.parametrize(
     ("given", "module", "words"),
     [
-        (TERMINATED, "typer", ("ask", "Hello", "--events", *APP)),
         (CANCELLED, "worldagent.hosts.cli.agents", ("task", "buy", "-p", "what=hat", "--json", *APP)),
         (TERMINATED, "support.agents", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # an app prints to stderr
         (CANCELLED, "dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
@@ -91,7 +90,6 @@ async def test_to_a_person_it_says_nothing_however_early_it_comes(tmp_path: Path
     [
         (("call", "_make_self_pipe", "selector_events.py"), ""),
         (("call", "create_task", "runners.py"), INTERRUPTED),
-        (("return", "signal", "runners.py"), INTERRUPTED),
     ],
 )
 async def test_an_interrupt_just_as_the_command_begins_is_no_traceback(

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from support.example_clients import RUST_CHAT, TYPESCRIPT_CHAT
 from support.example_hosts import (
     HELLO,
     NODE,
     RUST,
     TYPESCRIPT,
-    code_lines,
     conversation,
     rust_command,
     rust_in_standard_form,
@@ -210,31 +210,24 @@ async def test_the_reader_in_rust_takes_what_is_json_and_nothing_else(rust: list
     assert (tmp_path / "errors").read_bytes() == b""
 
 
-# --- the files --------------------------------------------------------------------------------------------------------
+# --- the files, with those of the clients of a sidecar ----------------------------------------------------------------
 
 
-def test_each_is_under_two_hundred_lines() -> None:
-    assert code_lines(TYPESCRIPT / "host.ts") < 200
-    assert code_lines(*(RUST / "src").glob("*.rs")) < 200
-
-
-def test_the_one_in_typescript_passes_the_type_checker() -> None:
-    typescript_command()
-    words = [NODE, str(TYPESCRIPT / "node_modules" / "typescript" / "bin" / "tsc"), "--project", str(TYPESCRIPT)]
+@pytest.mark.parametrize("folder", [TYPESCRIPT, TYPESCRIPT_CHAT], ids=lambda folder: folder.name)
+def test_those_in_typescript_pass_the_type_checker_and_are_pinned_without_a_registry(folder: Path) -> None:
+    words = [NODE, str(folder / "node_modules" / "typescript" / "bin" / "tsc"), "--project", str(folder)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=BOUND, check=False)
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
-
-
-def test_the_one_in_rust_is_in_standard_form() -> None:
-    assert rust_in_standard_form()
-
-
-def test_what_they_are_built_from_is_pinned_and_names_no_registry() -> None:
-    lock = json.loads((TYPESCRIPT / "package-lock.json").read_text(encoding="utf-8"))
+    lock = json.loads((folder / "package-lock.json").read_text(encoding="utf-8"))
     packages = [package for name, package in lock["packages"].items() if name]
     assert packages
     assert [package for package in packages if "resolved" in package or "integrity" not in package] == []
-    wanted = json.loads((TYPESCRIPT / "package.json").read_text(encoding="utf-8"))
+    wanted = json.loads((folder / "package.json").read_text(encoding="utf-8"))
     for version in (*wanted["dependencies"].values(), *wanted["devDependencies"].values()):
         assert re.fullmatch(r"[\d.]+", version)
-    assert (RUST / "Cargo.lock").read_text(encoding="utf-8").count("[[package]]") == 1
+
+
+@pytest.mark.parametrize("folder", [RUST, RUST_CHAT], ids=lambda folder: folder.name)
+def test_those_in_rust_are_in_standard_form_and_need_no_crate(folder: Path) -> None:
+    assert rust_in_standard_form(folder)
+    assert (folder / "Cargo.lock").read_text(encoding="utf-8").count("[[package]]") == 1

@@ -11,7 +11,7 @@ import pytest
 from support.command_line import APP, command
 from support.postgres import new_database
 from worldagent.harness.journal import JOURNAL
-from worldagent.hosts.doctor import InstallationOptions, Result, check_installation, look_at_key
+from worldagent.hosts.doctor import InstallationOptions, Result, check_installation
 
 NOBODY = "postgresql://ana:secret-word@127.0.0.1:1/novel"
 
@@ -66,8 +66,3 @@ async def test_a_server_that_is_not_there_is_told_without_its_password(
     done = await command(tmp_path, "threads", "list", "--json", WORLDAGENT_DATABASE_URL=NOBODY)
     assert (done.code, json.loads(done.out)["error"]["code"]) == (1, "storage_unavailable")
     assert "secret" not in done.out + done.told
-
-
-def test_a_new_key_is_weighed_against_turns_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
-    assert look_at_key(InstallationOptions(home=tmp_path)).turns == ()

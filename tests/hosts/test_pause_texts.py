@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Literal
@@ -24,8 +23,7 @@ from worldagent.core.pauses import (
     Reject,
     RunAgain,
 )
-from worldagent.harness.journal import decision_of
-from worldagent.hosts.cli.pauses import how_to_answer, pause_text, read_answer
+from worldagent.hosts.cli.pauses import pause_text, read_answer
 from worldagent.hosts.service.pauses import printable
 
 
@@ -111,16 +109,6 @@ TYPED = st.text() | st.lists(WORDS, max_size=6).map(" ".join) | EDITS | JSON.map
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-def test_an_approval_shows_the_call_with_its_arguments_and_how_to_answer() -> None:
-    shown = pause_text(pause("approval", arguments={"what": "a hat\n\x1b[2J\u202e\u2028", "times": [1, 2]}))
-    assert shown.splitlines() == [
-        "approval of a call: pay",
-        r'  what: "a hat\n\u001b[2J\u202e\u2028"',
-        "  times: [1, 2]",
-        "answer: yes; no REASON; always, for equal arguments in this turn; or always any, for any",
-    ]
-
-
 @pytest.mark.requirement("H9")
 def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_may_answer() -> None:
     about: dict[str, Any] = {
@@ -137,16 +125,6 @@ def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_ma
         "reason: the rule 'x' asks",
         "approvers: ana, lead-*",
         "answer: yes; no REASON; or edit FIELD=VALUE ...",
-    ]
-    assert how_to_answer(pause("approval", Spaced)).startswith("yes; no REASON; edit {JSON}; always, for equal")
-
-
-def test_an_uncertain_call_shows_what_was_cut_off() -> None:
-    assert pause_text(pause("uncertain", arguments={"what": "a hat"})).splitlines() == [
-        "uncertain call: pay",
-        "It was interrupted while it ran. It is not known whether its effect happened.",
-        '  what: "a hat"',
-        "answer: happened RESULT, with the result as JSON if it has one; not happened; or again, to call it again",
     ]
 
 
@@ -169,32 +147,6 @@ def test_a_question_shows_its_options_by_number_its_problem_and_its_end() -> Non
         "the last answer was not accepted: it was green",
         "answer: the number or the text of an option",
     ]
-
-
-def test_a_form_shows_its_fields() -> None:
-    assert pause_text(pause(question="Where to?", form=Order)).splitlines() == [
-        "question:",
-        "  Where to?",
-        "  street  text, length at least 1: where to",
-        "  number  whole number, at least 1",
-        "  size    small | large",
-        "  colour  red | blue [optional, default: red]",
-        "  floor   whole number [optional]",
-        "  price   number [optional, default: 0.5]",
-        "  gift    true or false [optional, default: false]",
-        "  note    text [optional]",
-        "answer: FIELD=VALUE FIELD=VALUE ..., or a JSON object",
-    ]
-    assert how_to_answer(pause(question="Where to?", form=Sizes)) == "a JSON object"
-    assert how_to_answer(pause(question="Which?", form=RootModel[list[int]])) == "a JSON value"
-
-
-def test_long_texts_are_shortened_with_their_length() -> None:
-    shown = pause_text(pause("approval", arguments={"text": "x" * 10_000, **{f"a{n}": n for n in range(40)}}))
-    assert "… (10002 characters)" in shown
-    assert "(11 more)" in shown
-    assert len(shown) < 1000
-    assert "(9000 characters)" in pause_text(asking("x" * 9000))
 
 
 # What a line that is not indented begins with: at the first line, once each, and never in a pause of another kind.
@@ -246,20 +198,15 @@ UNSURE, FORM, NESTED = pause("uncertain"), pause(question="Where to?", form=Orde
         *((SEEN, said, Approve(hash="1f")) for said in ("y", " YES\n", "approve")),
         *((SEEN, said, Reject(why)) for said, why in (("No.", ""), ("N too dear", "too dear"), ("no, dear", "dear"))),
         (SEEN, "Always", Approve(always="same", hash="1f")),
-        (SEEN, "always ANY", Approve(always="any", hash="1f")),
         (SEEN, "edit street=Ash 2 gift=yes", approved(street="Ash 2", number=3, size="small", gift=True)),
-        (SEEN, 'EDIT  {"street": "x", "number": 1, "size": "large"}', approved(street="x", number=1, size="large")),
         (LISTS, 'edit sizes=["large"]', approved(street="x", sizes=["large"])),
         (SPACED, 'edit {"where to": "Elm"}', Approve(arguments={"where to": "Elm"}, hash="")),
-        (UNSURE, "happened", Happened()),
         (UNSURE, 'Happened {"id": 3}', Happened({"id": 3})),
         (UNSURE, "not  happened", NotHappened()),
         (UNSURE, "again", RunAgain()),
-        (FORM, json.dumps(WHOLE), Answer(WHOLE)),
         (FORM, 'street=Elm road 3 number=5\nsize=large floor=2 gift=yes note="a size=3"', Answer(WHOLE)),
         (FORM, "size=large number=1 street=x floor=null", answered(street="x", number=1, size="large", floor=None)),
         (NESTED, '{"street": "x", "sizes": ["small"]}', answered(street="x", sizes=["small"])),
-        (pause(question="Which?", form=RootModel[list[int]]), "[1, 2]", Answer([1, 2])),
     ],
 )
 def test_what_is_said_clearly_is_read(shown: Pause, said: str, answer: PersonAnswer) -> None:
@@ -276,17 +223,10 @@ def test_what_is_said_clearly_is_read(shown: Pause, said: str, answer: PersonAns
         ),
         (ERASING, "always", "destructive"),
         (SEEN, "edit number=0", "number: 0 is less than the minimum of 1"),
-        (SEEN, "edit number=one", "the field 'number' must be of type whole number"),
         (SEEN, "edit nothing=1", "'nothing' is not a field of this form"),
-        (SEEN, 'edit {"street": "x"}', "required property"),
-        (LISTS, "edit sizes=large", "the field 'sizes' must be valid JSON"),
         (SPACED, "edit where to=Elm", "given as JSON"),
         *((UNSURE, said, "") for said in ("yes", "happened paid", "happened NaN")),
-        (FORM, "street=x number=1", "'size' is a required property"),
         (FORM, "street=x number=1 number=2 size=small", "'number' is given twice"),
-        (FORM, 'street="x number=1', "begins with a double quote and must end with one"),
-        (FORM, '{"street": 1, "number": 1, "size": "small"}', "street: 1 is not of type 'string'"),
-        (NESTED, "street=x sizes=small", "is not valid JSON"),
         (NESTED, '{"street": "x", "sizes": ["huge"]}', "'huge' is not one of"),
     ],
 )
@@ -323,40 +263,7 @@ def test_nothing_but_an_explicit_yes_approves(typed: str) -> None:
     assert answer.arguments.keys() >= SEEN.arguments.keys()
 
 
-def test_an_option_is_chosen_by_its_number_or_its_text() -> None:
-    asked = asking("Red", "Blue", "blue ")
-    assert read_answer(asked, "1") == read_answer(asked, "red ") == Answer("Red")
-    assert read_answer(asked, "Blue") == Answer("Blue")
-    assert read_answer(asked, "blue ") == read_answer(asked, "3") == Answer("blue ")
-    for wrong in ("0", "4", "BLUE"):
-        with pytest.raises(InvalidArgument, match="must be one of the options"):
-            read_answer(asked, wrong)
-
-
-def test_options_that_are_numbers_go_by_their_text_alone() -> None:
-    asked = asking("2", "1", "ten")
-    assert "  -  2\n  -  1\n  -  ten\n" in pause_text(asked)
-    assert read_answer(asked, "2") == Answer("2")
-    with pytest.raises(InvalidArgument):
-        read_answer(asked, "3")
-
-
-@given(pauses(), TYPED)
-def test_what_does_not_fit_is_refused_in_one_way_alone(asked: Pause, said: str) -> None:
-    try:
-        answer = read_answer(asked, said)
-    except InvalidArgument:
-        return
-    if asked.schema is None or "pattern" not in str(asked.schema):
-        decision_of(replace(asked, approvers=()), answer)  # whoever takes answers takes this one
-
-
 # --- there and back ---------------------------------------------------------------------------------------------------
-
-
-@given(JSON)
-def test_every_result_of_an_uncertain_call_can_be_typed(result: object) -> None:
-    assert read_answer(pause("uncertain"), f"happened {json.dumps(result)}") == Happened(result)
 
 
 @given(st.lists(TEXTS.filter(str.strip), min_size=1, max_size=5), st.data())
@@ -366,21 +273,3 @@ def test_every_option_can_be_typed_and_goes_by_its_number(options: list[str], da
     assert read_answer(asked, options[place]) == Answer(options[place])
     if f"  {place + 1}  " in pause_text(asked):
         assert read_answer(asked, str(place + 1)) == Answer(options[place])
-
-
-@given(
-    st.fixed_dictionaries(
-        {"street": TEXTS.filter(bool), "number": st.integers(1), "size": st.sampled_from(["small", "large"])},
-        optional={
-            "floor": st.none() | st.integers(),
-            "price": st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
-            "gift": st.booleans(),
-            "note": TEXTS,
-        },
-    ).flatmap(lambda form: st.permutations(list(form.items())))
-)
-def test_every_form_can_be_typed_as_json_and_by_its_fields(form: list[tuple[str, Any]]) -> None:
-    asked = pause(question="Where to?", form=Order)
-    assert read_answer(asked, json.dumps(dict(form))) == Answer(dict(form))
-    pairs = " ".join(f"{name}={json.dumps(value)}" for name, value in form)
-    assert read_answer(asked, pairs) == Answer(dict(form))

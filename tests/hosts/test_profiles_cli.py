@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.chat import ENTER, Terminal
-from support.command_line import APP, BOUND, COMMAND, Run, command, environment, home, options_of, run
+from support.command_line import BOUND, COMMAND, Run, command, environment, home, options_of, run
 from support.pages import DOCS, text_of
 from worldagent.profiles.files import profile_schema
 
@@ -130,35 +129,6 @@ async def test_check_tells_all_that_is_wrong_of_all_files(run: Run, home: Path, 
     assert len((await as_json(run, "check", code=2))["problems"]) == 4
 
 
-async def test_check_takes_names_and_files(run: Run, home: Path, user: Path, tmp_path: Path) -> None:
-    (user / "bad.yaml").write_text("tool: []\n")
-    own = tmp_path / "own.yaml"
-    own.write_text("extends: searcher\n")
-    result = await run("profiles", "check", "coder", str(own))
-    assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[1] == f"{own}: own"
-    missing = await run("profiles", "check", str(tmp_path / "nowhere.yaml"))
-    assert missing.exit_code == 2
-    assert f"{tmp_path / 'nowhere.yaml'}:1 cannot be read: No such file" in missing.stderr
-    unknown = await run("profiles", "check", "codr")
-    assert unknown.exit_code == 2
-    assert "did you mean 'coder'?" in unknown.stderr
-
-
-async def test_check_knows_the_tools_of_an_agent_and_of_the_settings(
-    run: Run, home: Path, user: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (user / "own.yaml").write_text("tools: [pay, buy]\n")
-    assert (await run("profiles", "check", "own")).exit_code == 2
-    assert (await run("profiles", "check", "own", *APP)).exit_code == 0
-    (user / "own.yaml").write_text("tools: [critic, far_read]\n")
-    assert len((await as_json(run, "check", "own", code=2))["problems"]) == 2
-    (tmp_path / "critic.worker.md").write_text("---\ndescription: judges\n---\n\nYou judge.\n")
-    monkeypatch.setenv("WORLDAGENT_WORKERS", str(tmp_path))
-    monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", '{"far": {"command": "x"}}')
-    assert (await run("profiles", "check", "own")).exit_code == 0
-
-
 @pytest.mark.requirement("P1")
 async def test_schema_prints_the_schema(run: Run, home: Path) -> None:
     result = await run("profiles", "schema")
@@ -232,49 +202,17 @@ mcp_servers:
     ]
 
 
-async def test_what_is_broken_is_shown_before_it_is_trusted(run: Run, home: Path, project: Path) -> None:
-    (project / ".worldagent" / "profiles" / "bad.yaml").write_text("tool: []\n")
-    done = await run("profiles", "trust", "--yes")
-    assert done.exit_code == 0
-    assert "    cannot be used: " in done.stderr
-
-
 @pytest.mark.requirement("P6")
-@pytest.mark.parametrize(("typed", "code"), [("n", 1), ("y", 0)])
-async def test_at_a_terminal_a_person_is_asked(home: Path, project: Path, typed: str, code: int) -> None:
+async def test_at_a_terminal_a_person_is_asked(home: Path, project: Path) -> None:
     config = os.environ["XDG_CONFIG_HOME"]
     argv = [*COMMAND, "profiles", "trust", str(project)]
     async with Terminal(argv, env=environment(home, XDG_CONFIG_HOME=config), columns=200) as terminal:
         await terminal.until(lambda: "Trust the profiles of" in terminal.text, 120)
         assert "MCP server shop: starts shop-server" in terminal.text
-        terminal.write(typed + ENTER)
-        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == code
-    done = await command(project, "profiles", "show", "mine", XDG_CONFIG_HOME=config)
-    assert done.code == (0 if code == 0 else 2)
-
-
-@pytest.mark.requirement("P6")
-async def test_what_changes_while_a_person_looks_at_it_is_not_trusted(home: Path, project: Path) -> None:
-    config = os.environ["XDG_CONFIG_HOME"]
-    argv = [*COMMAND, "profiles", "trust", str(project)]
-    async with Terminal(argv, env=environment(home, XDG_CONFIG_HOME=config), columns=200) as terminal:
-        await terminal.until(lambda: "Trust the profiles of" in terminal.text, 120)
-        (project / ".worldagent" / "profiles" / "mine.yaml").write_text("mcp_servers: {evil: {command: evil}}\n")
         terminal.write("y" + ENTER)
-        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 2
-        assert "have changed since they were shown" in terminal.text
-    assert not Path(config, "worldagent", "trusted.json").exists()
-
-
-async def test_without_the_extra_yaml_a_command_says_what_to_install(
-    run: Run, user: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in [name for name in sys.modules if name.startswith("ruamel.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "ruamel", None)  # so that importing it is an error, as where it is not there
-    result = await run("ask", "hi", "--profile", "coder", "--lm", "openai/none")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "the extra 'yaml' is not installed\nremedy: pip install 'worldagent[yaml]'" in result.stderr
+        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 0
+    done = await command(project, "profiles", "show", "mine", XDG_CONFIG_HOME=config)
+    assert done.code == 0
 
 
 def test_the_page_names_every_command_and_option() -> None:

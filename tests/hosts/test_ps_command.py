@@ -114,12 +114,6 @@ async def test_what_a_killed_sidecar_leaves_is_not_listed_and_taken_away(tmp_pat
     assert list(folder.iterdir()) == []
 
 
-def test_a_process_that_has_the_number_of_a_dead_sidecar_is_not_taken_for_it(tmp_path: Path) -> None:
-    (tmp_path / f"{os.getpid()}-0000.json").write_text(sidecar().model_dump_json())
-    assert running_sidecars(tmp_path) == ()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_files_that_say_nothing_are_passed_over(tmp_path: Path) -> None:
     told = SidecarFile(sidecar())
     told.add(tmp_path)
@@ -146,38 +140,33 @@ async def delivering(home: Path, thread: str) -> AsyncGenerator[asyncio.subproce
         yield process
 
 
-@pytest.mark.on_every_database
 @pytest.mark.requirement("T10")
-class TestTurns:
-    async def test_turns_that_run_or_were_cut_off_are_listed_over_all_workspaces(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        home = tmp_path / "home"
-        monkeypatch.setenv("WORLDAGENT_HOME", str(home))
-        async with delivering(home, "t1") as process:
-            async with agent() as shop:
-                await shop.thread("talk").converse("Hello")
-                waiting = await shop.thread("hats").task("pick", {"what": "hat"})
-            assert waiting.status == "paused"
-            running = found(await command(home, "ps", "--json"))["turns"]
-            process.kill()
-            await asyncio.wait_for(process.wait(), BOUND)
-        done = await command(home, "ps", "--json")
-        async with asyncio.timeout(BOUND):
-            while found(done)["turns"] == running:  # a server learns of the end of a process a moment later
-                done = await command(home, "ps", "--json")
-        [turn] = running
-        assert {name: turn[name] for name in ("workspace", "thread", "account", "kind", "status")} == {
-            "workspace": "shop",
-            "thread": "t1",
-            "account": "ana",
-            "kind": "task",
-            "status": "running",
-        }
-        assert datetime.fromisoformat(turn["since"]) <= datetime.now(UTC)
-        assert found(done)["turns"] == [turn | {"status": "cut_off"}]
-        assert SECRET not in done.out
-        shown = await command(home, "ps")
-        head, line = shown.out.splitlines()
-        assert head.split() == ["WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN"]
-        assert (line.split()[:3], line.split()[5:]) == (["shop", "t1", "cut_off"], ["ana", turn["turn"]])
+async def test_turns_that_run_or_were_cut_off_are_listed_over_all_workspaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("WORLDAGENT_HOME", str(home))
+    async with delivering(home, "t1") as process:
+        async with agent() as shop:
+            await shop.thread("talk").converse("Hello")
+            waiting = await shop.thread("hats").task("pick", {"what": "hat"})
+        assert waiting.status == "paused"
+        running = found(await command(home, "ps", "--json"))["turns"]
+        process.kill()
+        await asyncio.wait_for(process.wait(), BOUND)
+    done = await command(home, "ps", "--json")
+    [turn] = running
+    assert {name: turn[name] for name in ("workspace", "thread", "account", "kind", "status")} == {
+        "workspace": "shop",
+        "thread": "t1",
+        "account": "ana",
+        "kind": "task",
+        "status": "running",
+    }
+    assert datetime.fromisoformat(turn["since"]) <= datetime.now(UTC)
+    assert found(done)["turns"] == [turn | {"status": "cut_off"}]
+    assert SECRET not in done.out
+    shown = await command(home, "ps")
+    head, line = shown.out.splitlines()
+    assert head.split() == ["WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN"]
+    assert (line.split()[:3], line.split()[5:]) == (["shop", "t1", "cut_off"], ["ana", turn["turn"]])

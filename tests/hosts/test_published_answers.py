@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.types import Tool
 
 from support.broken_hosts import MemoryStore
-from support.role_hosts import BOUND, Mode
+from support.role_hosts import BOUND
 from support.sidecar_calls import check_answer, least_arguments
 from support.sidecar_served import agents, caller_of, served
 from worldagent.core import Tier
@@ -24,8 +24,6 @@ from worldagent.hosts.role_host.contract import Code
 from worldagent.hosts.service.call import OwnCode, Refused
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedLM
-
-MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 
 
 def errors() -> Iterator[Exception]:
@@ -51,14 +49,13 @@ def usable_with(tool: Tool) -> Draft202012Validator:
 
 
 @pytest.mark.requirement("T10")
-@MODES
-async def test_every_error_of_the_sidecar_matches_the_schema_of_each_tool(tmp_path: Path, mode: Mode) -> None:
+async def test_every_error_of_the_sidecar_matches_the_schema_of_each_tool(tmp_path: Path) -> None:
     raised: list[Exception] = []
 
     def make(workspace: str) -> NoReturn:
         raise raised[-1]
 
-    async with Sidecar(make) as sidecar, Client(sidecar.server, mode=mode, read_timeout_seconds=BOUND) as client:
+    async with Sidecar(make) as sidecar, Client(sidecar.server, read_timeout_seconds=BOUND) as client:
         tools = [(tool, usable_with(tool)) for tool in (await client.list_tools()).tools]
         met = set()
         for error in errors():
@@ -73,11 +70,10 @@ async def test_every_error_of_the_sidecar_matches_the_schema_of_each_tool(tmp_pa
     assert met >= {error.code for error in errors() if isinstance(error, WorldAgentError | Refused)}
 
 
-@MODES
-async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_path: Path, mode: Mode) -> None:
+async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_path: Path) -> None:
     lm = ScriptedLM(lambda call: {"result": "Fine."} if "request" in call.fields else {"reply": "Yes."})
     workers = [Worker("critic", "You judge in one sentence.")]
-    async with served(Sidecar(agents(tmp_path, lm=lm, workers=workers))) as url, caller_of(url, mode) as ask:
+    async with served(Sidecar(agents(tmp_path, lm=lm, workers=workers))) as url, caller_of(url, "auto") as ask:
         turn = (await ask("converse", workspace="novel", thread="t1", text="Hi", detach=True))["turn"]["id"]
         answered = set()
         tools = (await ask.client.list_tools()).tools
@@ -109,13 +105,12 @@ class Store(MemoryStore):
 
 
 @pytest.mark.requirement("R9")
-@MODES
-async def test_every_answer_and_error_of_the_role_host_matches_the_schema_of_its_tool(mode: Mode) -> None:
+async def test_every_answer_and_error_of_the_role_host_matches_the_schema_of_its_tool() -> None:
     store = Store()
     grant = role_host.Grant({Tier.ACCOUNT: frozenset({"ana"})})
     host = RoleHost(store, grant=grant)
     met: set[str | None] = set()
-    async with Client(host.server, mode=mode, read_timeout_seconds=BOUND) as client:
+    async with Client(host.server, read_timeout_seconds=BOUND) as client:
         tools = (await client.list_tools()).tools
 
         async def walk(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

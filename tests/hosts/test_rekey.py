@@ -14,13 +14,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from support.chat import ENTER, Terminal
-from support.noted_turns import HOUSE, SKILL, opened, pause_all, resumed
-from support.processes import environment, next_line, run_script, start_script
-from worldagent import Tier
-from worldagent.agent import Composed
-from worldagent.core.errors import InvalidArgument, RoleChanged, RoleKeyMismatch, StorageInvalid, StorageUnavailable
+from support.noted_turns import HOUSE, opened, pause_all
+from support.processes import environment, run_script
+from worldagent.core.errors import StorageUnavailable
 from worldagent.hosts.cli.app import app
-from worldagent.hosts.doctor import InstallationOptions, check_installation, look_at_key, make_key
+from worldagent.hosts.doctor import InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.role_resolution.keys import RoleKey
 
@@ -52,21 +50,6 @@ async def main():
             print(await resumed(agent, *sys.argv[2:]))
         except WorldAgentError as error:
             print(error.code, error)
-
-asyncio.run(main())
-"""
-_HOLD = """
-import asyncio, sys
-from pathlib import Path
-from support.noted_turns import opened, pause_all, resumed
-
-async def main():
-    async with opened(Path(sys.argv[1])) as agent:
-        await pause_all(agent)
-        print("ready", flush=True)
-        await asyncio.to_thread(sys.stdin.readline)
-        print(await resumed(agent, "roled"))
-        await agent.thread("later").task("pays", {})
 
 asyncio.run(main())
 """
@@ -136,73 +119,6 @@ async def test_after_a_lost_key_turns_go_on_in_other_processes_as_the_errors_say
     assert (await run_script(_RESUME, tmp_path, "plain", "fail", limit=120)).strip() == "done"
 
 
-@pytest.mark.requirement("R13")
-async def test_a_process_that_runs_keeps_its_key_is_named_and_goes_on(tmp_path: Path) -> None:
-    process = await start_script(_HOLD, tmp_path)
-    try:
-        assert await next_line(process, 120) == "ready"
-        code, out, told = await doctor_process("--rekey", "--home", tmp_path, "--yes")
-        assert (code, told) == (0, "")
-        shown = " ".join(out.split())
-        assert "Running agents keep the old key in memory: restart them" in shown
-        if sys.platform == "linux":
-            assert f"with a copy: process {process.pid}." in shown
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-        assert await next_line(process, 120) == "done"
-        await asyncio.wait_for(process.wait(), 120)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    # What it noted since is noted with the key that it had.
-    state = look_at_key(InstallationOptions(home=tmp_path))
-    assert {turn.thread for turn in state.recorded_with_other_key(state.key)} == {"later", "nested", "skill"}
-    assert (await run_script(_RESUME, tmp_path, "later", "fail", limit=120)).startswith("role_key_mismatch ")
-    assert (await run_script(_RESUME, tmp_path, "later", "refresh", limit=120)).strip() == "done"
-
-
-# --- which turns can go on ------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R13")
-@pytest.mark.parametrize("name", ["skill", "nested", "roled"])
-async def test_what_was_noted_with_another_key_needs_leave_before_anything_is_done(tmp_path: Path, name: str) -> None:
-    async with opened(tmp_path, role_key=KEY) as agent:
-        await pause_all(agent)
-    async with opened(tmp_path, role_key=ANOTHER) as agent:
-        for _ in range(2):
-            with pytest.raises(RoleKeyMismatch, match="role_key"):
-                await resumed(agent, name)
-        assert [state.status for state in await agent.threads() if state.thread == name] == ["paused"]
-        assert await resumed(agent, name, "refresh") == "done"
-
-
-@pytest.mark.requirement("R13")
-async def test_a_turn_without_a_role_needs_no_key_to_notice_that_there_is_one_now(tmp_path: Path) -> None:
-    async with opened(tmp_path, role_key=KEY) as agent:
-        await pause_all(agent)
-    async with opened(tmp_path, role_key=ANOTHER) as agent:
-        with pytest.raises(RoleChanged, match="tiers then: none; now: workspace"):
-            await agent.thread("plain").resume()
-        assert await resumed(agent, "plain") == "done"
-
-
-@pytest.mark.requirement("R13")
-async def test_a_skill_is_still_asked_for_under_another_key_and_compared_under_the_same(tmp_path: Path) -> None:
-    async with opened(tmp_path, role_key=KEY) as agent:
-        await pause_all(agent)
-        await agent.roles.delete(Tier.WORKSPACE)
-        for skill in (None, Composed("Another.", shape="pays")):
-            with pytest.raises(InvalidArgument, match="skill"):
-                await agent.thread("skill").resume(skill=skill, on_role_change="refresh")
-    async with opened(tmp_path, role_key=ANOTHER) as agent:
-        with pytest.raises(InvalidArgument, match="runs a skill"):
-            await agent.thread("skill").resume(on_role_change="refresh")
-        with pytest.raises(InvalidArgument, match="another skill, or none"):
-            await agent.thread("plain").resume(skill=SKILL)
-
-
 # --- making a key ---------------------------------------------------------------------------------------------------
 
 
@@ -238,36 +154,18 @@ async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
         assert ((tmp_path / "role.key").read_bytes() != key) is replaced
 
 
-def test_what_is_no_key_is_told_and_replaced_when_that_is_meant(home: Path) -> None:
-    (home / "role.key").write_bytes(b"\xff\x00")
-    with pytest.raises(StorageInvalid, match="does not contain a role key"):
-        RoleKey.read(home / "role.key")
-    assert "holds no key" in " ".join(doctor("--rekey", "--home", home).output.split())
-    assert doctor("--rekey", "--home", home, "--yes").exit_code == 0
-    assert point(home).status == "warn"
-
-
-def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(home: Path, tmp_path: Path) -> None:
     before = contents(home)
     cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
         (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart agents"),
         (("--home", tmp_path / "none"), {}, "does not exist"),
         (("--home", home, "--model"), {}, "--model is not used with --rekey"),
-        (("--home", home, "--role-host", "http://127.0.0.1:9/mcp"), {}, "--role-host is not used with --rekey"),
     ]
     for words, env, told in cases:
         result = doctor("--rekey", "--yes", *words, **env)
         assert result.exit_code == 2, told
         assert told in " ".join(result.output.split())
-    assert KEY not in doctor("--rekey", "--yes", "--home", home, WORLDAGENT_ROLE_KEY=KEY).output
-    assert "--yes is for --rekey" in doctor("--yes", "--home", home).output
-    with pytest.raises(InvalidArgument, match="exists already"):
-        make_key(look_at_key(InstallationOptions(home=home)), replace=False)
-    monkeypatch.setattr(os, "geteuid", lambda: 12345)
-    assert "belongs to another user" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
-    monkeypatch.undo()
+        assert KEY not in result.output
     assert contents(home) == before
     assert not (tmp_path / "none").exists()
     (home / "role.key").rename(tmp_path / "shared.key")
@@ -326,15 +224,3 @@ def test_doctor_looks_at_the_key_of_the_settings(home: Path, monkeypatch: pytest
     assert key not in found.detail
     monkeypatch.setenv("WORLDAGENT_ROLE_KEY", ANOTHER)
     assert point(home).status == "warn"
-
-
-def test_doctor_tells_of_a_key_that_others_may_read_or_that_is_none(home: Path) -> None:
-    file = home / "role.key"
-    file.chmod(0o640)
-    found = point(home)
-    assert (found.status, found.remedy) == ("warn", f"run `chmod 600 {str(file)!r}`")
-    file.write_text("short")
-    assert (point(home).status, "does not contain a role key" in point(home).problem) == ("fail", True)
-    file.unlink()
-    os.mkfifo(file)  # reading it would wait for ever
-    assert (point(home).status, "is not a regular file" in point(home).problem) == ("fail", True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
-import time
 from collections.abc import AsyncGenerator, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -20,7 +18,7 @@ from support.role_hosts import BOUND, Mode, http_client_of, http_host, stdio_cli
 from support.sidecar_calls import check_answer
 from worldagent.core import Tier
 from worldagent.core.errors import StorageUnavailable
-from worldagent.hosts.role_host import RoleHost, schemas
+from worldagent.hosts.role_host import RoleHost
 from worldagent.role_resolution import Role, SqliteRoleStore
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
@@ -57,7 +55,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, No
         yield url
 
 
-@pytest.fixture(params=["stdio-auto", "stdio-legacy", "http-auto", "http-legacy"])
+@pytest.fixture(params=["stdio-auto", "http-auto", "http-legacy"])
 def connected(request: pytest.FixtureRequest, tmp_path: Path) -> AbstractAsyncContextManager[Client]:
     transport, _, mode = request.param.partition("-")
     if transport == "stdio":
@@ -89,7 +87,7 @@ def record(tier: str, content: str = SECRET, name: str = "house") -> dict[str, s
 async def test_a_role_is_set_read_listed_replaced_and_cleared(connected: AbstractAsyncContextManager[Client]) -> None:
     async with connected as client:
         assert client.protocol_version in REVISION.values()
-        for tier, scope_id in (("workspace", "cycle/1 ä"), ("account", "cycle ana"), ("channel", "#cycle?x=%20")):
+        for tier, scope_id in (("workspace", "cycle/1 ä"), ("channel", "#cycle?x=%20")):
             place = {"tier": tier, "scope_id": scope_id}
             missing = {"contract": 1, "code": "not_found"}
             assert await call(client, "role_get", **place) == missing
@@ -108,30 +106,6 @@ async def test_a_role_is_set_read_listed_replaced_and_cleared(connected: Abstrac
             assert await call(client, "role_get", **place) == missing
 
 
-@pytest.mark.requirement("R9")
-async def test_one_list_gives_the_roles_of_all_scopes_and_of_no_other(shared: str) -> None:
-    async with http_client_of(shared, "auto") as client:
-        for tier, scope_id in (("workspace", "l-w"), ("account", "l-a"), ("account", "l-b"), ("channel", "l-c")):
-            await call(client, "role_put", tier=tier, scope_id=scope_id, name=scope_id, content=f"Of {scope_id}.")
-        listed = await call(client, "role_list", scope_ids={"workspace": "l-w", "account": "l-a", "channel": "l-d"})
-    assert listed == {
-        "contract": 1,
-        "roles": [record("account", "Of l-a.", "l-a"), record("workspace", "Of l-w.", "l-w")],
-    }
-
-
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_published_tools_are_those_of_the_contract(shared: str, mode: Mode) -> None:
-    async with http_client_of(shared, mode) as client:
-        assert client.protocol_version == REVISION[mode]
-        tools = (await client.list_tools()).tools
-    assert [tool.name for tool in tools] == ["role_list", "role_get", "role_put", "role_delete"]
-    for tool in tools:
-        assert tool.input_schema == schemas()[f"{tool.name}.input"]
-        assert tool.output_schema == schemas()[f"{tool.name}.output"]
-    assert [tool.annotations.read_only_hint for tool in tools if tool.annotations] == [True, True, False, False]
-
-
 @pytest.mark.requirement("R15")
 async def test_a_role_is_too_long_above_32_kib_of_utf_8(shared: str) -> None:
     async with http_client_of(shared, "auto") as client:
@@ -143,24 +117,6 @@ async def test_a_role_is_too_long_above_32_kib_of_utf_8(shared: str) -> None:
                 assert await call(client, "role_put", **place, content=content) == {"contract": 1, "code": "too_long"}
             got = await call(client, "role_get", tier="workspace", scope_id=f"long {letter}")
             assert got["role"]["content"] == fits
-
-
-async def test_of_many_deletions_at_once_one_finds_the_role(shared: str) -> None:
-    place = {"tier": "account", "scope_id": "deleted once"}
-    async with http_client_of(shared, "auto") as client:
-        await call(client, "role_put", **place, name="n", content="Here.")
-        answers = await asyncio.gather(*(call(client, "role_delete", **place) for _ in range(10)))
-    assert sorted("role" in answer for answer in answers) == [False] * 9 + [True]
-
-
-async def test_an_answer_over_http_does_not_wait_for_an_acknowledgement(shared: str) -> None:
-    async def seconds(client: Client) -> float:
-        start = time.perf_counter()
-        await client.call_tool("role_list", {"scope_ids": {"workspace": "quick"}})
-        return time.perf_counter() - start
-
-    async with http_client_of(shared, "auto") as client:
-        assert min([await seconds(client) for _ in range(30)]) < 0.035  # an ACK that is waited for takes 40 ms
 
 
 # --- tokens and scopes ----------------------------------------------------------------------------------------------
@@ -180,10 +136,9 @@ INITIALIZE = {
 
 
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_the_scope_is_checked_against_the_token(guarded: str, mode: Mode) -> None:
+async def test_the_scope_is_checked_against_the_token(guarded: str) -> None:
     forbidden = {"contract": 1, "code": "forbidden"}
-    async with http_client_of(guarded, mode, TOKEN) as one, http_client_of(guarded, mode, OTHER) as other:
+    async with http_client_of(guarded, "auto", TOKEN) as one, http_client_of(guarded, "auto", OTHER) as other:
         for tier, scope_id in (("workspace", "novel"), ("account", "ana"), ("account", "ben")):
             place = {"tier": tier, "scope_id": scope_id}
             assert "role" in await call(one, "role_put", **place, name="n", content=SECRET)
@@ -209,29 +164,6 @@ async def test_a_session_belongs_to_the_token_that_began_it(guarded: str) -> Non
         assert own.status_code == 200
 
 
-async def test_one_token_in_the_environment_reaches_the_scopes_that_the_options_name(tmp_path: Path) -> None:
-    options = ("--workspace", "novel", "--account", "*")
-    with http_host(tmp_path / "roles.db", *options, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
-        async with http_client_of(url, "auto", TOKEN) as client:
-            assert await call(client, "role_get", tier="account", scope_id="any") == {
-                "contract": 1,
-                "code": "not_found",
-            }
-            for tier, scope_id in (("workspace", "diary"), ("channel", "c1")):
-                assert await call(client, "role_get", tier=tier, scope_id=scope_id) == {
-                    "contract": 1,
-                    "code": "forbidden",
-                }
-        async with httpx2.AsyncClient(timeout=BOUND) as http:
-            assert (await http.post(url, json=INITIALIZE, headers=handshake(None))).status_code == 401
-
-
-async def test_scopes_hold_over_stdio_too(tmp_path: Path) -> None:
-    async with stdio_client_of(tmp_path / "roles.db", "auto", "--workspace", "novel") as client:
-        assert (await call(client, "role_get", tier="workspace", scope_id="novel"))["code"] == "not_found"
-        assert (await call(client, "role_get", tier="account", scope_id="ana"))["code"] == "forbidden"
-
-
 # --- change notices -------------------------------------------------------------------------------------------------
 
 
@@ -252,17 +184,6 @@ async def test_a_change_is_told_to_those_who_listen(shared: str, tmp_path: Path,
             assert await anext(told) == ResourceUpdated(uri=uri)
             await call(client, "role_delete", **place)
             assert await anext(told) == ResourceUpdated(uri=uri)
-
-
-async def test_a_role_can_be_read_as_a_resource(shared: str) -> None:
-    async with http_client_of(shared, "auto") as client:
-        [template] = (await client.list_resource_templates()).resource_templates
-        assert template.uri_template == "role://{tier}/{scope_id}"
-        assert (await client.list_resources()).resources == []
-        await call(client, "role_put", tier="account", scope_id="read me", name="house", content=SECRET)
-        [content] = (await client.read_resource("role://account/read%20me")).contents
-        read = json.loads(content.model_dump()["text"])
-        assert read == {"contract": 1, "role": record("account")}
 
 
 async def test_addresses_that_name_no_role_or_a_foreign_one_are_refused(guarded: str) -> None:
@@ -337,20 +258,6 @@ async def test_a_host_names_the_tiers_that_its_store_keeps_and_takes_no_other(tm
 
 
 # --- the process ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-async def test_a_signal_ends_a_host_over_http_in_order(tmp_path: Path, number: int, code: int) -> None:
-    errors = tmp_path / "errors"
-    with http_host(tmp_path / "roles.db", errors=errors) as (url, process):
-        async with http_client_of(url, "auto") as client, asyncio.timeout(BOUND):
-            async with client.listen(resource_subscriptions=["role://account/ana"]) as stream:
-                process.send_signal(number)
-                assert [event async for event in stream] == []
-            assert await asyncio.to_thread(process.wait, BOUND) == code
-    told = errors.read_text(encoding="utf-8")
-    assert "Traceback" not in told
-    assert [row for row in told.splitlines() if not row.startswith("note: no token")] == []
 
 
 @pytest.mark.requirement("R7")

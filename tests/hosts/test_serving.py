@@ -66,15 +66,10 @@ def test_a_head_that_does_not_end_is_refused_at_the_limit(server: Served) -> Non
 
 
 BODIES: list[Any] = [
-    b"",
     b"\xff\xfe{",
-    b'{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"x":"\xff"}}',
     b'{"jsonrpc":"2.0","id":"\\ud800","method":"tools/call","params":{"name":"say","arguments":{"text":"\\ud800"}}}',
     SECRET.encode(),
     b"[" * 100_000,
-    json.dumps([call("say", {"text": SECRET})]).encode(),
-    json.dumps({"jsonrpc": "1.0", "id": SECRET, "method": SECRET}).encode(),
-    json.dumps({"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": [SECRET]}).encode(),
     json.dumps({"jsonrpc": "2.0", "id": {"a": SECRET}, "method": "tools/call", "params": {}}).encode(),
 ]
 
@@ -113,9 +108,7 @@ def test_what_a_handler_fails_with_stays_inside(server: Served, era: str) -> Non
     ("foreign", "status"),
     [
         ({"Host": "evil.example"}, 421),
-        ({"Host": ""}, 421),
         ({"Origin": "https://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
         ({"Origin": "http://[::1"}, 403),
     ],
 )
@@ -149,32 +142,15 @@ def test_health_and_readiness_are_told_without_a_token(tmp_path: Path, path: str
             assert wire.ask("GET", other).status == 404
 
 
-def test_a_service_that_is_not_watched_has_no_such_pages(tmp_path: Path) -> None:
-    with served(tmp_path, plain=True) as found, Wire(found.address) as wire:
-        for path in ("/health", "/ready"):
-            answer = wire.ask("GET", path)
-            assert (answer.status, answer.json["remedy"]) == (404, f"{NO_PATH} /mcp")
-
-
 @pytest.mark.requirement("R7")
-@pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_path_that_there_is_not_is_told_with_those_that_there_are(server: Served, method: str) -> None:
+def test_a_path_that_there_is_not_is_told_with_those_that_there_are(server: Served) -> None:
     with Wire(server.address) as wire:
-        answer = wire.ask(method, f"/{SECRET.replace(' ', '%20')}?{TOKEN}", BODY, **HEADERS, **{TOKEN: TOKEN})
+        answer = wire.ask("POST", f"/{SECRET.replace(' ', '%20')}?{TOKEN}", BODY, **HEADERS, **{TOKEN: TOKEN})
         assert answer.headers["content-type"] == "application/json"
         told = {"error": "not_found", "remedy": f"{NO_PATH} /mcp, /health, /ready"}
         assert (answer.status, answer.json) == (404, told)
         wire.send(request("HEAD", "/else"))
         assert wire.head()[0] == 404
-        assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
-
-
-@pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_a_method_that_takes_no_calls_is_told_with_the_one_that_does(server: Served, method: str) -> None:
-    with Wire(server.address) as wire:
-        answer = wire.ask(method, "/mcp", b"", **HEADERS)
-        assert (answer.status, answer.json) == (405, {"error": "method_not_allowed", "remedy": "use POST"})
-        assert answer.headers["allow"] == "POST"
         assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
 
 

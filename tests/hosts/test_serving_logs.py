@@ -126,18 +126,3 @@ def test_at_debug_no_request_leaves_text_or_token_in_the_log(tmp_path: Path) -> 
     assert TOKEN not in told
     assert "mcp.server" in told
     assert all(json.loads(line)["level"] for line in told.splitlines())
-
-
-def test_what_is_refused_is_told_with_its_status(tmp_path: Path) -> None:
-    body, headers = modern(call("say", {"text": "hello"}))
-    with served(tmp_path, level="info", form="text") as found, Wire(found.address) as wire:
-        refused = [
-            wire.ask("POST", "/mcp", body, **headers, Host="evil.example"),
-            wire.ask("POST", "/mcp", body, **headers, Origin="https://evil.example"),
-            wire.ask("GET", "/evil"),
-        ]
-        told = found.told()
-    assert [answer.status for answer in refused] == [421, 403, 404]
-    for status in (421, 403, 404):
-        assert f"a request was refused with HTTP {status}" in told
-    assert "evil" not in told

@@ -31,7 +31,7 @@ async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> st
     return caught.value.problem
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "host.example"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "host.example"])
 async def test_other_machines_need_leave_or_tls_and_a_token(
     tmp_path: Path, files: tuple[Path, Path], host: str
 ) -> None:
@@ -149,13 +149,9 @@ def test_a_token_that_is_none_is_told_with_what_it_is_in(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     "text",
     [
-        "[token]\ntoken = 'a'",
-        "[[token]]\nship = 'a'",
-        "[[token]]\ntoken = 'a b'\nship = 'a'",
         f"[[token]]\ntoken = '{TOKEN}'",
         f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'",
         f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n[[token]]\ntoken = '{TOKEN}'\nship = 'b'",
-        f"other = '{TOKEN}'",
         f"[[token]\n{TOKEN}",
     ],
 )

@@ -116,18 +116,6 @@ async def test_at_sigterm_streams_get_their_last_events_and_the_process_ends_in_
     assert "error" not in server.told()
 
 
-async def test_at_sigterm_the_stream_that_a_session_listens_on_ends_in_order(server: Served) -> None:
-    session = session_of("legacy", server)
-    with Wire(server.address) as stream:
-        stream.send(request("GET", "/mcp", b"", session))
-        assert stream.head()[0] == 200
-        server.process.terminate()
-        async with asyncio.timeout(10):
-            while b"0\r\n\r\n" not in stream.rest:
-                assert await asyncio.to_thread(stream._more)
-            assert await asyncio.to_thread(server.process.wait, BOUND) == 143
-
-
 async def test_a_second_signal_ends_the_process_at_once(server: Served) -> None:
     server.notes.with_suffix(".hold").touch()
     server.process.terminate()

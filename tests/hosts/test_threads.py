@@ -11,13 +11,9 @@ import pytest
 
 from support.command_line import APP, Run, home, run
 from support.hat_shop import agent, effects
-from worldagent import Role
-from worldagent.core.errors import RoleRequired
-from worldagent.core.pauses import Approve
 
 __all__ = ["home", "run"]  # fixtures
 
-SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 SHOP = ("--workspace", "shop")
 
 
@@ -102,8 +98,6 @@ async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
     ("words", "code", "named"),
     [
         (("list", "--status", "waiting"), 2, "status 'waiting' is unknown"),
-        (("show", " "), 2, "THREAD ' ' is not an id"),
-        (("show", "nobody"), 1, "has no thread 'nobody'"),
         (("show", "t1", "--workspace", "other"), 1, "the workspace 'other' has no thread 't1'"),
     ],
 )
@@ -115,29 +109,6 @@ async def test_what_is_not_there_is_named_with_a_remedy(
     result = await run("threads", *words, *(() if "--workspace" in words else SHOP), "--json")
     assert result.exit_code == code, result.output
     assert named in json.loads(result.stdout)["error"]["message"]
-
-
-async def test_a_home_without_a_database_has_no_thread_and_gets_none(home: Path, run: Run) -> None:
-    result = await run("threads", "list", "--home", str(home / "nowhere"), "--json")
-    assert (result.exit_code, json.loads(result.stdout)) == (0, {"threads": []})
-    assert "has no thread" in result.output
-    assert not (home / "nowhere").exists()
-
-
-async def test_a_database_that_is_none_is_named(home: Path, run: Run) -> None:
-    (home / "agent.db").write_bytes(b"no database" * 1000)
-    result = await run("threads", "list")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "agent.db" in result.stderr
-
-
-@pytest.mark.requirement("R7")
-async def test_no_role_is_shown(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").task("buy", {"what": "hat"}, role=Role("keeper", SECRET))
-    for words in (("list",), ("show", "t1")):
-        result = await run("threads", *words, *SHOP, "--json")
-        assert not [text for text in (SECRET, "keeper") if text in result.output]
 
 
 @pytest.mark.requirement("T4")
@@ -180,21 +151,6 @@ async def test_a_resume_that_lacks_the_app_takes_no_answer_and_the_whole_command
     assert found.stderr == ""
     done = await run(*shlex.split(command)[1:], "--approve")
     assert (done.exit_code, done.stdout, effects(home)) == (0, "paid for the hat\n", ["paid hat"])
-
-
-@pytest.mark.requirement("T4", "T5")
-async def test_a_pause_that_is_answered_and_not_resumed_is_shown_as_such(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        turn = await shop.thread("t1", account="ana").task("pick", {"what": "hat"}, role=Role("r", SECRET))
-        pay, question = sorted(turn.pauses, key=lambda pause: pause.kind)
-        with pytest.raises(RoleRequired):  # an approver of another account does not have the role
-            await shop.thread("t1", account="lead").resume({pay.id: Approve()})
-    found = (await as_json(run, "threads", "show", "t1"))["thread"]
-    assert {pause["id"]: pause["answered"] for pause in found["pauses"]} == {pay.id: True, question.id: False}
-    assert (found["waits_for"], found["answers"]) == (1, 1)
-    shown = (await run("threads", "show", "t1", *SHOP)).stdout
-    answered, waits = shown.index("answered, but not resumed since:"), shown.index("the turn waits for an answer:")
-    assert answered < shown.index(pay.id) < waits < shown.index(question.id)
 
 
 @pytest.mark.requirement("T13")
@@ -246,12 +202,3 @@ async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: 
     assert (await run("threads", "rename", "t1", "", *SHOP)).exit_code == 0
     [state] = (await as_json(run, "threads", "list"))["threads"]
     assert state["title"] == "Where is the Sarn?"
-
-
-@pytest.mark.requirement("T4")
-async def test_ids_of_listed_threads_are_whole_in_a_pipe(home: Path, run: Run) -> None:
-    name, person = "n" * 150, "p" * 90
-    async with agent() as shop:
-        await shop.thread(name, account=person).converse("Hello")
-    listed = await run("threads", "list", *SHOP)
-    assert {name, person} <= set(listed.stdout.split())

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.chat import ENTER, Terminal
-from support.command_line import BOUND, COMMAND, Run, command, environment, home, run
+from support.command_line import BOUND, COMMAND, Run, environment, home, run
 from support.hat_shop import agent
 
 __all__ = ["home", "run"]  # fixtures
@@ -55,21 +55,6 @@ async def test_a_thread_is_exported_removed_and_imported_again(home: Path, run: 
             assert await shop.thread(name).history() == said
 
 
-@pytest.mark.requirement("T4")
-async def test_a_thread_goes_through_pipes(home: Path) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").converse(SAID)
-    written = await command(home, "threads", "export", "t1", "-o", "-", *SHOP)
-    assert (written.code, written.told) == (0, "2 messages of the thread 't1' are on standard output\n")
-    stream = written.out.encode()
-    assert json.loads(written.out.splitlines()[0])["worldagent"] == "thread"
-    done = await command(home, "threads", "import", "-", "--as", "p1", *SHOP, "--json", stdin=stream)
-    assert json.loads(done.out)["imported"]["made"], done.told
-    cut = await command(home, "threads", "import", "-", "--as", "p9", *SHOP, stdin=stream[:-20])
-    assert (cut.code, cut.out) == (2, "")
-    assert "is incomplete\nremedy: export the thread again" in cut.told
-
-
 async def test_nothing_is_removed_unasked_or_in_the_middle_of_a_turn(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1").task("pick", {"what": "hat"})
@@ -104,36 +89,15 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     assert (await as_json(run, *remove, code=1))["error"]["code"] == "not_found"
 
 
-async def test_a_home_that_is_a_file_is_refused(run: Run, tmp_path: Path) -> None:
-    (file := tmp_path / "a file").write_text("no home", encoding="utf-8")
-    found = (await as_json(run, "threads", "list", "--home", str(file), code=2))["error"]
-    assert (found["code"], found["remedy"]) == ("invalid_argument", "pass the path of a folder")
-    assert file.read_text(encoding="utf-8") == "no home"
-
-
-@pytest.mark.parametrize(("typed", "code", "left"), [("y", 0, 0), ("n", 1, 1)])
-async def test_at_a_terminal_a_person_is_asked(home: Path, run: Run, typed: str, code: int, left: int) -> None:
+async def test_at_a_terminal_a_person_is_asked(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1").converse(SAID)
     argv = [*COMMAND, "threads", "rm", "t1", *SHOP]
     async with Terminal(argv, env=environment(home), columns=100) as terminal:
         await terminal.until(lambda: "Remove the thread 't1' for good?" in terminal.text, 120)
-        terminal.write(typed + ENTER)
-        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == code
-    assert len(await threads(run)) == left
-
-
-async def test_what_is_wrong_is_named_with_the_remedy(home: Path, run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with agent() as shop:
-        await shop.thread("t1").converse(SAID)
-        await shop.thread("t2").converse(SAID)
-        await shop.upkeep.export("t1", file)
-    found = await as_json(run, "threads", "import", str(file), "--as", "t2", *SHOP, code=2)
-    assert (found["error"]["code"], found["error"]["remedy"]) == ("name_taken", "import it under another name")
-    long = tmp_path / ("x" * 256)
-    found = await as_json(run, "threads", "export", "t1", "-o", str(long), *SHOP, code=1)
-    assert found["error"]["code"] == "storage_unavailable"
+        terminal.write("n" + ENTER)
+        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 1
+    assert len(await threads(run)) == 1
 
 
 async def test_checkpoints_are_pruned_by_the_option_else_by_the_setting(

@@ -128,12 +128,6 @@ async def conversation(command: Sequence[str], errors: Path) -> AsyncGenerator[C
             await process.wait()
 
 
-def code_lines(*files: Path) -> int:
-    """Count the lines that are neither blank nor a comment."""
-    lines = [line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines()]
-    return sum(1 for line in lines if line and not line.startswith(("//", "/*", "*")))
-
-
 FOLDER = ROOT / "tests" / "mcp_tools" / "servers"
 
 

@@ -155,32 +155,6 @@ async def test_an_answer_of_the_turns_own_account_is_not_taken_without_the_role(
     assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
 
 
-async def test_an_answer_is_given_again_where_the_role_could_not_be_resolved(tmp_path: Path) -> None:
-    at = Desk(tmp_path)
-    pause = (await at("lead", "converse", text="buy a hat"))["turn"]["pauses"][0]["id"]
-    at.source.away = True
-    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
-    assert (error["code"], error["retryable"]) == ("role_source_unavailable", True)
-    assert "kept" not in error["problem"] + error["remedy"]
-    [open_] = (await at("lead", "pauses"))["pauses"]
-    assert (open_["id"], open_["answered"]) == (pause, False)
-    at.source.away = False
-    assert (await at("lead", "resume", answers={pause: {"approve": {}}}))["turn"]["status"] == "done"
-    assert at.shop.done == ["hat"]
-
-
-async def test_an_answer_that_was_not_taken_is_not_said_to_be_kept(tmp_path: Path) -> None:
-    at = Desk(tmp_path)
-    pause = await at.begin(role=ROLE)
-    error = await at.refused("lead", "resume", answers={pause: {"approve": {"hash": "another"}}})
-    assert (error["code"], "kept" in str(error)) == ("answer_invalid", False)
-    assert "next" not in error
-    assert len((await at("lead", "pauses"))["pauses"]) == 1
-    rejected = await at("lead", "resume", answers={pause: {"reject": {}}})
-    assert rejected["error"]["code"] == "role_required", "the turn itself learns of it when it goes on"
-    assert "kept" in rejected["error"]["problem"]
-
-
 async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(tmp_path: Path) -> None:
     at = Desk(tmp_path)
     async with at.of("ana") as (_, client):

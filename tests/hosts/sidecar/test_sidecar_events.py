@@ -128,27 +128,6 @@ async def test_a_number_that_the_turn_has_not_come_to_is_refused_with_the_last_o
             assert (error["code"], error["problem"][:28]) == ("invalid_argument", "the arguments are invalid: a")
 
 
-@pytest.mark.parametrize("follow", [True, False])
-async def test_a_number_that_a_running_turn_has_not_come_to_is_refused_wherever_it_runs(
-    follow: bool, tmp_path: Path
-) -> None:
-    words = Words()
-    one, two = (Sidecar(agents(tmp_path, lm=ScriptedLM(words))) for _ in range(2))
-    async with served(one) as url, caller_of(url, "auto") as ask, caller_of(url, "auto") as here:
-        begun = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=True))
-        await asyncio.wait_for(ask.come.wait(), BOUND)
-        turn: dict[str, Any] = {"workspace": "novel", "turn_id": ask.events[0].turn_id, "follow": follow}
-        async with served(two) as other, caller_of(other, "auto") as there:
-            for reader in (here, there):
-                error = await reader.refused("events", **turn, after=500)
-                assert (error["code"], "last event, " in error["problem"]) == ("invalid_argument", True)
-                last = ask.events[-1].seq
-                seen = await reader("events", **turn | {"follow": False}, after=last, wait=0)
-                assert (seen["seq"] >= last, seen["turn"]["status"]) == (True, "running")
-        words.end()
-        await begun
-
-
 async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_reads_anew(tmp_path: Path) -> None:
     home, backup = tmp_path / "home", tmp_path / "backup"
 

@@ -175,18 +175,6 @@ async def test_a_turn_that_failed_says_in_next_when_it_goes_on(tmp_path: Path) -
             assert step["why"] == "it failed; once the cause is fixed, it continues from its last step"
 
 
-async def test_to_resume_with_a_number_that_the_turn_has_not_come_to_tells_how_it_stands(tmp_path: Path) -> None:
-    async with served(Shop(tmp_path).sidecar()) as url, HttpClient(url) as client:
-        paused = await client.ask("task", **PLACE, shape="buy", detach=True)
-        [step] = paused["next"]
-        async with client.call("resume", step["arguments"] | {"after": paused["seq"] + 1000}) as call:
-            told = [event["seq"] async for event in call]
-            again = await call.answer()
-    kept = ("id", "thread", "status", "pauses")
-    assert [again["turn"][name] for name in kept] == [paused["turn"][name] for name in kept]
-    assert (again["next"], told) == (paused["next"], [])
-
-
 @revisions
 async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revision: Revision, tmp_path: Path) -> None:
     shop, asked = Shop(tmp_path), list[str]()
@@ -206,20 +194,6 @@ async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revi
             done = await call.answer()
     assert (done["turn"]["status"], len(asked)) == ("done", 1)
     assert told == [*range(paused["seq"] + 1, done["seq"] + 1)]
-
-
-async def test_the_number_in_an_answer_is_never_below_the_clients(tmp_path: Path, entered: list[TurnStream]) -> None:
-    shop = Shop(tmp_path)
-    async with served(shop.sidecar()) as url, HttpClient(url) as one, HttpClient(url) as other:
-        answers = await shop.asks(one, detach=True)
-        going = asyncio.create_task(one.ask("resume", **PLACE, answers=answers))
-        await asyncio.wait_for(shop.paying.wait(), BOUND)
-        waiting = asyncio.create_task(other.ask("resume", **PLACE, after=3))
-        await until(lambda: len(entered) == 3)
-        shop.paid.set()
-        done, waited = await going, await waiting
-    assert (waited["turn"]["status"], waited["turn"]["id"]) == ("done", done["turn"]["id"])
-    assert waited["seq"] >= 3
 
 
 async def test_an_error_names_the_turn_that_it_is_about(tmp_path: Path) -> None:

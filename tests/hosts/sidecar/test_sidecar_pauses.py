@@ -159,25 +159,6 @@ async def test_whoever_wants_pauses_returned_is_not_asked(mode: Mode, tmp_path: 
 
 
 @pytest.mark.requirement("T4")
-async def test_a_form_of_plain_fields_is_asked_flat_and_checked(mode: Mode, tmp_path: Path) -> None:
-    short, fits = accept(street="X", number=0), accept(street="Long Row", number=4, gift=True)
-    async with asked(tmp_path, mode, short, fits) as (client, said):
-        found = await task(client, "fit")
-    assert found["turn"]["result"] == {"text": "Long Row 4 True None"}
-    schema = said.asked[0].requested_schema
-    assert (schema["type"], schema["required"]) == ("object", ["street", "number"])
-    assert {name: field["type"] for name, field in schema["properties"].items()} == {
-        "street": "string",
-        "number": "integer",
-        "gift": "boolean",
-        "floor": "integer",
-    }
-    assert schema["properties"]["street"]["description"] == "where to"
-    assert "the last answer was not accepted" in said.asked[1].message
-    assert "the last answer was not accepted" not in said.asked[0].message
-
-
-@pytest.mark.requirement("T4")
 async def test_what_a_flat_form_cannot_hold_is_asked_as_json(mode: Mode, tmp_path: Path) -> None:
     wrong, fits = accept(json="[1, 2"), accept(json='{"sizes": [1, 2]}')
     async with asked(tmp_path, mode, wrong, accept(json='{"sizes": "all"}'), fits) as (client, said):

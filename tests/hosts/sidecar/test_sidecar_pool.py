@@ -165,28 +165,6 @@ async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tm
         assert sidecar.health()["turns"] == 0
 
 
-@pytest.mark.requirement("T10")
-async def test_a_repeated_start_that_would_run_its_turn_is_counted(tmp_path: Path) -> None:
-    gate = Gate()
-    first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
-    start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k"}
-    async with served(first) as url, caller_of(url, "auto") as ask:
-        asking = asyncio.create_task(ask("converse", **start))
-        await asyncio.wait_for(gate.begun.acquire(), BOUND)
-        await first.drain(0.1)
-        assert (await asking)["turn"]["status"] == "stopped"
-    async with (
-        served(Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))) as url,
-        caller_of(url, "auto") as ask,
-    ):
-        busy = asyncio.create_task(say(ask, "one", "t2"))
-        await asyncio.wait_for(gate.begun.acquire(), BOUND)
-        assert (await ask.refused("converse", **start))["code"] == "too_many_turns"
-        gate.go.set()
-        await busy
-        assert (await ask("converse", **start))["turn"]["status"] == "done"
-
-
 async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path) -> None:
     gate = Gate()
     first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
@@ -207,27 +185,6 @@ async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path) -
         assert step["tool"] == "resume"
         again = await ask("resume", **step["arguments"])
         assert (again["turn"]["id"], again["turn"]["status"]) == (answer["turn"]["id"], "done")
-
-
-async def test_events_that_nobody_will_write_any_more_do_not_hold_up_the_end(tmp_path: Path) -> None:
-    gate = Gate()
-    one, two = Sidecar(Makers(tmp_path, ScriptedLM(gate))), Sidecar(Makers(tmp_path, yes()))
-    async with (
-        served(one) as url,
-        caller_of(url, "auto") as ask,
-        served(two) as there,
-        caller_of(there, "auto") as other,
-    ):
-        asking = asyncio.create_task(ask("converse", workspace="one", thread="t1", text="Well?", detach=True))
-        await asyncio.wait_for(gate.begun.acquire(), BOUND)
-        await asyncio.wait_for(ask.come.wait(), BOUND)
-        following = asyncio.create_task(other.refused("events", workspace="one", turn_id=ask.events[0].turn_id))
-        await asyncio.wait_for(other.come.wait(), BOUND)
-        await two.drain(0.2)
-        error = await asyncio.wait_for(following, BOUND)
-        assert (error["code"], error["retryable"]) == ("draining", True)
-        gate.go.set()
-        await asking
 
 
 @pytest.mark.parametrize(("name", "value"), [("turns", 0), ("workspaces", -1), ("reader_stall", float("nan"))])

@@ -16,7 +16,7 @@ from mcp import Client
 
 from support.agents import standing
 from support.command_line import command
-from support.postgres import OwnServer, cut, drop_database, new_database
+from support.postgres import OwnServer, drop_database, new_database
 from support.sidecar_calls import Refused
 from support.sidecar_clients import BOUND, Broken
 from support.sidecars import (
@@ -208,18 +208,6 @@ async def refused(asking: Coroutine[Any, Any, Any]) -> None:
         await asyncio.wait_for(asking, BOUND)
     error = caught.value.told["structuredContent"]["error"]
     assert (error["code"], error["retryable"]) == ("storage_unavailable", True)
-
-
-async def test_connections_that_are_cut_in_mid_stream_cost_the_stream_nothing(tmp_path: Path, url: str) -> None:
-    async with over_http(tmp_path / "home", **shared(url)) as sidecar, sidecar.client() as client:
-        async with client.call("converse", {"thread": THREAD, "text": TELL, "detach": True}) as call:
-            await events_of(call, 3)
-            assert cut(url) >= 2, "locks and turns have connections of their own"
-            answer = await asyncio.wait_for(call.answer(), BOUND)
-        assert (answer["turn"]["status"], answer["turn"]["text"]) == ("done", ANSWER)
-        assert numbers(call.events) == [*range(1, answer["seq"] + 1)]
-        assert (await sidecar.get("/ready"))[0] == 200
-        assert (await client.ask("converse", thread=THREAD, text="Hi"))["turn"]["status"] == "done"
 
 
 async def test_an_answer_is_shown_where_a_kill_came_between_it_and_the_end_of_its_turn(

@@ -114,18 +114,6 @@ async def test_a_client_as_far_behind_as_it_likes_sees_all_of_a_turn_that_keeps_
         assert sidecar.health()["turns"] == 0
 
 
-async def test_a_start_that_is_repeated_gives_all_events_of_a_long_turn(tmp_path: Path) -> None:
-    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
-    given = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k"}
-    async with served(sidecar) as url, HttpClient(url) as client:
-        done = await client.ask("converse", **given)
-        for after in (0, 7):
-            async with client.call("converse", given | {"after": after}) as call:
-                again = await asyncio.wait_for(call.answer(), BOUND)
-            assert again["turn"] == done["turn"]
-            assert _numbers(call) == list(range(after + 1, done["seq"] + 1))
-
-
 async def test_a_client_that_left_a_turn_unread_lets_go_of_it(tmp_path: Path) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     async with served(sidecar) as url, HttpClient(url) as client, caller_of(url, "auto") as ask:

@@ -101,23 +101,6 @@ async def test_a_round_that_is_repeated_with_its_key_gives_the_turns_answer(tmp_
 
 
 @pytest.mark.requirement("T10")
-@pytest.mark.parametrize("keyed", [True, False])
-async def test_the_same_answers_twice_at_once_are_one_answer(keyed: bool, tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
-        given, found = await paused_round(client, detach=True, **({"key": "k1"} if keyed else {}))
-        answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
-        both = await asyncio.gather(*(again(client, given, found.request_state, answers) for _ in range(2)))
-        told = [each.structured_content for each in both]
-    assert not any("error" in each for each in told), told
-    assert told[0]["turn"]["id"] == told[1]["turn"]["id"]
-    assert {"text": "paid for the hat"} in [each["turn"]["result"] for each in told]
-    if keyed:
-        assert told[0] == told[1]
-    assert shop.done == ["hat"]
-
-
-@pytest.mark.requirement("T10")
 @pytest.mark.parametrize("follows", [True, False])
 async def test_who_answers_one_question_while_another_call_answers_the_other_gets_the_turns_answer(
     follows: bool, tmp_path: Path
@@ -156,7 +139,7 @@ async def test_who_answers_one_question_while_another_call_answers_the_other_get
 
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("after", [{}, {"after": 1}], ids=["", "after"])
-@pytest.mark.parametrize("start", [{"key": "k1"}, {}, {"detach": False}], ids=["key", "detached", "not detached"])
+@pytest.mark.parametrize("start", [{}, {"detach": False}], ids=["detached", "not detached"])
 async def test_what_others_told_between_two_rounds_is_sent_with_the_second(
     start: dict[str, Any], after: dict[str, Any], tmp_path: Path
 ) -> None:
