@@ -46,9 +46,9 @@ from ..signatures import (
     Signature,
     converse_signature,
 )
-from ..signatures.models import Models
-from ..signatures.shapes import CHECK
+from ..signatures.signature import CHECK
 from ..signatures.summaries import SUMMARISE
+from ..signatures.thinking import Models
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver, run_graph

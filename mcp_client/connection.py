@@ -1,7 +1,7 @@
 """A connection that survives restarts of its host. It holds one link at a time; the call after a loss makes a new one.
 
-`link` is one life of the connection and speaks MCP. `role_link` has the calls to a role host, and `tools.link` those to
-an MCP server.
+`link` is one life of the connection and speaks MCP, with the calls to a role host. `tools.link` has those to an MCP
+server.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ..core import Clock
 from ..core.errors import HostError, WorldAgentError
-from .failures import Failure, Failures
+from .hosts import Failure, Failures
 
 if TYPE_CHECKING:
     from .link import Link

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 from ..core import Tier
 from ..core.errors import HostUnavailable, RoleInvalid, RoleTooLong
 from ..role_resolution import Role
-from .failures import Failure, Failures
+from .hosts import Failure, Failures
 
 CONTRACT = 1
 

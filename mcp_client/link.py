@@ -2,7 +2,7 @@
 
 Only the task that opened a client of the MCP library can close it, and a client cannot be used again after its host is
 lost. So the link has a task that opens the client, serves calls and closes it. A link never reconnects: after it ends,
-`connection` makes the next one. `role_link` and `tools.link` define the calls.
+`connection` makes the next one. `RoleLink` here and `tools.link` define the calls.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
+from urllib.parse import quote
 
 import httpx2
 from mcp import Client, MCPError
 from mcp.client._transport import TransportStreams
 from mcp.client.session import ClientSession, ElicitationFnT
+from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
 from mcp.shared.dispatcher import ProgressFnT
 from mcp.types import (
     CONNECTION_CLOSED,
@@ -26,18 +28,22 @@ from mcp.types import (
     METHOD_NOT_FOUND,
     PARSE_ERROR,
     UNSUPPORTED_PROTOCOL_VERSION,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
     Implementation,
+    ListToolsRequest,
+    ListToolsResult,
     PaginatedRequestParams,
     PaginatedResult,
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from ..core import Clock
-from .failures import Failure, Failures
-from .hosts import Host, HttpHost, StdioHost
-from .quiet import quiet_context, quieten
-from .transports import SESSION_GONE, open_transport
+from ..core import Clock, Tier
+from .contract import Answer, Operation, offered_tiers
+from .hosts import TOOLS, Failure, Failures, Host, HttpHost, StdioHost
+from .transports import SESSION_GONE, open_transport, quiet_context, quieten
 
 T = TypeVar("T")
 R = TypeVar("R", bound=BaseModel)
@@ -353,4 +359,106 @@ async def pages(fetch: Callable[[PaginatedRequestParams], Awaitable[P]], most: i
             return
 
 
-__all__ = ["Link", "pages"]
+_PAGES: Final = 20  # pages of the list of tools
+_SCOPES: Final = 256  # the limit of watched scopes; the one unused for longest is dropped first
+
+
+class RoleLink(Link):
+    """A link to a role host.
+
+    Args:
+        host: The host.
+        failures: Makes the failures of the host.
+        delay: Seconds to wait before connecting.
+        clock: Waits.
+        on_change: Called with the tier and scope whose role changed.
+    """
+
+    def __init__(
+        self, host: Host, failures: Failures, *, delay: float, clock: Clock, on_change: Callable[[Tier, str], None]
+    ) -> None:
+        self.tiers: frozenset[Tier] = frozenset()
+        self._on_change = on_change
+        self._watched: dict[str, tuple[Tier, str]] = {}
+        self._more = asyncio.Event()
+        self._listening = False
+        self._tools: frozenset[str] = frozenset()
+        super().__init__(host, failures, delay=delay, clock=clock)
+
+    def watch(self, scope_ids: dict[Tier, str]) -> None:
+        """Ask the host, in the background, to report changes in these scopes.
+
+        A host that cannot do this is not an error.
+        """
+        for tier, scope_id in scope_ids.items():
+            uri = f"role://{tier.value}/{quote(scope_id, safe='')}"
+            if self._watched.pop(uri, None) is None or not self._listening:
+                self._more.set()
+            self._watched[uri] = (tier, scope_id)
+        while len(self._watched) > _SCOPES:
+            del self._watched[next(iter(self._watched))]
+
+    async def ask(self, operation: Operation[T]) -> T | Failure:
+        """Make one call of the contract."""
+        if operation.tool not in self._tools:
+            return self._lacking(operation.tool)
+        params = CallToolRequestParams(name=self._name(operation.tool), arguments=operation.arguments())
+        result = await self._send(CallToolRequest(params=params), CallToolResult)
+        answer = Answer(cast("object", result.structured_content), bool(result.is_error))
+        return operation.read(answer, self._failures)
+
+    async def _discover(self, client: Client) -> Failure | None:
+        """Learn which tools the host has, and which tiers it keeps."""
+
+        # Not `list_tools` of the session: it keeps the schemas of the host, and these can copy arguments into HTTP
+        # headers, which proxies log.
+        async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
+            return await client.session.send_request(ListToolsRequest(params=params), ListToolsResult)
+
+        schemas: dict[str, object] = {}
+        async for page in pages(fetch, _PAGES):
+            schemas |= {tool.name: tool.input_schema for tool in page.tools}
+            self._reset_silence()
+        self._tools = frozenset(tool for tool in TOOLS if self._name(tool) in schemas)
+        if "role_list" not in self._tools:
+            return self._lacking("role_list")
+        self.tiers = offered_tiers(schemas.get(self._name("role_get")))
+        return None if self.tiers else self._failures.invalid("keeps none of the tiers that a role host can keep")
+
+    async def _follow(self, client: Client) -> None:
+        resources = client.server_capabilities.resources
+        if resources is not None and resources.subscribe:
+            await self._listen(lambda: self._listen_to_watched(client))
+
+    async def _listen_to_watched(self, client: Client) -> bool:
+        """Listen to the watched scopes until there are new ones or the stream ends. Return True if the stream ended."""
+        await self._more.wait()
+        self._more.clear()
+        scopes = dict(self._watched)
+
+        async def read() -> None:
+            with contextlib.suppress(SubscriptionLost):
+                async for event in stream:
+                    if isinstance(event, ResourceUpdated) and event.uri in scopes:
+                        self._on_change(*scopes[event.uri])
+
+        async with client.listen(resource_subscriptions=list(scopes)) as stream:
+            self._listening = True
+            tasks = [asyncio.create_task(each) for each in (read(), self._more.wait())]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                return tasks[0].done()
+            finally:
+                self._listening = False
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    def _name(self, tool: str) -> str:
+        return self._host.tools.get(tool, tool)
+
+    def _lacking(self, tool: str) -> Failure:
+        return self._failures.invalid(
+            f"has no tool {self._name(tool)!r}",
+            f"add it to the host, or map its name with {{{tool!r}: ...}} as tools= or in the setting role_host_tools",
+        )

@@ -11,11 +11,10 @@ from ..core.errors import RoleNotStorable, UnknownTier
 from ..role_resolution import Role
 from .connection import Connection
 from .contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, Operation, PutRole
-from .failures import Failures
-from .hosts import Host, StdioHost
+from .hosts import Failures, Host, StdioHost
 
 if TYPE_CHECKING:
-    from .role_link import RoleLink
+    from .link import RoleLink
 
 T = TypeVar("T")
 
@@ -169,7 +168,7 @@ class HostRoleStore(ContractRoleStore):
 
     def _link(self, delay: float) -> RoleLink:
         # Imported here, so that the MCP library is loaded only if a host is used.
-        from .role_link import RoleLink
+        from .link import RoleLink
 
         return RoleLink(self._host, self._failures, delay=delay, clock=self._clock, on_change=self._changed)
 

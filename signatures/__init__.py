@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
     from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
     from .engines import ADDRESS_REMEDY, address_problem
+    from .engines.providers import check_named
     from .escape import escape_description
-    from .names import check_named
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
     from .thinking import PredictorPool, Question, Thought, think
@@ -43,7 +43,7 @@ _HOMES = {
     "Signature": ".adapter",
     "StepMade": ".adapter",
     "Thought": ".thinking",
-    "check_named": ".names",
+    "check_named": ".engines.providers",
     "converse_signature": ".signature",
     "escape_description": ".escape",
     "open_model": ".predictor",

@@ -41,8 +41,18 @@ from dspy.lm15 import (
 from dspy.utils.exceptions import AdapterParseError
 from pydantic import BaseModel, ValidationError, create_model
 
-from .bounds import MAX_CHARACTERS, MAX_SECTIONS, JsonReader, Unreadable
-from .calling import CALLS, DECLARED, LAST_STEP, TOOLS, ToolCall, in_words
+from .calling import (
+    CALLS,
+    DECLARED,
+    LAST_STEP,
+    MAX_CHARACTERS,
+    MAX_SECTIONS,
+    TOOLS,
+    JsonReader,
+    ToolCall,
+    Unreadable,
+    in_words,
+)
 from .engines import GrammarUnfit, bounded
 from .escape import escape_markers
 from .fields import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser

@@ -15,9 +15,7 @@ from functools import cached_property
 from typing import Any, NoReturn, SupportsIndex
 
 from ..core import ECHO_RUN
-from .normal import NormalText, normalise, normalising
-from .shares import Passage, ShareIndex
-from .steps import SLICE, Steps, at_once
+from .matching import SLICE, NormalText, Passage, ShareIndex, Steps, at_once, normalise, normalising
 from .texts import with_texts
 
 _BETWEEN = "\n"  # separates the texts of an index, because no normalised text contains it

@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from .bounds import MAX_CHARACTERS
+from .calling import MAX_CHARACTERS
 from .echo import EchoGuard
 from .engines import AnswerTooLong
-from .steps import SLICE, Pause
+from .matching import SLICE, Pause
 
 
 class FieldParser(Protocol):

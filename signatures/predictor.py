@@ -43,13 +43,12 @@ from .engines import (
     refuses_form,
     sending,
 )
-from .escape import escape_control, escape_markers
+from .escape import control_tokens, escape_control, escape_markers
 from .fields import AnswerStream
 from .forms import Forms, fitting_program, shown_prompt, user_follows
-from .gguf import control_tokens
+from .matching import in_turns
 from .media import Media, MediaKind, as_dspy
 from .signature import named, with_media, with_role
-from .steps import in_turns
 from .texts import with_texts
 
 _CHARACTERS = 1

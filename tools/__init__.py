@@ -1,6 +1,5 @@
 """Built-in tools: files, shell, web, to-do list, exploring. They are Functions like others, behind the same gate."""
 
-from .builtin import OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
-from .names import BUILTIN
+from .builtin import BUILTIN, OUTPUT_LIMITS, TIMEOUTS, BuiltinTools
 
 __all__ = ["BUILTIN", "OUTPUT_LIMITS", "TIMEOUTS", "BuiltinTools"]

@@ -1,19 +1,20 @@
-"""The tools that need an agent: one explores with tools that only read, one makes several concurrent calls.
+"""The tools that need an agent: exploring with tools that only read, concurrent calls, and the to-do list.
 
-Both obey the whitelist like any other tool: their calls are looked up in the same registry.
+The first two obey the whitelist like any other tool: their calls are looked up in the same registry.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.errors import HostError, InvalidArgument, ModelFacing, ToolFailed
 from ..core.validation import json_of_value
-from ..harness import CallContext, Function, Worker, flow
+from ..harness import CallContext, Function, Worker, flow, tool
 from ..harness.journal import ABOUT_THE_TURN
 
 MAX_CALLS: Final = 10
@@ -87,4 +88,38 @@ EXPLORE: Final = Worker(
 )
 """Looks through files and pages."""
 
-__all__ = ["EXPLORE", "PARALLEL", "ToolCall", "ToolOutcome"]
+
+MAX_ITEMS: Final = 100
+_MARKS: Final = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+
+class TodoItem(BaseModel):
+    """One thing to do.
+
+    Attributes:
+        content: What.
+        status: Whether it is to be done, is being done, or is done.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    content: str = Field(min_length=1, max_length=500, description="what is to be done, in a few words")
+    status: Literal["pending", "in_progress", "completed"] = "pending"
+
+
+@tool(risk="read_only")
+async def manage_todo_list(
+    items: Annotated[
+        list[TodoItem], Field(max_length=MAX_ITEMS, description="the full list, also what did not change")
+    ],
+) -> str:
+    """Write the to-do list of this conversation: give all items each time, with one `in_progress` at most."""
+    seen = Counter(item.content.strip() for item in items)
+    twice = next((content for content, count in seen.items() if count > 1), None)
+    if twice is not None:
+        raise ToolFailed(f"{twice[:80]!r} is in the list twice", remedy="give each item once")
+    if sum(item.status == "in_progress" for item in items) > 1:
+        raise ToolFailed("more than one item is in_progress", remedy="finish one before the next")
+    done = sum(item.status == "completed" for item in items)
+    lines = [f"{_MARKS[item.status]} {' '.join(item.content.split())}" for item in items]
+    return "\n".join([*lines, f"{done} of {len(items)} done"]) if items else "the list is empty"

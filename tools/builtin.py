@@ -15,10 +15,25 @@ from ..core.errors import InvalidArgument, MissingExtra
 from ..core.validation import is_text
 from ..harness import Function, Worker
 from ..harness.gate import is_like
-from .names import BUILTIN
 
 if TYPE_CHECKING:
     from .web import WebSearch
+
+BUILTIN: Final = (
+    "read_file",
+    "write_file",
+    "edit_file",
+    "glob_files",
+    "grep_content",
+    "shell",
+    "web_search",
+    "web_fetch",
+    "manage_todo_list",
+    "explore",
+    "parallel_execution",
+)
+"""The names of the built-in tools."""
+
 
 TIMEOUTS: Final[Mapping[str, float]] = {"shell": 60.0, "web_search": 30.0, "web_fetch": 30.0}
 """Seconds that a call can take, for the tools that have such a limit."""
@@ -161,7 +176,7 @@ class BuiltinTools:
 
                 return web_fetch_function(allow_private=self.allow_private, timeout=timeout, limit=limit)
             case "manage_todo_list":
-                from .todo import manage_todo_list
+                from .agents import manage_todo_list
 
                 return manage_todo_list
             case _:
@@ -193,6 +208,3 @@ class BuiltinTools:
             if not number or not value < inf or value < least or value <= 0:
                 must = f"{least:,} or more" if least else "a number above 0"
                 raise InvalidArgument(f"`{what}` of {name!r} must be {must}, got {value!r}", remedy=f"pass {must}")
-
-
-__all__ = ["OUTPUT_LIMITS", "TIMEOUTS", "BuiltinTools"]

@@ -1,6 +1,6 @@
 """A Python program of this package in a separate process: starting it, waiting for it and ending it.
 
-The programs are `shell.launcher` and `web.html_program`. They are started by their path and import nothing of the
+The programs are `launcher` and `web.html_program`. They are started by their path and import nothing of the
 package, so that they begin within a few hundredths of a second.
 """
 

@@ -20,7 +20,7 @@ from ...harness.journal import SUSPENDED, Frame, Step
 from ...harness.worker import TEXT
 from ...memory import Draft
 from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
-from ...signatures.shapes import CHECK
+from ...signatures.signature import CHECK
 from ...signatures.summaries import ask_without_role
 from ..attached import Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext

@@ -19,7 +19,7 @@ from ...harness import CallContext, Function, Registry, Worker
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
 from ...signatures import ModelCaller, PredictorPool, Signature, Thought
-from ...signatures.models import Models
+from ...signatures.thinking import Models
 from ..checkpoints import run_graph
 from ..context import TurnContext
 from ..shape import SUBAGENT, Shape, ShapeRegistry

@@ -22,7 +22,7 @@ from ...harness import CallContext, Function
 from ...harness.guard import guarded
 from ...harness.journal import Step
 from ...signatures import escape_description
-from ...signatures.shapes import INVESTIGATE
+from ...signatures.signature import INVESTIGATE
 from ..shape import Shape, ShapeRegistry
 from ..tasks import TaskContext
 from .sandbox import Program, SandboxLimits, Shown, Stop, check_installed, run_program

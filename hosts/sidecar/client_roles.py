@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from ...core import Tier
 from ...mcp_client.contract import CONTRACT, STORED_TIERS, Answer, Operation
-from ...mcp_client.failures import Failure, Failures
+from ...mcp_client.hosts import Failure, Failures
 from ...mcp_client.role_store import ContractRoleStore
 from ..service.call import Refused
 

@@ -21,9 +21,8 @@ from ...core.errors import (
 from ...core.events import Risk
 from ...harness import Function
 from ...harness.schema import params_of, result_of
-from ..failures import Failure, Failures
-from .listed import ToolAnswer, ToolSpec
-from .server import McpServer, name_of
+from ..hosts import Failure, Failures
+from .server import McpServer, ToolAnswer, ToolSpec, name_of
 
 _SAID: Final = 2000  # the limit of characters of a tool's error text
 

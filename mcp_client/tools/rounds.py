@@ -20,8 +20,8 @@ from ...harness import CallContext
 from ...harness.journal import Ask, Step
 from ...harness.questions import Question, ask_person
 from ...harness.schema import result_of
-from .listed import Asked, CallTool, ToolAnswer, ToolSpec
 from .results import made_by
+from .server import Asked, CallTool, ToolAnswer, ToolSpec
 
 if TYPE_CHECKING:
     from .source import McpSource

@@ -17,9 +17,7 @@ from ...core.errors import FunctionInvalid, HostError, InvalidArgument, NameTake
 from ...core.events import CallProgress
 from ...harness import CallContext, Function, Registry
 from ..connection import Connection
-from ..failures import Failure
-from ..hosts import StdioHost
-from .listed import CallTool, Listed, Progress, ToolAnswer, ToolSpec
+from ..hosts import Failure, StdioHost
 from .results import (
     READ_RESOURCE,
     Keep,
@@ -31,7 +29,7 @@ from .results import (
     result_of_answer,
 )
 from .rounds import Rounds
-from .server import McpServer, name_of
+from .server import CallTool, Listed, McpServer, Progress, ToolAnswer, ToolSpec, name_of
 
 if TYPE_CHECKING:
     from .link import ToolLink

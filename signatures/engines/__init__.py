@@ -10,22 +10,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .abilities import Abilities, abilities_of
-    from .addresses import ADDRESS_REMEDY, address_problem, sending
-    from .classification import classify, refuses_form
-    from .connect import ModelConnection, check_model, connect_model
+    from .classification import AnswerTooLong, classify, refuses_form
+    from .connect import Abilities, ModelConnection, abilities_of, check_model, connect_model
     from .costs import CostTracker, RateLimitWait
-    from .engine_errors import AnswerTooLong
     from .grammars import GrammarUnfit, bounded
     from .local import start_loading
-    from .providers import PROVIDERS, is_local
+    from .providers import ADDRESS_REMEDY, PROVIDERS, address_problem, is_local, sending
 
 _HOMES = {
-    "ADDRESS_REMEDY": ".addresses",
-    "address_problem": ".addresses",
-    "Abilities": ".abilities",
-    "abilities_of": ".abilities",
-    "AnswerTooLong": ".engine_errors",
+    "ADDRESS_REMEDY": ".providers",
+    "address_problem": ".providers",
+    "Abilities": ".connect",
+    "abilities_of": ".connect",
+    "AnswerTooLong": ".classification",
     "PROVIDERS": ".providers",
     "CostTracker": ".costs",
     "GrammarUnfit": ".grammars",
@@ -37,7 +34,7 @@ _HOMES = {
     "connect_model": ".connect",
     "is_local": ".providers",
     "refuses_form": ".classification",
-    "sending": ".addresses",
+    "sending": ".providers",
     "start_loading": ".local",
 }
 

@@ -1,4 +1,4 @@
-"""Converts an exception of a model call to an error that a turn can store (D5).
+"""Errors of model calls: those of our own engines, and what a turn can store of any exception (D5).
 
 The caller does retries (see `retryable` and `retry_after`) and calls the hook that gets the original. Providers repeat
 prompts in their messages, so the text of the original is never read. Only its type, its numbers, and codes and ids of a
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from dspy import lm15
 from dspy.utils import exceptions as dspy_errors
 
 from ...core.errors import (
@@ -25,7 +26,35 @@ from ...core.errors import (
     OutputInvalid,
     WorldAgentError,
 )
-from .engine_errors import AnswerTooLong, EngineClosed, PromptTooLong
+
+
+class PromptTooLong(lm15.ContextLengthError):
+    """The prompt has more tokens than the context of the embedded model.
+
+    Attributes:
+        prompt_tokens: The number of its tokens, or None if llama.cpp did not report it.
+        limit: The number of tokens that fit.
+    """
+
+    def __init__(self, *, prompt_tokens: int | None, limit: int | None) -> None:
+        super().__init__("the prompt is longer than the context of the embedded model")
+        self.prompt_tokens = prompt_tokens
+        self.limit = limit
+
+
+class EngineClosed(lm15.ConfigurationError):
+    """A call was made after the connection was closed."""
+
+    def __init__(self) -> None:
+        super().__init__("the connection to the model is closed")
+
+
+class AnswerTooLong(lm15.InvalidRequestError):
+    """The answer has more characters than the limit."""
+
+    def __init__(self) -> None:
+        super().__init__("the answer is longer than the limit")
+
 
 _Make = Callable[[str, BaseException], WorldAgentError]
 _Kind = type[WorldAgentError]
@@ -218,5 +247,3 @@ _TABLE: tuple[tuple[type[Exception], _Make], ...] = (
     (ValueError, _refused),
     (TypeError, _refused),
 )
-
-__all__ = ["classify", "refuses_form"]

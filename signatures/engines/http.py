@@ -39,10 +39,9 @@ from dspy.utils.exceptions import LMError
 
 from ...core.errors import ModelNotConfigured
 from ..media import MediaKind
-from .addresses import ADDRESS_REMEDY, HEADERS, address_problem
+from .classification import AnswerTooLong, EngineClosed
 from .costs import note_cost
-from .engine_errors import AnswerTooLong, EngineClosed
-from .providers import advice, declared, engine_string, setup
+from .providers import ADDRESS_REMEDY, HEADERS, address_problem, advice, declared, engine_string, setup
 
 _MAX_CONNECTIONS = 1000
 _LONGEST_BODY = 1 << 21  # bytes of an answer that is not streamed: twice its characters in the longest escapes

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     import dspy
     from dspy.lm15 import LM15Error, Message, Request, Response, ToolCallDelta
 
-    from .local_tools import Choice
+    from .grammars import Choice
 
 ENV_NAME: Final = "WORLDAGENT_LOCAL_MODEL"
 CONTEXT: Final = 4096
@@ -337,7 +337,7 @@ class LocalEngine:
         """
         from dspy.lm15 import StreamDeltaEvent, StreamEndEvent, StreamStartEvent, TextDelta, Usage
 
-        from .local_tools import Choice
+        from .grammars import Choice
 
         said = _Said()
         yield StreamStartEvent(model=request.model)
@@ -357,7 +357,7 @@ class LocalEngine:
         """The call that the model picked. If picking fails, the answer is requested, which can still succeed."""
         from dspy.lm15 import ServerError
 
-        from .engine_errors import PromptTooLong
+        from .classification import PromptTooLong
 
         try:
             async with aclosing(self._texts(choice.body(request.config.max_tokens or MAX_TOKENS), said)) as texts:
@@ -367,7 +367,7 @@ class LocalEngine:
 
     async def _texts(self, body: dict[str, Any], said: _Said) -> AsyncGenerator[str, None]:
         """Run the model once and yield its text token by token. Other reports go into `said`."""
-        from .engine_errors import EngineClosed
+        from .classification import EngineClosed
 
         if self._closed:
             raise EngineClosed
@@ -445,7 +445,7 @@ class _Said:
 def _error(reported: dict[str, Any]) -> LM15Error:
     from dspy.lm15 import ServerError
 
-    from .engine_errors import PromptTooLong
+    from .classification import PromptTooLong
 
     if reported.get("type") == "exceed_context_size_error":
         return PromptTooLong(prompt_tokens=reported.get("n_prompt_tokens"), limit=reported.get("n_ctx"))
@@ -481,7 +481,7 @@ def _body(request: Request) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, str]:
-    from .local_tools import result_text
+    from .grammars import result_text
 
     if message.role == "tool":
         return {"role": "user", "content": result_text(message)}

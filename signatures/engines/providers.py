@@ -1,19 +1,61 @@
 """The providers that a model string can name: one table for routing, errors, the command `models` and the docs.
 
-dspy's engine has most of them. Those with an `address` are declared here; they use OpenAI's chat protocol.
+dspy's engine has most of them. Those with an `address` are declared here; they use OpenAI's chat protocol. Addresses
+and names of models are checked here too. Nothing is contacted, and dspy is loaded only when it is needed.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from ...core.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from dspy.lm15 import ProviderDefinition
+
+    from ..adapter import LM
+
+ADDRESS_REMEDY: Final = "write it as http://localhost:8000/v1, with the /v1 where the server has one"
+
+
+def address_problem(address: str) -> str | None:
+    """Return the problem of an `api_base`, with its address but without any name, password or key; None if it is valid.
+
+    Args:
+        address: The address to check.
+    """
+    shown = address.rpartition("@")[2].partition("?")[0].partition("#")[0]
+    try:
+        parts = urlsplit(address)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # an invalid port, or half an IPv6 address
+        fits = False
+    if fits and address.isprintable() and " " not in address:
+        return None
+    return f"the address must begin with http:// or https:// and have a host, got {shown!r}"
+
+
+HEADERS: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("worldagent_headers", default=None)
+"""The additional headers of the running call, by names in lower case."""
+
+
+@contextmanager
+def sending(headers: Mapping[str, str]) -> Generator[None]:
+    """Send these headers with the calls in the block."""
+    before = HEADERS.set(headers)
+    try:
+        yield
+    finally:
+        HEADERS.reset(before)
+
 
 LOCAL: Final = "local"
 """The model string of the embedded model; after a colon it can name another file."""
@@ -222,4 +264,24 @@ def advice(model: str) -> str:
     return "; ".join(filter(None, (other, "see `worldagent models` for the providers that work", _ANY_SERVER)))
 
 
-__all__ = ["LOCAL", "PROVIDERS", "Provider", "advice", "declared", "engine_string", "first_party", "is_local", "setup"]
+def check_named(models: Mapping[str, str | LM]) -> dict[str, str | LM]:
+    """Return models by name, after checking them.
+
+    Raises:
+        InvalidArgument: A name has a slash or is empty, or a model is neither a text nor a `dspy.LM`.
+    """
+    for name, model in models.items():
+        if not isinstance(name, str) or not name.strip() or "/" in name or is_local(name):
+            raise InvalidArgument(f"{name!r} cannot name a model", remedy="use a text without '/' that is not 'local'")
+        if not isinstance(model, str) and not _is_lm(model):
+            raise InvalidArgument(
+                f"the model {name!r} must be a model string or a dspy.LM, got {type(model).__name__!r}",
+                remedy="pass one of these",
+            )
+    return dict(models)
+
+
+def _is_lm(model: object) -> bool:
+    import dspy
+
+    return isinstance(model, dspy.BaseLM)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from ...mcp_client import TOOLS, HttpHost, StdioHost
-from ...mcp_client.quiet import quiet_context
+from ...mcp_client.transports import quiet_context
 from .connection import Point, Result, Skipped, Tell, settle
 from .kit import HostCheckOptions, Kit
 from .roles import POINTS

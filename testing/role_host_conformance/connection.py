@@ -18,7 +18,7 @@ from pydantic import RootModel, ValidationError
 
 from ...core.errors import WorldAgentError
 from ...mcp_client import HttpHost, StdioHost
-from ...mcp_client.failures import Failure, Failures
+from ...mcp_client.hosts import Failure, Failures
 from ...mcp_client.transports import open_transport
 
 Status = Literal["pass", "warn", "fail", "skip"]

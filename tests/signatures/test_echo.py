@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from worldagent.core import ECHO_RUN
 from worldagent.signatures.echo import MARK, EchoGuard
-from worldagent.signatures.normal import normalise
+from worldagent.signatures.matching import normalise
 
 pytestmark = pytest.mark.requirement("R16")
 

@@ -13,8 +13,7 @@ from support.agents import CRITIC, scripted_agent
 from worldagent import Role, WorldAgent
 from worldagent.harness import tool
 from worldagent.signatures.engines.local import LocalModel, find_weights
-from worldagent.signatures.escape import unescape_control, unescape_markers
-from worldagent.signatures.gguf import control_tokens
+from worldagent.signatures.escape import control_tokens, unescape_control, unescape_markers
 
 pytestmark = pytest.mark.local
 

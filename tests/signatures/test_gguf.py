@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from worldagent.core.errors import StorageInvalid
-from worldagent.signatures.gguf import control_tokens
+from worldagent.signatures.escape import control_tokens
 
 pytestmark = pytest.mark.requirement("R15")
 

@@ -21,7 +21,7 @@ from worldagent.core.errors import OutputInvalid, WorldAgentError
 from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
 from worldagent.signatures.adapter import PlainAdapter
-from worldagent.signatures.bounds import MAX_CHARACTERS, JsonReader, Unreadable
+from worldagent.signatures.calling import MAX_CHARACTERS, JsonReader, Unreadable
 
 pytestmark = pytest.mark.requirement("H3")
 

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from support.serving import serving
-from worldagent.tools.web.network import Address, dialling
+from worldagent.tools.web.fetch import Address, dialling
 
 
 def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:

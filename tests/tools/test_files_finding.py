@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from support.file_tools import FileTools, open_files, tree
 from worldagent.core.errors import PathRefused, ToolFailed
-from worldagent.tools.files import search, walk
-from worldagent.tools.files.handle import Handle
+from worldagent.tools.files import text as search
+from worldagent.tools.files import walk
+from worldagent.tools.files.roots import Handle
 
 pytestmark = pytest.mark.timeout(90)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.file_tools import FileTools, open_files, tree
 from worldagent.core.errors import InvalidArgument, PathRefused, ToolFailed
 from worldagent.tools.files import Roots
-from worldagent.tools.files.handle import Handle
+from worldagent.tools.files.roots import Handle
 
 pytestmark = [
     pytest.mark.timeout(100),

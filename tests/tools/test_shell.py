@@ -19,8 +19,9 @@ from support.processes import NO_NAMESPACES, environment, eventually, held, kill
 from worldagent import WorldAgent
 from worldagent.core.errors import AgentClosed, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
+from worldagent.tools import launcher
 from worldagent.tools.files import Roots
-from worldagent.tools.shell import ShellResult, launcher, shell_function
+from worldagent.tools.shell import ShellResult, shell_function
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.skipif(os.name != "posix", reason="there is no /bin/sh")]
 on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells of processes that left their group")

@@ -25,8 +25,7 @@ from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import WebPage, web_fetch_function
 from worldagent.tools.web import page as html
-from worldagent.tools.web.fetch import Fetcher
-from worldagent.tools.web.network import CheckedNetwork, reach, trusted
+from worldagent.tools.web.fetch import CheckedNetwork, Fetcher, reach, trusted
 from worldagent.tools.web.page import fetch_function
 
 pytestmark = pytest.mark.timeout(60)

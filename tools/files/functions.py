@@ -9,11 +9,9 @@ from pydantic import Field
 
 from ...core.errors import InvalidArgument
 from ...harness import Function, ToolContext, tool
-from .content import opened, replace, write
 from .roots import Roots, shown
-from .search import Expression, Hits
-from .text import LARGEST, Text, edited, numbered, too_large_error
-from .walk import Pattern, Search, files, walk
+from .text import LARGEST, Expression, Hits, Text, edited, numbered, too_large_error
+from .walk import Pattern, Search, files, opened, replace, walk, write
 
 _LEAST: Final = 1000
 _NAMES: Final = 1000

@@ -1,23 +1,232 @@
 """One page over HTTP: redirects, size limits, compression. No cookies, no proxies, no credentials.
 
-`network` decides which connections are allowed, `page` turns a page into text.
+A connection goes to exactly the address that was checked: a name is looked up once, here, for each connection. `page`
+turns a page into text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
+import socket
 import ssl
 import zlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, cast
 
 import httpcore2
 import httpx2
 
-from ...core.errors import ToolFailed
-from .network import CheckedNetwork, trusted
+from ...core.errors import AddressRefused, ToolFailed
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Reach = Literal["public", "private", "never"]
+
+_NAME: Final = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
+_NUMBER: Final = re.compile(r"[0-9]+|0x[0-9a-f]*")
+# Networks that are missing in Python's tables, in some versions.
+_PRIVATE: Final = tuple(
+    map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "2001::/23", "2001:db8::/32", "3fff::/20"))
+)
+# "This host", and the addresses where clouds serve a machine its own keys.
+_NEVER: Final = tuple(
+    map(
+        ipaddress.ip_network,
+        ("0.0.0.0/8", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32", "fd00:ec2::254/128"),
+    )
+)
+_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
+_TRANSLATED: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_INSIDE: Final = tuple(
+    map(ipaddress.IPv6Network, ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"))
+)
+
+
+def reach(address: Address) -> Reach:
+    """Classify an address: `never` is where no page can be, such as a cloud's keys or a multicast address."""
+    if _in(address, _NEVER):
+        return "never"
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = _inner(address)
+        if inner is not None:
+            within = reach(inner)
+            # A public address that is written in such a form hides something, since it could be written plainly.
+            return within if within != "public" or address in _TRANSLATED or address.ipv4_mapped else "private"
+        if address.is_loopback or address in ipaddress.IPv6Network("fc00::/7"):
+            return "private"
+        if address not in _UNICAST:
+            return "never"
+    if address.is_multicast or address.is_unspecified or address.is_link_local:
+        return "never"
+    if isinstance(address, ipaddress.IPv4Address) and address.is_reserved:
+        return "never"
+    return "public" if address.is_global and not _in(address, _PRIVATE) else "private"
+
+
+def _in(address: Address, networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]) -> bool:
+    return any(address in network for network in networks)
+
+
+def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    """Return the IPv4 address inside an IPv6 address, in any of the forms that some system follows."""
+    if address.sixtofour is not None:
+        return address.sixtofour
+    if address.teredo is not None:
+        return address.teredo[1]
+    number = int(address)
+    if number < 2:  # the unspecified address, and the loopback
+        return None
+    if (number >> 32) & 0xFFFFFFFF in (0x00005EFE, 0x02005EFE) or _in(address, _INSIDE):
+        return ipaddress.IPv4Address(number & 0xFFFFFFFF)
+    return None
+
+
+def check_host(host: str, *, allow_private: bool) -> None:
+    """Refuse a host that is neither a plain name nor a plain address; a name is not looked up.
+
+    Args:
+        host: The host of the URL, without brackets.
+        allow_private: Whether it can be this machine or its network.
+
+    Raises:
+        AddressRefused: It leads to this machine or its network, or is a number in another form.
+        ToolFailed: It is not a valid host.
+    """
+    plain = host.lower().removesuffix(".")
+    try:
+        address = ipaddress.ip_address(plain)
+    except ValueError:
+        address = None
+    if address is not None:
+        check_address(host, address, allow_private=allow_private)
+        return
+    if not _NAME.fullmatch(plain):
+        raise ToolFailed(f"{host[:200]!r} is not a valid host", remedy="use a host's name")
+    if _NUMBER.fullmatch(plain.rpartition(".")[2]):
+        raise AddressRefused(f"the host {host!r} is a number in an odd form", remedy="use the host's name")
+    if not allow_private and (plain == "localhost" or plain.endswith(".localhost")):
+        refuse(host)
+
+
+def check_address(host: str, address: Address, *, allow_private: bool) -> None:
+    """Refuse an address of this machine or its network.
+
+    Args:
+        host: The host that has it, for the error.
+        address: The address.
+        allow_private: Whether it can be of this machine or its network.
+
+    Raises:
+        AddressRefused: The address is refused.
+    """
+    where = reach(address)
+    if where == "never" or (where == "private" and not allow_private):
+        refuse(host)
+
+
+def refuse(host: str) -> None:
+    """Refuse a host.
+
+    Raises:
+        AddressRefused: Always.
+    """
+    raise AddressRefused(f"the host {host!r} is in this machine or its network", remedy="use a public page")
+
+
+Resolver = Callable[[str, int], Awaitable[Sequence[Address]]]
+"""Returns the addresses of a name."""
+
+_TRY: Final = 5.0  # seconds for an address, if there is another
+MAX_ADDRESSES: Final = 8  # addresses to try
+
+
+async def resolve(host: str, port: int) -> Sequence[Address]:
+    """Return the addresses of a name, as this system knows them.
+
+    Raises:
+        OSError, UnicodeError: The name has none.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [ipaddress.ip_address(str(each[4][0])) for each in found]
+
+
+class CheckedNetwork(httpcore2.AsyncNetworkBackend):
+    """Connects to public hosts.
+
+    Args:
+        allow_private: Whether to connect also to this machine and its network.
+        resolver: Looks up names.
+        dial: Makes the connections to addresses.
+    """
+
+    def __init__(
+        self,
+        *,
+        allow_private: bool = False,
+        resolver: Resolver = resolve,
+        dial: httpcore2.AsyncNetworkBackend | None = None,
+    ) -> None:
+        self._allow_private = allow_private
+        self._resolver = resolver
+        self._dial = dial or dialling()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,  # noqa: ASYNC109 -- the library's signature
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to the first of the host's addresses that answers.
+
+        Raises:
+            AddressRefused: One of them leads to this machine or its network: a host with both kinds is not trustworthy.
+            ToolFailed: It has no address, or none answers.
+        """
+        addresses = await self._addresses(host, port)
+        for left in range(len(addresses) - 1, -1, -1):
+            address = addresses[len(addresses) - 1 - left]
+            try:
+                return await self._dial.connect_tcp(str(address), port, _TRY if left else None, None, socket_options)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        raise ToolFailed(f"the host {host!r} cannot be reached", remedy="try another page")
+
+    async def _addresses(self, host: str, port: int) -> list[Address]:
+        check_host(host, allow_private=self._allow_private)
+        try:
+            return [ipaddress.ip_address(host.removesuffix("."))]
+        except ValueError:
+            pass
+        try:
+            found = list(dict.fromkeys(await self._resolver(host, port)))
+        except (OSError, UnicodeError):
+            found = []
+        if not found:
+            raise ToolFailed(f"the host {host!r} has no address", remedy="check the name")
+        for address in found:
+            check_address(host, address, allow_private=self._allow_private)
+        return found[:MAX_ADDRESSES]
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleep; the library calls this."""
+        await asyncio.sleep(seconds)
+
+
+def dialling() -> httpcore2.AsyncNetworkBackend:
+    """Return the backend that connects to addresses."""
+    return cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())  # pyright sees a substitute type
+
+
+def trusted() -> ssl.SSLContext:
+    """Return a TLS context with the certificates that this system trusts."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
 
 LARGEST: Final = 5 << 20
 """Bytes of a page that are read, both compressed and decompressed."""
@@ -204,6 +413,3 @@ class _Unpacked:
                 self._stream = zlib.decompressobj(zlib.MAX_WBITS | 32)
         if problem:
             raise ToolFailed(f"the page of the host {self._host!r} cannot be decompressed", remedy=_OTHER)
-
-
-__all__ = ["LARGEST", "Fetched", "Fetcher"]

@@ -24,11 +24,9 @@ from urllib.parse import urlsplit
 
 from ...core.errors import AddressRefused, InvalidArgument, PathRefused, SearchUnavailable, ToolFailed
 from ..files import Roots
-from .fetch import Fetcher
+from .fetch import CheckedNetwork, Fetcher
 from .html_program import decoded
-from .network import CheckedNetwork
-from .page import Reader, check_installed, page_of
-from .search import SearchHit
+from .page import Reader, SearchHit, check_installed, page_of
 
 _LOOKED_AT: Final = 500_000  # names of files and folders
 

@@ -328,7 +328,5 @@ def _scanned(parent: int) -> list[int]:
     return found
 
 
-__all__ = ["main"]
-
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""The tool `shell`: its parameters and its result. `process` and `launcher` run the command and end it."""
+"""The tool `shell`: its parameters and its result. `launcher` runs the command and ends it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...core.errors import ToolFailed
-from ...harness import Function, tool
-from ..files import Roots
-from ..program import Program
+from ..core.errors import ToolFailed
+from ..harness import Function, tool
+from .files import Roots
+from .program import Program
 
 _LAUNCHER: Final = Path(__file__).with_name("launcher.py")
 _FLOOD: Final = 256 << 20
