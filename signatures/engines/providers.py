@@ -19,9 +19,8 @@ from urllib.parse import urlsplit
 from ...core.errors import InvalidArgument
 
 if TYPE_CHECKING:
+    import dspy
     from dspy.lm15 import ProviderDefinition
-
-    from ..adapter import LM
 
 ADDRESS_REMEDY: Final = "write it as http://localhost:8000/v1, with the /v1 where the server has one"
 
@@ -264,7 +263,7 @@ def advice(model: str) -> str:
     return "; ".join(filter(None, (other, "see `worldagent models` for the providers that work", _ANY_SERVER)))
 
 
-def check_named(models: Mapping[str, str | LM]) -> dict[str, str | LM]:
+def check_named(models: Mapping[str, str | dspy.BaseLM]) -> dict[str, str | dspy.BaseLM]:
     """Return models by name, after checking them.
 
     Raises:
