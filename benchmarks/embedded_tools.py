@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from worldagent.benchmarks._measure import Report, Row, main
 from worldagent.harness import Function, tool
 from worldagent.signatures import REPLY_DEMOS, Offer, OfferedTools
-from worldagent.signatures.engines import ModelConnection, connect_model
+from worldagent.signatures.engines.connect import ModelConnection, connect_model
 
 
 @tool

@@ -11,45 +11,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
     from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
-    from .engines import ADDRESS_REMEDY, address_problem
-    from .engines.providers import check_named
+    from .engines.providers import ADDRESS_REMEDY, address_problem, check_named
     from .escape import escape_description
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
     from .thinking import PredictorPool, Question, Thought, think
 
 _HOMES = {
-    "ADDRESS_REMEDY": ".engines",
-    "address_problem": ".engines",
-    "CONVERSE": ".signature",
-    "CallMade": ".adapter",
-    "LM": ".adapter",
-    "Listener": ".predictor",
-    "ModelCaller": ".predictor",
-    "ModelOptions": ".predictor",
-    "NOTE": ".adapter",
-    "LAST_STEP": ".calling",
-    "OFFERED": ".calling",
-    "Offer": ".calling",
-    "OfferedTools": ".calling",
-    "PastStep": ".adapter",
-    "Predictor": ".predictor",
-    "PredictorPool": ".thinking",
-    "Program": ".adapter",
-    "Question": ".thinking",
-    "REPLY": ".signature",
-    "REPLY_DEMOS": ".signature",
-    "RESULT": ".signature",
-    "Signature": ".adapter",
-    "StepMade": ".adapter",
-    "Thought": ".thinking",
-    "check_named": ".engines.providers",
-    "converse_signature": ".signature",
-    "escape_description": ".escape",
-    "open_model": ".predictor",
-    "preload": ".signature",
-    "think": ".thinking",
-    "worker_signature": ".signature",
+    name: module
+    for module, names in {
+        ".adapter": "LM NOTE CallMade PastStep Program Signature StepMade",
+        ".calling": "LAST_STEP OFFERED Offer OfferedTools",
+        ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
+        ".escape": "escape_description",
+        ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
+        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",
+        ".thinking": "PredictorPool Question Thought think",
+    }.items()
+    for name in names.split()
 }
 
 __all__ = [

@@ -53,7 +53,7 @@ from .calling import (
     Unreadable,
     in_words,
 )
-from .engines import GrammarUnfit, bounded
+from .engines.grammars import GrammarUnfit, bounded
 from .escape import escape_markers
 from .fields import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 from .media import MEDIA_FIELDS, parts_of

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from .calling import MAX_CHARACTERS
 from .echo import EchoGuard
-from .engines import AnswerTooLong
+from .engines.classification import AnswerTooLong
 from .matching import SLICE, Pause
 
 

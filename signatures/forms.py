@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from ..core.errors import FunctionInvalid, WorldAgentError
 from .adapter import ROLE, PastStep, RoleAdapter, Signature, StepMade
 from .echo import EchoGuard
-from .engines import ModelConnection
+from .engines.connect import ModelConnection
 
 
 class _SavedField(BaseModel):

@@ -33,16 +33,10 @@ from ..core.errors import (
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, without_unpaired_surrogates
 from .echo import EchoGuard
-from .engines import (
-    CostTracker,
-    ModelConnection,
-    RateLimitWait,
-    classify,
-    connect_model,
-    is_local,
-    refuses_form,
-    sending,
-)
+from .engines.classification import classify, refuses_form
+from .engines.connect import ModelConnection, connect_model
+from .engines.costs import CostTracker, RateLimitWait
+from .engines.providers import is_local, sending
 from .escape import control_tokens, escape_control, escape_markers
 from .fields import AnswerStream
 from .forms import Forms, fitting_program, shown_prompt, user_follows

@@ -35,7 +35,7 @@ def preload(path: str | None = None, *, identity: str | None = None, keep: bool 
         identity: The identity of the agent.
         keep: Never free its memory, for a command that ends with its process.
     """
-    from .engines import start_loading
+    from .engines.local import start_loading
 
     messages: list[Mapping[str, str]] = [{"role": "system", "content": brief_instructions(identity)}]
     for demo in REPLY_DEMOS:

@@ -20,7 +20,7 @@ from ..core.errors import FunctionInvalid, ModelNotConfigured, NameTaken
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import PastStep, Signature, answer_field
 from .calling import CALLS, TOOLS, OfferedTools, ToolCall
-from .engines import is_local
+from .engines.providers import is_local
 from .media import MEDIA_FIELDS
 from .predictor import Listener, ModelCaller, OnError, Predictor, open_model
 from .signature import check_signature

@@ -55,7 +55,7 @@ async def models(
       worldagent models openai/gpt-4o anthropic/claude-sonnet-4-5 --json
     """
     from ...agent import Settings
-    from ...signatures.engines import PROVIDERS
+    from ...signatures.engines.providers import PROVIDERS
 
     settings = Settings()
     if which:
@@ -73,7 +73,7 @@ async def models(
 
 
 def _providers() -> list[dict[str, Any]]:
-    from ...signatures.engines import PROVIDERS
+    from ...signatures.engines.providers import PROVIDERS
 
     return [
         {
@@ -89,7 +89,7 @@ def _providers() -> list[dict[str, Any]]:
 
 
 def _provider_table() -> str:
-    from ...signatures.engines import PROVIDERS
+    from ...signatures.engines.providers import PROVIDERS
 
     return _table(
         _PROVIDERS,
@@ -112,7 +112,7 @@ def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict:
     Raises:
         ModelNotConfigured: A model string names no known service.
     """
-    from ...signatures.engines import Abilities, abilities_of
+    from ...signatures.engines.connect import Abilities, abilities_of
 
     # The setting `api_base` is the address of the agent's model, and of other models of the same vendor.
     vendor, slash, _ = (settings.lm or "").partition("/")

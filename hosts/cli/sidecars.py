@@ -74,7 +74,7 @@ class Served:
             ModelNotConfigured, MissingExtra: It cannot be used.
         """
         if self.lm is not None:
-            from ...signatures.engines import check_model
+            from ...signatures.engines.connect import check_model
 
             await check_model(self.lm, api_base=self.api_base)
 

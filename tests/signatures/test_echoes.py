@@ -14,7 +14,7 @@ from worldagent.core import events as ev
 from worldagent.core.errors import RoleEchoed
 from worldagent.signatures import ModelCaller, ModelOptions
 from worldagent.signatures.adapter import PlainAdapter
-from worldagent.signatures.engines import ModelConnection
+from worldagent.signatures.engines.connect import ModelConnection
 from worldagent.testing import ScriptedLM
 
 KEEPER = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."

@@ -66,7 +66,7 @@ async def test_a_typed_role_and_typed_control_tokens_reach_the_engine_as_plain_t
 
 @pytest.mark.requirement("R15")
 async def test_a_typed_control_token_is_several_tokens_to_the_model(tmp_path: Path) -> None:
-    from worldagent.signatures.engines import connect_model
+    from worldagent.signatures.engines.connect import connect_model
 
     count = 40
     async with local_agent(tmp_path) as agent:

@@ -15,7 +15,7 @@ from support.agents import scripted_agent
 from worldagent import Role
 from worldagent.core import events as ev
 from worldagent.harness import tool
-from worldagent.signatures.engines import ModelConnection, connect_model
+from worldagent.signatures.engines.connect import ModelConnection, connect_model
 from worldagent.signatures.engines.grammars import GrammarUnfit, bounded
 
 pytestmark = pytest.mark.local

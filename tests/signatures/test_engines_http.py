@@ -30,7 +30,8 @@ from worldagent.core.errors import (
     OutputInvalid,
     WorldAgentError,
 )
-from worldagent.signatures.engines import ModelConnection, classify, connect_model
+from worldagent.signatures.engines.classification import classify
+from worldagent.signatures.engines.connect import ModelConnection, connect_model
 
 KEY = "sk-secret-1234567890"
 CANARY = "zebra-canary-prompt"
@@ -297,7 +298,7 @@ SCRIPT = """
 import asyncio, sys
 async def main():
     import dspy
-    from worldagent.signatures.engines import connect_model
+    from worldagent.signatures.engines.connect import connect_model
     connection = await connect_model("openai/answer")
     class Ask(dspy.Signature):
         message: str = dspy.InputField()

@@ -25,7 +25,9 @@ from worldagent.core.errors import (
     ModelRefused,
     WorldAgentError,
 )
-from worldagent.signatures.engines import ModelConnection, classify, connect_model, start_loading
+from worldagent.signatures.engines.classification import classify
+from worldagent.signatures.engines.connect import ModelConnection, connect_model
+from worldagent.signatures.engines.local import start_loading
 
 pytestmark = pytest.mark.local
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Answer briefly."}
@@ -291,10 +293,10 @@ async def test_early_loading_is_taken_over_by_the_connection() -> None:
 
 SCRIPT = """
 import asyncio, json, sys
-from worldagent.signatures.engines import start_loading
+from worldagent.signatures.engines.local import start_loading
 start_loading()
 import dspy
-from worldagent.signatures.engines import connect_model
+from worldagent.signatures.engines.connect import connect_model
 async def main():
     connection = await connect_model("local")
     request = dspy.lm15.request_from_openai_chat({"model": connection.lm.model, "messages": json.loads(sys.argv[1])})

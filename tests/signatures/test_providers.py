@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from support.openai_stub import openai_stub
 from worldagent.core.errors import ModelNotConfigured
 from worldagent.hosts.cli.app import app
-from worldagent.signatures.engines import connect_model
+from worldagent.signatures.engines.connect import connect_model
 from worldagent.signatures.engines.http import find_route
 from worldagent.signatures.engines.providers import PROVIDERS
 
