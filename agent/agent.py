@@ -42,6 +42,7 @@ from ..role_resolution import (
     RoleStore,
     SqliteRoleStore,
 )
+from ..role_resolution.role import check_role
 from ..storage import Database, Storage
 from ..tools import BuiltinTools
 from .choices import (
@@ -66,7 +67,7 @@ from .choices import (
 from .following import EventFollower
 from .recording import Recorder
 from .role_request import RoleRequests
-from .roles import Roles, StoredRoles, check_role
+from .roles import Roles, StoredRoles
 from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .settings import Settings
 from .thread import Thread

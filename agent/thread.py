@@ -17,8 +17,8 @@ from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.stored import check_name
 from ..role_resolution import Role
+from ..role_resolution.role import check_role
 from .choices import TurnModel, check_skills, output_type, turn_models
-from .roles import check_role
 from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner, keep, kept, unkeep
 from .settings import UNSET, Unset
 from .stream import TurnStream

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
-
 from pydantic import BaseModel, TypeAdapter
-
 from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
 from ..core.validation import declaration, json_of, read_model, validate_model
 from ..harness import Function, Risk
 from ..harness.function import check_name, risks, undispatched
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from ..core.errors import InvalidArgument
+from ..core.validation import is_text
 
 if TYPE_CHECKING:
     from ..signatures import Signature
@@ -252,3 +255,24 @@ class ShapeRegistry:
     def shapes(self) -> Mapping[str, Shape[Any, Any]]:
         """All shapes by key."""
         return MappingProxyType(self._shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """The result of composing a skill.
+
+    Attributes:
+        prompt: Added to the instructions of the shape's entry Signature for this run. It is not stored.
+        shape: The shape that runs.
+        params: The shape's params; params passed to `run_skill` override these.
+        name: A label for people and the log.
+    """
+
+    prompt: str
+    shape: str = "subagent"
+    params: Mapping[str, Any] = field(default_factory=dict)
+    name: str = "skill"
+
+    def __post_init__(self) -> None:
+        if not is_text(self.prompt):
+            raise InvalidArgument("a composed skill must have a prompt", remedy="pass one, or use task() instead")

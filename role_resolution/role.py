@@ -296,3 +296,14 @@ def _render(roles: Mapping[Tier, Role], tiers: tuple[Tier, ...]) -> str:
     # A line of a role that looks like a label gets a backslash, so that no tier can pose as a higher one.
     parts = [f"[{tier.value}]\n" + _LABEL.sub(r"\1\\", roles[tier].content) for tier in tiers]
     return "\n\n".join((STACK_HEADER, *parts))
+
+
+def check_role(role: object) -> Role:
+    """Return `role` if it is a `Role`.
+
+    Raises:
+        RoleInvalid: It is of another type; its value is not shown.
+    """
+    if isinstance(role, Role):
+        return role
+    raise RoleInvalid(f"`role` must be a Role, got a {type(role).__name__}", remedy="make it with Role(name, content)")

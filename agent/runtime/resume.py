@@ -26,8 +26,7 @@ from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, Message, TurnRecord, thread_key
 from ...role_resolution import Resolution, Role
 from ...storage import Lease
-from .begin import emit_started
-from .work import Begun, ResumedTurn, Resumption, RunnerParts
+from .work import Begun, ResumedTurn, Resumption, RunnerParts, emit_started
 
 
 async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, object]) -> TurnRecord:

@@ -18,9 +18,9 @@ from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
 from ...memory.turn_log import RecordedTurn
 from ...role_resolution import Role
+from ...role_resolution.role import check_role
 from ..following import EventFollower
 from ..recording import Recording
-from ..roles import check_role
 from ..stream import RunningTurn, TurnStream, cancel_once
 from ..turns import Turn
 from .branching import Again, Edit, Replay, run_again

@@ -6,18 +6,21 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-
 from ...core import Clock, SystemClock
 from ...harness.trace.index import TraceIndex
 from ...memory import ConversationLog, TurnRegister
 from ...memory.attachments import LIMIT, Attachments
 from ...memory.branches import Branches
 from ...storage import Database, Leases, Storage
-from .checkpoints import CheckpointRows
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+from ...storage import PostgresAddress, Transaction
 
 if TYPE_CHECKING:
     from ...graphs.heads import Heads, Position
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepParts:
@@ -95,4 +98,151 @@ class UpkeepParts:
         return CheckpointRows.at(self.storage.place)
 
 
-__all__ = ["UpkeepParts"]
+_MAIN: Final = "SELECT checkpoint_id FROM checkpoints WHERE thread_id=? AND checkpoint_ns=''"
+_BEYOND: Final = f"{_MAIN} ORDER BY checkpoint_id DESC LIMIT 1 OFFSET ?"
+_OLD: Final = f"""{_MAIN} AND checkpoint_id < ? AND checkpoint_id < (
+                    SELECT MAX(checkpoint_id) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='')
+                  ORDER BY checkpoint_id DESC LIMIT 1"""
+_DROP: Final = "DELETE FROM {} WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?"
+# Channel versions grow, so rows older than the version in the oldest remaining checkpoint are unused.
+_DROP_BLOBS: Final = """DELETE FROM checkpoint_blobs AS b USING (
+                          SELECT checkpoint -> 'channel_versions' AS kept FROM checkpoints
+                          WHERE thread_id=? AND checkpoint_ns='' ORDER BY checkpoint_id LIMIT 1) AS oldest
+                        WHERE b.thread_id=? AND b.checkpoint_ns=''
+                          AND b.version COLLATE "C" < (oldest.kept ->> b.channel) COLLATE "C" """
+# The first checkpoint of a turn holds the values of the turn before it.
+_HELD: Final = """SELECT checkpoint_id, {} FROM checkpoints
+                  WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id < ? ORDER BY checkpoint_id DESC LIMIT 100"""
+_IN_FILE: Final = _HELD.format("CAST(checkpoint AS BLOB)")
+_ON_SERVER: Final = _HELD.format("convert_to(checkpoint ->> 'channel_values', 'UTF8')")
+_GREGORIAN: Final = 0x01B21DD213814000  # tenths of microseconds from the start of the Gregorian calendar to 1970
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointRows:
+    """The tables of checkpoints on one database engine.
+
+    Attributes:
+        postgres: Whether the engine is Postgres.
+    """
+
+    postgres: bool
+
+    @staticmethod
+    def at(place: Path | PostgresAddress) -> CheckpointRows:
+        """Return the tables of the database at `place`."""
+        return CheckpointRows(isinstance(place, PostgresAddress))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the tables; that of the checkpoints themselves comes first."""
+        return ("checkpoints", "checkpoint_writes", "checkpoint_blobs") if self.postgres else ("checkpoints", "writes")
+
+    def made(self, transaction: Transaction) -> bool:
+        """Whether the tables exist: an agent creates them, and other code that opens the database does not."""
+        if self.postgres:
+            [(found,)] = transaction.execute("SELECT to_regclass('checkpoints')")
+            return found is not None
+        return bool(transaction.execute("SELECT 1 FROM sqlite_master WHERE type='table' AND name='checkpoints'"))
+
+    def remove(self, transaction: Transaction, thread: str) -> int:
+        """Delete all checkpoints of a thread and of its workers; returns how many."""
+        if not self.made(transaction):
+            return 0
+        count = 0
+        for key in (thread, *self._workers(transaction, f"{thread}#")):
+            count += self._drop_all(transaction, key)
+        return count
+
+    def forget(self, transaction: Transaction, thread: str, turns: Collection[str]) -> int:
+        """Delete the checkpoints of turns that a thread no longer continues from; returns how many.
+
+        Earlier ones are deleted too. The newest one is kept whatever its turn, since the thread continues from it.
+
+        Args:
+            transaction: The transaction.
+            thread: The thread's key.
+            turns: The ids of the turns. None of them is open.
+        """
+        if not self.made(transaction):
+            return 0
+        count = 0
+        for key in (key for turn in turns for key in self._workers(transaction, f"{thread}#{turn}/")):
+            count += self._drop_all(transaction, key)
+        last = self._last_of(transaction, thread, [turn.encode() for turn in turns])
+        return count if last is None else count + self._drop_until(transaction, thread, last)
+
+    def prune(
+        self, transaction: Transaction, thread: str, *, keep: int | None, before: datetime | None, slack: int = 0
+    ) -> int:
+        """Delete checkpoints of a thread that no turn continues from; returns how many.
+
+        Args:
+            transaction: The transaction.
+            thread: The thread's key. No turn of it is open.
+            keep: How many of the newest to keep; None sets no count.
+            before: Delete those from before this time; None sets no time. The newest one is kept.
+            slack: How many more than `keep` can exist before any of them is deleted.
+        """
+        if keep is not None and slack and not transaction.execute(_BEYOND, (thread, keep + slack)):
+            keep = None
+        last = self._last_to_go(transaction, thread, keep, before)
+        return 0 if last is None else self._drop_until(transaction, thread, last)
+
+    def _drop_until(self, transaction: Transaction, thread: str, last: str) -> int:
+        """Delete a thread's checkpoints up to `last`, and those of workers that had ended by then."""
+        [(count,)] = transaction.execute(
+            "SELECT COUNT(*) FROM checkpoints WHERE thread_id=? AND checkpoint_ns='' AND checkpoint_id <= ?",
+            (thread, last),
+        )
+        transaction.execute(_DROP.format(self.tables[0]), (thread, last))
+        transaction.execute(_DROP.format(self.tables[1]), (thread, last))
+        if self.postgres:
+            transaction.execute(_DROP_BLOBS, (thread, thread))
+        for worker in self._workers(transaction, f"{thread}#", ended_by=last):
+            count += self._drop_all(transaction, worker)
+        return int(count)
+
+    def _last_of(self, transaction: Transaction, thread: str, turns: Collection[bytes]) -> str | None:
+        """Return the newest checkpoint that names one of the turns and is not the thread's newest."""
+        statement = _ON_SERVER if self.postgres else _IN_FILE
+        newest = transaction.execute(f"{_MAIN} ORDER BY checkpoint_id DESC LIMIT 1", (thread,))
+        before = newest[0][0] if newest else ""
+        while rows := transaction.execute(statement, (thread, before)):
+            for found, held in rows:
+                if any(turn in bytes(held) for turn in turns):
+                    return str(found)
+            before = rows[-1][0]
+        return None
+
+    def _last_to_go(
+        self, transaction: Transaction, thread: str, keep: int | None, before: datetime | None
+    ) -> str | None:
+        found: list[str] = []
+        if keep is not None:
+            found += [row[0] for row in transaction.execute(_BEYOND, (thread, keep))]
+        if before is not None:
+            found += [row[0] for row in transaction.execute(_OLD, (thread, first_id(before), thread))]
+        return max(found, default=None)
+
+    def _workers(self, transaction: Transaction, begins: str, *, ended_by: str | None = None) -> list[str]:
+        """Return the keys of workers with this prefix, or of those whose newest checkpoint is not after `ended_by`."""
+        # On Postgres these tables sort text by the server's locale, while the package's own index sorts by bytes.
+        above, below = ("~>=~", "~<~") if self.postgres else (">=", "<")
+        statement = f"""SELECT thread_id FROM checkpoints WHERE thread_id {above} ? AND thread_id {below} ?
+                        GROUP BY thread_id HAVING CAST(? AS TEXT) IS NULL OR MAX(checkpoint_id) <= ?"""
+        given = (begins, f"{begins[:-1]}{chr(ord(begins[-1]) + 1)}", ended_by, ended_by)
+        return [row[0] for row in transaction.execute(statement, given)]
+
+    def _drop_all(self, transaction: Transaction, key: str) -> int:
+        [(count,)] = transaction.execute("SELECT COUNT(*) FROM checkpoints WHERE thread_id=?", (key,))
+        for table in self.tables:
+            transaction.execute(f"DELETE FROM {table} WHERE thread_id=?", (key,))
+        return int(count)
+
+
+def first_id(at: datetime) -> str:
+    """Return the lowest id of a checkpoint made at this time or later; ids are UUIDs of version 6."""
+    ticks = max(0, int(at.timestamp() * 1e7) + _GREGORIAN) & ((1 << 60) - 1)
+    digits = f"{ticks:015x}"
+    return f"{digits[:8]}-{digits[8:12]}-6{digits[12:]}"
