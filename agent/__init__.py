@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from .agent import WorldAgent
     from .roles import Roles, StoredRoles
     from .settings import UNSET, Settings
-    from .stream import TurnStream
     from .thread import Thread
     from .threads import ThreadState
-    from .turns import Trigger, Turn, TurnUsage
+    from .turns import Trigger, Turn, TurnStream, TurnUsage
     from .unattended import Notifier
 
 _HOMES = {
@@ -30,7 +29,7 @@ _HOMES = {
     "ThreadState": ".threads",
     "Trigger": ".turns",
     "Turn": ".turns",
-    "TurnStream": ".stream",
+    "TurnStream": ".turns",
     "TurnUsage": ".turns",
     "WorldAgent": ".agent",
 }

@@ -32,7 +32,7 @@ from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
-from ..memory.kept import KeptMessages
+from ..memory.conversation import KeptMessages
 from ..profiles import Profile
 from ..role_resolution import (
     ResolverOptions,
@@ -66,8 +66,7 @@ from .choices import (
 )
 from .following import EventFollower
 from .recording import Recorder
-from .role_request import RoleRequests
-from .roles import Roles, StoredRoles
+from .roles import RoleRequests, Roles, StoredRoles
 from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .settings import Settings
 from .thread import Thread

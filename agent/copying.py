@@ -14,7 +14,7 @@ from typing import Final
 
 from ..core.errors import InvalidArgument, StorageInvalid, ThreadBusy
 from ..core.files import storage_errors
-from ..graphs.heads import CHECKPOINT_TABLES, Checkpoints
+from ..graphs.checkpoints.saver import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 from ..storage.copies import COPYING, Import, Part, PartDigest, copying_alone, schemas_at, tables_of
 from .threads import SCHEMAS

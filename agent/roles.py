@@ -4,25 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
-from ..core import Tier, check_id
-from ..core.errors import InvalidArgument, UnknownTier
-from ..mcp_client import HttpHost, StdioHost
-from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
-from ..role_resolution.role import check_role
-from dataclasses import dataclass, field
-from ..core import Scope
-from ..role_resolution import Role
-from ..role_resolution.role import check_role
-from .runtime import TurnRunner
 from typing import Annotated, Any, Final, Literal
+
 from pydantic import BaseModel, ConfigDict, Field
-from ..core.errors import LeaseLost, UnknownMessage
+
+from ..core import Scope, Tier, check_id
+from ..core.errors import InvalidArgument, LeaseLost, UnknownMessage, UnknownTier
 from ..graphs import Shape, TaskContext
 from ..harness import CallContext, Function, flow
+from ..mcp_client import HttpHost, StdioHost
 from ..memory import Message, thread_key
-from ..role_resolution import Role
-from .runtime import RunnerParts
+from ..role_resolution import Role, RoleResolver, RoleSource, RoleStore
+from ..role_resolution.role import check_role
+from .runtime import RunnerParts, TurnRunner
 
 _SOURCE_TIERS = (Tier.THREAD, Tier.CHANNEL)
 

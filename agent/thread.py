@@ -15,16 +15,15 @@ from ..core.validation import is_text
 from ..graphs import Composed, TurnRequest
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
-from ..memory.stored import check_name
+from ..memory.conversation import check_name
 from ..role_resolution import Role
 from ..role_resolution.role import check_role
 from .choices import TurnModel, check_skills, output_type, turn_models
+from .roles import ThreadRole
 from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner, keep, kept, unkeep
 from .settings import UNSET, Unset
-from .stream import TurnStream
-from .thread_role import ThreadRole
 from .threads import ThreadState
-from .turns import Trigger, Turn
+from .turns import Trigger, Turn, TurnStream
 from .unattended import Unattended, check_unattended
 
 

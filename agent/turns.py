@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
-from typing import Any, Literal, Self
-from pydantic_core import to_jsonable_python
-from ..core import ModelUsage, Tier, canonical_json, check_id
-from ..core.errors import InvalidArgument
-from ..core.pauses import Pause
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
+
 from pydantic import TypeAdapter
-from ..core.errors import AgentClosed
+from pydantic_core import to_jsonable_python
+
+from ..core import ModelUsage, Tier, canonical_json, check_id
+from ..core.errors import AgentClosed, InvalidArgument
 from ..core.events import Event
+from ..core.pauses import Pause
 from .choices import read_output
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnUsage(ModelUsage):

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .checkpoints import CheckpointSaver
-    from .composed import Composed
     from .engine import TurnEngine
     from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-    from .shape import SUBAGENT, Shape, ShapeRegistry
+    from .shape import SUBAGENT, Composed, Shape, ShapeRegistry
     from .tasks import TaskContext, task
 
 _HOMES = {
     "CheckpointSaver": ".checkpoints",
-    "Composed": ".composed",
+    "Composed": ".shape",
     "GraphOptions": ".requests",
     "SUBAGENT": ".shape",
     "Shape": ".shape",

@@ -21,7 +21,7 @@ from ..harness.journal import Drive, Journal
 from ..harness.limits import Budget
 from ..memory import ConversationStore, Draft
 from ..memory.attachments import Attachments
-from ..memory.kept import KeptMessages
+from ..memory.conversation import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import Listener, ModelCaller, PredictorPool
 from ..signatures.summaries import scrubbed

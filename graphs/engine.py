@@ -34,7 +34,7 @@ from ..harness.schema import result_of
 from ..memory import ConversationLog, ConversationStore, Draft, Message, Tail
 from ..memory.attachments import Attachment, Attachments
 from ..memory.branches import Branch, Branches
-from ..memory.kept import KeptMessages
+from ..memory.conversation import KeptMessages
 from ..role_resolution import NO_ROLE, RoleResolver
 from ..signatures import (
     CONVERSE,
@@ -52,8 +52,8 @@ from ..signatures.thinking import Models
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver, run_graph
+from .checkpoints.saver import Heads
 from .context import Services, SummaryCooldown, TurnContext
-from .heads import Heads
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun

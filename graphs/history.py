@@ -9,20 +9,16 @@ from __future__ import annotations
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby, islice
-from typing import Any, Final
-from ..core.errors import StorageInvalid
-from ..memory import Message, MessageKind
-from ..memory.attachments import attachments_of
-from ..memory.stored import validation_errors
-from ..signatures import NOTE, REPLY, CallMade
-from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, Final
+
 from ..core.errors import StorageInvalid, UnknownMessage
-from ..memory import ConversationStore, Message
-from ..signatures import NOTE
+from ..memory import ConversationStore, Message, MessageKind
+from ..memory.attachments import attachments_of
+from ..memory.conversation import validation_errors
+from ..signatures import NOTE, REPLY, CallMade
 from .attached import size_of, texts_of
 from .context import TurnContext
 

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+
 from pydantic import BaseModel, TypeAdapter
-from ..core.errors import FunctionInvalid, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
-from ..core.validation import declaration, json_of, read_model, validate_model
+
+from ..core.errors import FunctionInvalid, InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
+from ..core.validation import declaration, is_text, json_of, read_model, validate_model
 from ..harness import Function, Risk
 from ..harness.function import check_name, risks, undispatched
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
-from ..core.errors import InvalidArgument
-from ..core.validation import is_text
 
 if TYPE_CHECKING:
     from ..signatures import Signature
@@ -81,8 +78,8 @@ class Shape(Generic[P, R]):
                     f"the shape {self.key!r} must declare pydantic models as params and result, not {what!r}",
                     remedy="declare pydantic models",
                 )
-            for name, field in what.model_fields.items():
-                if field.exclude:
+            for name, declared in what.model_fields.items():
+                if declared.exclude:
                     raise FunctionInvalid(
                         f"the field {name!r} of the shape {self.key!r} must not be excluded, so that it can be stored",
                         remedy="remove 'exclude'",

@@ -9,16 +9,29 @@ from typing import Any, Final, Self
 
 from langgraph.types import interrupt
 
-from ...core import digest
-from ...core.errors import ContextExceeded, OutputInvalid, WorldAgentError
-from ...core.events import HistorySummarised, SummaryFailed
-from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
-from ...memory import Draft, Message
-from ...signatures.summaries import SUMMARISE, ask_without_role
-from ..attached import texts_of
-from ..context import AGENT, STOPPED, TurnContext
-from ..history import as_history, said_by, untrusted_in
-from .view import SHARE, Bounds, Entry, Group, View, kept_of, size, uncovered, view_of, word_for_word
+from ..core import digest
+from ..core.errors import ContextExceeded, OutputInvalid, WorldAgentError
+from ..core.events import HistorySummarised, SummaryFailed
+from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
+from ..memory import Draft, Message
+from ..signatures.summaries import SUMMARISE, ask_without_role
+from .attached import texts_of
+from .context import AGENT, STOPPED, TurnContext
+from .history import (
+    SHARE,
+    Bounds,
+    Entry,
+    Group,
+    View,
+    as_history,
+    kept_of,
+    said_by,
+    size,
+    uncovered,
+    untrusted_in,
+    view_of,
+    word_for_word,
+)
 
 MAX_MODEL_CALLS: Final = 8  # the limit of model calls for one summary
 MAX_LOOKBACK_MESSAGES: Final = 2000  # how many messages a summary looks back; it matters for threads that never had one

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from pydantic import BaseModel, PydanticUserError, TypeAdapter
-from ..core import Emitter, canonical_json
-from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
-from ..core.events import CallDecided
-from ..core.pauses import MAX_WAIT_SECONDS
-from ..core.validation import is_text, json_of_value, read_value
-from .journal import UNATTENDED, Ask, Drive, Frame, Step
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
-from pydantic import BaseModel
-from ..core import Emitter, Scope
+
+from pydantic import BaseModel, PydanticUserError, TypeAdapter
+
+from ..core import Emitter, Scope, canonical_json
+from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
+from ..core.events import CallDecided
+from ..core.pauses import MAX_WAIT_SECONDS
+from ..core.validation import is_text, json_of_value, read_value
 from .approval import CallerContext
 from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
-from .journal import Frame
+from .journal import UNATTENDED, Ask, Drive, Frame, Step
 from .limits import Budget
 from .registry import Registry
 

@@ -1,8 +1,7 @@
 """The data and stores of conversations (D7) and turns. No model and no role is used here (R7)."""
 
-from .conversation import ConversationStore, Draft, Message, MessageKind, Tail
+from .conversation import OPEN, ConversationStore, Draft, Message, MessageKind, Tail, TurnStatus
 from .log import CONVERSATION, ConversationLog
-from .stored import OPEN, TurnStatus
 from .turns import TURNS, TurnRecord, TurnRegister, thread_key
 
 __all__ = [

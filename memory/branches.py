@@ -15,8 +15,7 @@ from urllib.parse import unquote
 from ..core import Clock, SystemClock
 from ..core.errors import NameTaken, UnknownMessage
 from ..storage import Database, Lease, Row, Transaction, check_row
-from .kept import KeptMessages
-from .stored import StoredMoment, moment_of, stored_moment
+from .conversation import KeptMessages, StoredMoment, moment_of, stored_moment
 from .titles import ThreadTitles
 from .turns import keys_of
 

@@ -6,27 +6,19 @@ supply another one.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Literal, Protocol
-from ..core import utc_text
-from ..storage import Lease
-import json
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Protocol
+
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
-from ..core import Tier, check_id
+
+from ..core import Clock, SystemClock, Tier, check_id, utc_text
 from ..core.errors import InvalidArgument
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
-from ..storage import Moment, Row
-from collections.abc import Sequence
-from typing import Final
-from ..core import Clock, SystemClock
-from ..core.errors import InvalidArgument
-from ..storage import Database, Transaction
+from ..storage import Database, Lease, Moment, Row, Transaction
 
 MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary"]
 

@@ -17,9 +17,7 @@ from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from ..storage import Database, Lease, Schema, Transaction, check_row
 from .attachments import ATTACHMENT_TABLES, note_references
 from .branches import BRANCH_TABLES
-from .conversation import Draft, Message, MessageKind, Tail
-from .kept import KEPT_TABLES
-from .stored import StoredMessage, moment_of, stored_moment
+from .conversation import KEPT_TABLES, Draft, Message, MessageKind, StoredMessage, Tail, moment_of, stored_moment
 from .titles import TITLE_TABLES
 
 _KINDS = get_args(MessageKind)

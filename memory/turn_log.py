@@ -19,7 +19,7 @@ from ..core import Clock, SystemClock
 from ..core.errors import StorageInvalid
 from ..core.events import Event, parse_event
 from ..storage import Database, Row, Schema, Transaction, check_row
-from .stored import TurnStatus
+from .conversation import TurnStatus
 
 EVENTS: Final = Schema(
     "events",

@@ -18,7 +18,7 @@ from ..core.errors import StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..storage import Database, Known, Lease, Schema, Transaction, check_row
-from .stored import OPEN, StoredTurn, TurnStatus
+from .conversation import OPEN, StoredTurn, TurnStatus
 
 _FIRST_COLUMNS = (
     "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "

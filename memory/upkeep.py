@@ -20,9 +20,8 @@ from ..core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
 from ..core.validation import describe_failure
 from ..storage import Transaction
 from .attachments import Attachment, read_references
-from .conversation import Draft, Message, MessageKind
+from .conversation import Draft, Message, MessageKind, StoredMessage, stored_moment, validation_errors
 from .log import insert_rows, rows_of
-from .stored import StoredMessage, stored_moment, validation_errors
 
 _THREAD: Final = "SELECT thread FROM wa_message WHERE id=?"
 _CHAIN: Final = """WITH RECURSIVE chain(id, parent, depth, thread) AS (

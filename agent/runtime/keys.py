@@ -27,10 +27,8 @@ from ...role_resolution import Role
 from ..following import EventFollower
 from ..recording import Recording
 from ..settings import UNSET
-from ..stream import RunningTurn, cancel_once
-from ..turns import Turn, TurnUsage
-from .limits import KeyBegun
-from .work import NewTurn, ResumedTurn, Resumption, RunnerParts
+from ..turns import RunningTurn, Turn, TurnUsage, cancel_once
+from .work import KeyBegun, NewTurn, ResumedTurn, Resumption, RunnerParts
 
 if TYPE_CHECKING:
     from .runner import TurnRunner

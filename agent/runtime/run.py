@@ -10,36 +10,27 @@ import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from traceback import clear_frames
+
 from ...core import Emitter, Tier
-from ...core.errors import StorageUnavailable, WorldAgentError
+from ...core.clock import uninterrupted
+from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
-from ...core.pauses import Pause
-from ...graphs import TurnOutcome
-from ...memory import TurnRecord, TurnStatus, thread_key
+from ...core.pauses import Pause, pause_id_of
+from ...graphs import TurnOutcome, TurnRequest, TurnRun
+from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
+from ...memory.branches import Branch
+from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
 from ..turns import Turn, TurnUsage
 from ..unattended import notify
 from ..upkeep import Retention
-from .branching import Again
-from .limits import KeyBegun, limited, unless_begun
+from .branching import Again, Start
 from .resume import resume
-from .work import Begun, NewTurn, ResumedTurn, RunnerParts
-from contextlib import AsyncExitStack
-from dataclasses import replace
-from functools import partial
-from ...core import Emitter
-from ...core.clock import uninterrupted
-from ...core.errors import ThreadPaused
-from ...core.pauses import pause_id_of
-from ...graphs import TurnRequest, TurnRun
-from ...memory import OPEN, TurnRecord
-from ...memory.branches import Branch
-from ...role_resolution import ResolvedRole
-from ...storage import Lease, Transaction
-from .branching import Start
-from .work import Begun, NewTurn, RunnerParts, emit_started
+from .work import Begun, KeyBegun, NewTurn, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
+
 
 @dataclass(slots=True)
 class TurnPath:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Final
-from ...core import Clock
-from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
+
 from pydantic import BaseModel, TypeAdapter
+
 from ...core import Clock, Emitter, Scope, Tier, new_id
-from ...core.errors import InvalidArgument, WorldAgentError
+from ...core.errors import AgentClosed, InvalidArgument, TurnTimeout, WorldAgentError
 from ...core.events import RoleTierSkipped, TurnEnded, TurnKind, TurnStarted
 from ...core.pauses import UnattendedMode
 from ...graphs import TurnRequest, TurnRun
@@ -28,7 +26,7 @@ from ...mcp_client.tools import McpSources
 from ...memory import Message, TurnRecord, TurnRegister, thread_key
 from ...memory.attachments import Attachments, Loaded
 from ...memory.branches import Branches
-from ...memory.kept import KeptMessages
+from ...memory.conversation import KeptMessages
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
 from ...role_resolution import Resolution, ResolvedRole, Role, RoleResolver

@@ -18,7 +18,7 @@ from ...memory.branches import Branches
 from ...storage import Lease, Leases
 
 if TYPE_CHECKING:
-    from ...graphs.heads import Heads  # its folder loads langgraph
+    from ...graphs.checkpoints.saver import Heads  # its folder loads langgraph
 
 NAME_WAIT_SECONDS: Final = 1.0  # seconds to wait for the owner of a requested name
 PAGE_MESSAGES: Final = 50

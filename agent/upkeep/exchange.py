@@ -24,7 +24,7 @@ from ...core.errors import (
 from ...memory import thread_key
 from ...memory.attachments import Attachment, Loaded
 from ...memory.branches import Branches
-from ...memory.kept import KeptMessages
+from ...memory.conversation import KeptMessages
 from ...memory.titles import ThreadTitles
 from ...memory.upkeep import ReadChain, ReadMessage, chain_of
 from ...storage import Lease, Transaction

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
 from ...core import Clock, SystemClock
 from ...harness.trace.index import TraceIndex
 from ...memory import ConversationLog, TurnRegister
 from ...memory.attachments import LIMIT, Attachments
 from ...memory.branches import Branches
-from ...storage import Database, Leases, Storage
-from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import Final
-from ...storage import PostgresAddress, Transaction
+from ...storage import Database, Leases, PostgresAddress, Storage, Transaction
 
 if TYPE_CHECKING:
-    from ...graphs.heads import Heads, Position
+    from ...graphs.checkpoints.saver import Heads, Position
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpkeepParts:
@@ -77,7 +75,7 @@ class UpkeepParts:
         """
         if self.heads is not None:
             return await self.heads.position(thread)
-        from ...graphs.heads import Heads  # it loads langgraph
+        from ...graphs.checkpoints.saver import Heads  # it loads langgraph
 
         return await (await Heads.open(self.database, self.branches)).position(thread)
 

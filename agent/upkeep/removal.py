@@ -19,14 +19,13 @@ from ...core import Clock, Scope
 from ...core.errors import InvalidArgument, StorageInvalid, StorageUnavailable, ThreadBusy, ThreadPaused
 from ...core.files import replace_file, storage_errors
 from ...memory import thread_key
-from ...memory.kept import KeptMessages
+from ...memory.conversation import KeptMessages
 from ...memory.titles import ThreadTitles
 from ...memory.turn_log import TurnLog
 from ...memory.turns import keys_of
 from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
-from .checkpoints import CheckpointRows
-from .parts import UpkeepParts
+from .parts import CheckpointRows, UpkeepParts
 
 _NAMING: Final = ("/thread", "/fork", "/new")  # commands that take a thread's name
 

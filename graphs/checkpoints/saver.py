@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from pathlib import Path
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
+
 from langchain_core.runnables.config import var_child_runnable_config
-from langgraph.checkpoint.base import WRITES_IDX_MAP, BaseCheckpointSaver, CheckpointTuple, get_checkpoint_id, get_serializable_checkpoint_metadata
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    BaseCheckpointSaver,
+    CheckpointTuple,
+    get_checkpoint_id,
+    get_serializable_checkpoint_metadata,
+)
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph.errors import NodeCancelledError
 from pydantic import ValidationError
+
 from ...core.errors import ModelUnavailable, StorageInvalid
 from ...core.validation import describe_failure
+from ...memory.branches import Branch, Branches, head_of
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
 from ..context import TurnContext
 from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
-from langgraph.checkpoint.base import CheckpointTuple
-from ...memory.branches import Branch, Branches, head_of
-from ...storage import Database, Known, Lease, Transaction
-from ...storage.copies import Statements
-from . import CheckpointSaver, Key, Rows
 
-if TYPE_CHECKING:
-    from . import CheckpointSaver
 
 @contextmanager
 def apart() -> Generator[None]:

@@ -2,9 +2,8 @@
 
 from .drive import ABOUT_THE_TURN, UNATTENDED, Drive
 from .frame import Frame
-from .pauses import decision_of, pause_of
+from .pauses import SUSPENDED, Ask, Step, decision_of, pause_of
 from .records import JOURNAL, CallRecord, Journal, SqlJournal
-from .steps import SUSPENDED, Ask, Step
 
 __all__ = [
     "ABOUT_THE_TURN",

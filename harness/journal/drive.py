@@ -36,8 +36,8 @@ from ...core.errors import (
 from ...core.pauses import UnattendedMode
 from ...storage import Lease
 from ..limits import TurnLimitReached
+from .pauses import SUSPENDED, Ask, Step, Suspended
 from .records import CallRecord, Journal
-from .steps import SUSPENDED, Ask, Step, Suspended
 
 _NO_EFFECT_EPOCH: Final = 0
 """The epoch of a call that was started and certainly had no effect; the epochs of owners begin at 1."""

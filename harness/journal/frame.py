@@ -21,7 +21,7 @@ from ...core.errors import Diverged, FunctionInvalid, InvalidArgument, WorldAgen
 from ...core.validation import is_text
 from ..inside import Inside
 from .drive import ABOUT_THE_TURN, Drive
-from .steps import SUSPENDED, Step
+from .pauses import SUSPENDED, Step
 
 # Seconds without any movement in the body, after which
 _STILL_SECONDS: Final = 0.02  # a waiting body counts as waiting for a person,

@@ -6,23 +6,30 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final
+
 from ...core import canonical_json, digest
-from ...core.errors import WorldAgentError
+from ...core.errors import AnswerInvalid, FunctionInvalid, NotAnApprover, StorageInvalid, WorldAgentError
 from ...core.events import Risk
-from ...core.pauses import Pause, PauseKind, may_answer
-from .records import CallKind
-import json
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Any
-from ...core.errors import AnswerInvalid, FunctionInvalid, NotAnApprover, StorageInvalid
-from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain, may_answer, may_be_always, pause_id_of
+from ...core.pauses import (
+    Answer,
+    Approve,
+    Happened,
+    NotHappened,
+    Pause,
+    PauseKind,
+    Reject,
+    RunAgain,
+    may_answer,
+    may_be_always,
+    pause_id_of,
+)
 from ...core.validation import storable_json
 from ..schema import Checker
-from .records import CallRecord
+from .records import CallKind, CallRecord
+
 
 class Suspended(Enum):
     """The value of a call that waits for a person, or did not run because the turn is being stopped."""

@@ -1,7 +1,18 @@
 """Limits on the time, the number and the cost of calls. `pipeline` applies them."""
 
-from .budget import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Budget, Limits, Spent, TurnLimitReached
-from .time import LEAF_END_SECONDS, Retry, retry_call, with_timeout
+from .budget import (
+    DEFAULT_CHOSEN_CALLS,
+    DEFAULT_CONCURRENCY,
+    DEFAULT_DEPTH,
+    LEAF_END_SECONDS,
+    Budget,
+    Limits,
+    Retry,
+    Spent,
+    TurnLimitReached,
+    retry_call,
+    with_timeout,
+)
 from .usage import USAGE, Usage, Use
 
 __all__ = [

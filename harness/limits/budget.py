@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-from anyio.lowlevel import RunVar
-from ...core import Clock
-from ...core.errors import CallTimeout, FunctionInvalid, TaskFailed, WorldAgentError
-import asyncio
-import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
+
+from anyio.lowlevel import RunVar
+
 from ...core import Clock, ModelUsage, SystemClock
-from ...core.errors import FunctionInvalid, LimitReached
+from ...core.errors import CallTimeout, FunctionInvalid, LimitReached, TaskFailed, WorldAgentError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:

@@ -16,9 +16,8 @@ from typing import Any, Final, TypeVar
 from ...core.errors import InvalidArgument, StorageInvalid, TraceInvalid
 from ...storage import Database, Schema, Transaction
 from .recorder import Recorder
-from .records import TraceRecord, read_record
+from .records import TraceRecord, TurnTrace, read_record
 from .sinks import Traced
-from .tree import TurnTrace
 
 T = TypeVar("T")
 

@@ -7,15 +7,15 @@ turn, a task or a call is written when it begins and again when it ends.
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from typing import Any, Final, Literal
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ...core.errors import TraceInvalid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
 from ...core import summed
+from ...core.errors import TraceInvalid
 
 FORMAT: Final = "trace/1"
 HEADER: Final = json.dumps({"format": FORMAT})

@@ -13,7 +13,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ...harness.trace import TraceRecord, TurnTrace
-from ...harness.trace.tree import TraceNode
+from ...harness.trace.records import TraceNode
 from ..service.pauses import one_line, printable
 from .output import counted, tokens_text
 

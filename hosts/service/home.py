@@ -46,7 +46,7 @@ class OpenThreads:
 
     async def branching(self) -> Branching:
         """The object that branches threads off."""
-        from ...graphs.heads import Heads  # its folder loads langgraph
+        from ...graphs.checkpoints.saver import Heads  # its folder loads langgraph
 
         return Branching(self.leases, self.branches, await Heads.open(self.database, self.branches), self.log)
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import canonical_json
 from ...core.errors import FunctionInvalid, McpServerInvalid, McpServerUnavailable
 from ...harness import CallContext
+from ...harness.context import Question, ask_person
 from ...harness.journal import Ask, Step
-from ...harness.questions import Question, ask_person
 from ...harness.schema import result_of
 from .results import made_by
 from .server import Asked, CallTool, ToolAnswer, ToolSpec

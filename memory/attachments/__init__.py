@@ -3,8 +3,7 @@
 No model and no role is used here. `graphs` decides what a model sees of them, and `signatures.media` in which form.
 """
 
-from .attachment import Attachment, attachments_of, read_references
-from .sources import AttachmentSource, Loaded, check_source
+from .sources import Attachment, AttachmentSource, Loaded, attachments_of, check_source, read_references
 from .store import ATTACHMENT_TABLES, LIMIT, Attachments, check_count, note_references
 
 __all__ = [

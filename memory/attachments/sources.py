@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final, Literal
-from urllib.parse import urlsplit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from ...core.errors import AttachmentInvalid, InvalidArgument, StorageInvalid
-from ..conversation import Message
 import errno
 import hashlib
 import mimetypes
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
-from ...core.errors import AttachmentInvalid
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ...core.errors import AttachmentInvalid, InvalidArgument, StorageInvalid
 from ...core.files import read_regular
+from ..conversation import Message
 
 MOST: Final = 16
 """The most attachments of one message."""

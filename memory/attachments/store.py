@@ -5,27 +5,23 @@ It passes nothing to a model. A model can reach it only through functions of the
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import hashlib
-import os
-import time
-from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import Final
-from ...core.errors import AttachmentInvalid, StorageUnavailable
-from ...core.files import read_regular
-import asyncio
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+import os
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
-from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument
+
+from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument, StorageUnavailable
+from ...core.files import read_regular
 from ...storage import Database, Transaction
 from ..conversation import Message
-from .sources import MOST, Attachment, attachments_of, check_sha256
-from .sources import AttachmentSource, Loaded, load
+from .sources import MOST, Attachment, AttachmentSource, Loaded, attachments_of, check_sha256, load
 
 _NEW: Final = ".new-"
 _ASIDE: Final = ".aside-"

@@ -14,7 +14,7 @@ from typing import Any
 
 from worldagent import WorldAgent
 from worldagent.agent import Thread
-from worldagent.agent.upkeep.checkpoints import CheckpointRows
+from worldagent.agent.upkeep.parts import CheckpointRows
 from worldagent.harness import tool
 from worldagent.memory import Draft
 from worldagent.memory.log import rows_of

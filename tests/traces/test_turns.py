@@ -19,7 +19,7 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Policy, flow, tool
 from worldagent.harness.gate import Rule
 from worldagent.harness.trace import Captured, JsonLinesTrace, Trace, TraceRecord, TurnTrace, read_trace
-from worldagent.harness.trace.tree import TraceNode
+from worldagent.harness.trace.records import TraceNode
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H5")
