@@ -1,4 +1,4 @@
-"""An embedder's options for roles, and access to the stored ones (R9)."""
+"""An embedder's options for roles, the stored roles (R9), the role of a thread, and requests for one in words (R10)."""
 
 from __future__ import annotations
 

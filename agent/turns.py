@@ -1,4 +1,8 @@
-"""The values that surfaces take besides text, and the turn that they return."""
+"""Turns as callers see them: what surfaces take besides text, the turn that they return, and its stream of events (T4).
+
+`RunningTurn.next` decides where the events of a stream come from: a queue of its own or, for a recorded turn, the
+follower that all readers of the turn use. All other ways to run a turn read such a stream to its end (T10).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Converts the conversation log into what the model sees: the history and this turn's message.
+"""What the model sees of the conversation log: this turn's message, the history, and the newest summary before it.
 
 Results follow the message that requested them, as in the turn itself, so that the beginning of a prompt is
 the same from turn to turn (R17).

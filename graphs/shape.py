@@ -1,4 +1,4 @@
-"""Shapes: typed kinds of work with a key (T2). `tasks` runs them."""
+"""Shapes: typed kinds of work with a key (T2), and skills that were composed for one. `tasks` runs them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The context of a call, and the protocols by which workers and tools see it (H7). `pipeline` runs the call."""
+"""The context of a call, the protocols by which workers and tools see it (H7), and questions to a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A conversation as a chain of messages, each pointing to its parent: the types, and the protocol of a store.
+"""A conversation as a chain of messages, each pointing to its parent: types, stored forms, a store's protocol, marks.
 
 The head of a thread, the id of its last message, is in the turn's state. The store is in `log`, and an embedder can
 supply another one.

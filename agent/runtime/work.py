@@ -1,4 +1,4 @@
-"""The data that a runner and a run of a turn work with. `run` runs it."""
+"""What a runner and a run of a turn work with: the parts of the agent, the turn to begin or resume, and its bounds."""
 
 from __future__ import annotations
 

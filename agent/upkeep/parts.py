@@ -1,4 +1,4 @@
-"""The objects that the maintenance of a database works with."""
+"""What the maintenance of a database works with, and the removal of checkpoints that nothing needs."""
 
 from __future__ import annotations
 

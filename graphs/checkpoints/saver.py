@@ -1,10 +1,13 @@
-"""LangGraph's checkpoints in the agent's own database. The thread's lease fences writes, and reads are checked."""
+"""LangGraph's checkpoints in the agent's own database. The thread's lease fences writes, and reads are checked.
+
+`Heads` reads the last message of a thread from its newest checkpoint and the row of its branch.
+"""
 
 from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
@@ -451,7 +454,7 @@ class Checkpoints:
             yield batch
             last = tuple(batch[-1].rows.key)
 
-    def statements(self, batch: Sequence[Kept]) -> Statements:
+    def statements(self, batch: Sequence[Kept]) -> Iterable[tuple[str, Sequence[object]]]:
         """See `Part.statements`."""
         for rows, found in batch:
             versions = found.checkpoint["channel_versions"]

@@ -1,4 +1,4 @@
-"""Makes pauses of recorded calls, and decisions of answers. `core.pauses` defines the values."""
+"""Steps of the journal, the pauses of recorded calls, and the decisions that answers to them make."""
 
 from __future__ import annotations
 

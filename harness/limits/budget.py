@@ -1,4 +1,4 @@
-"""What remains of limits: a `Budget` for each turn, and one for each call below it that has limits (H4).
+"""What remains of limits: a `Budget` for each turn and for each call below it that has limits, and time limits (H4).
 
 A budget also spends from the budgets above it, so a child cannot use more than its parents have left. `usage` keeps it
 over a pause or a crash; `pipeline` and the graphs check it.

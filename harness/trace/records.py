@@ -1,4 +1,4 @@
-"""The format `trace/1`: one JSON object per line. `recorder` makes the records of events, and sinks write the lines.
+"""The format `trace/1`, one JSON object per line, and the tree of a turn that is made of its records.
 
 The first line names the format. A line with the `run`, `seq` and `kind` of an earlier line replaces it: a record of a
 turn, a task or a call is written when it begins and again when it ends.

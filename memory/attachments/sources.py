@@ -1,4 +1,4 @@
-"""The reference to an attachment in a message. The content is in the store of attachments, or at an address."""
+"""Attachments as hosts pass them, and the references to them in messages. Content is in `store` or at an address."""
 
 from __future__ import annotations
 
