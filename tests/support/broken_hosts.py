@@ -167,52 +167,44 @@ SCHEMAS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
 }
 
 
-# --- faults before the call: they change what is asked, or answer themselves ------------------------------------------
+# --- faults before the call: they change what is asked, or wait -------------------------------------------------------
+
+Given = dict[str, Any]
 
 
-async def _sleeps(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+async def _hangs(host: BrokenHost, tool: str, given: Given) -> None:
     if tool == "role_list":
-        await asyncio.sleep(SLOW)
+        await asyncio.sleep(SLOW) if host.how == "is slow" else await asyncio.Event().wait()
 
 
-async def _hangs(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if tool == "role_list":
-        await asyncio.Event().wait()
+async def _changes_text(host: BrokenHost, tool: str, given: Given) -> None:
+    if isinstance(text := given.get("content"), str):
+        given["content"] = text.strip() if host.how == "trims texts" else text if text.strip() else "none"
 
 
-async def _trims(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if isinstance(given.get("content"), str):
-        given["content"] = given["content"].strip()
-
-
-async def _appends(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+async def _appends(host: BrokenHost, tool: str, given: Given) -> None:
     if tool == "role_put" and given.get("tier") in STORED_TIERS:
         kept = host.store.kept.get((Tier(given["tier"]), given.get("scope_id", "")))
         if kept is not None and "content" in given:
             given["content"] = f"{kept.content}\n{given['content']}"
 
 
-async def _fills_blanks(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
-    if isinstance(given.get("content"), str):
-        given["content"] = given["content"] if given["content"].strip() else "none"
-
-
-async def _drops_extra(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+async def _drops_extra(host: BrokenHost, tool: str, given: Given) -> None:
     for name in given.keys() - TOOLS[tool].arguments.model_fields.keys():
         del given[name]
 
 
-async def _cuts_ids(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+async def _cuts_ids(host: BrokenHost, tool: str, given: Given) -> None:
     if isinstance(given.get("scope_id"), str):
         given["scope_id"] = given["scope_id"][:200]
 
 
-async def _takes_thread(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+async def _takes_thread(host: BrokenHost, tool: str, given: Given) -> None:
     if given.get("tier") == "thread":
         given["tier"] = "workspace"
 
 
-async def _forgets_to_miss(host: BrokenHost, tool: str, given: dict[str, Any]) -> CallToolResult | None:
+async def _forgets_to_miss(host: BrokenHost, tool: str, given: Given) -> CallToolResult | None:
     missing = (given.get("tier"), given.get("scope_id")) not in host.store.kept
     if tool == "role_delete" and missing and given.keys() == {"tier", "scope_id"} and given["tier"] in STORED_TIERS:
         gone = {"name": "gone", "content": "It was cleared.", "tier": given["tier"]}
@@ -220,7 +212,7 @@ async def _forgets_to_miss(host: BrokenHost, tool: str, given: dict[str, Any]) -
     return None
 
 
-async def _mixes_up(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
+async def _mixes_up(host: BrokenHost, tool: str, given: Given) -> None:
     """The arguments stand in a variable that all calls share."""
     if tool == "role_list" and isinstance(given.get("scope_ids"), dict) and given["scope_ids"]:
         host.last = json.dumps(given["scope_ids"])
@@ -231,60 +223,32 @@ async def _mixes_up(host: BrokenHost, tool: str, given: dict[str, Any]) -> None:
 
 # --- faults after the call: they change the answer --------------------------------------------------------------------
 
-
-def _doubles(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    content = _content(answer)
-    if "roles" in content:
-        content["roles"] = content["roles"] * 2
+Change = Callable[["BrokenHost", Given, Given], object]
+"""Changes the structured content, which is the last argument; the other is what was given."""
+After = Callable[["BrokenHost", str, Given, CallToolResult], object]
 
 
-def _adds_id(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    for role in _content(answer).get("roles", ()):
-        role["id"] = 7
+def _changes(tool: str, change: Change) -> After:
+    """Change what a tool answers where it succeeds; `*` is any."""
+    return lambda host, called, given, answer: (
+        tool in (called, "*") and not answer.is_error and change(host, given, _content(answer))
+    )
 
 
-def _adds_field(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if not answer.is_error:
-        _content(answer)["took_ms"] = 1
+def _recodes(tool: str, code: str, to: str) -> After:
+    """Give another code of an error."""
+    return lambda host, called, given, answer: (
+        called == tool and _content(answer).get("code") == code and _content(answer).update(code=to)
+    )
 
 
-def _renames(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    for role in _content(answer).get("roles", ()):
-        role["name"] = role["name"].upper()
-
-
-def _drops_list(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if tool == "role_list" and not answer.is_error:
-        answer.structured_content = {"contract": 1}
-
-
-def _lists_all(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if tool == "role_list" and given == {"scope_ids": {}}:
-        _content(answer)["roles"] = [{"name": "x", "content": "Be brief.", "tier": "workspace"}]
-
-
-def _lists_others(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    content = _content(answer)
-    if "roles" not in content:
-        return
-    found = {role["tier"] for role in content["roles"]}
-    for tier in given["scope_ids"].keys() - found:
+def _lists_others(host: BrokenHost, given: Given, content: Given) -> None:
+    for tier in given["scope_ids"].keys() - {role["tier"] for role in content["roles"]}:
         others = [role for (of, _), role in host.store.kept.items() if of == tier]
-        if others:
-            content["roles"].append({"name": others[-1].name, "content": others[-1].content, "tier": tier})
+        content["roles"] += [{"name": role.name, "content": role.content, "tier": tier} for role in others[-1:]]
 
 
-def _says_invalid(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if tool == "role_get" and _content(answer).get("code") == "not_found":
-        _content(answer)["code"] = "invalid"
-
-
-def _says_other(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if tool == "role_put" and _content(answer).get("code") == "too_long":
-        _content(answer)["code"] = "content_too_large"
-
-
-def _remembers_refusals(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
+def _remembers_refusals(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
     """It has a code of its own for a role that it refused, until the scope is cleared."""
     place = json.dumps([given.get("tier"), given.get("scope_id")])
     if tool == "role_put" and answer.is_error:
@@ -295,67 +259,60 @@ def _remembers_refusals(host: BrokenHost, tool: str, given: dict[str, Any], answ
         _content(answer)["code"] = "refused_before"
 
 
-def _renames_put(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if tool == "role_put" and not answer.is_error:
-        _content(answer)["role"]["name"] = "role"
+def _keeps(host: BrokenHost, given: Given, content: Given) -> None:
+    role = content["role"]
+    host.store.kept[Tier(role["tier"]), given["scope_id"]] = Role(role["name"], role["content"])
 
 
-def _keeps(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if tool == "role_delete" and not answer.is_error:
-        role = _content(answer)["role"]
-        host.store.kept[Tier(role["tier"]), given["scope_id"]] = Role(role["name"], role["content"])
+def _speaks(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
+    """It says in words what it was sent where it fails, or what it gives where it does not."""
+    repeats = host.how == "repeats what was sent"
+    if repeats == bool(answer.is_error):
+        said = given if repeats else answer.structured_content
+        answer.content = [TextContent(type="text", text=json.dumps(said))]
 
 
-def _drops_contract(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    _content(answer).pop("contract")
+def _content(answer: CallToolResult) -> Given:
+    return cast("Given", answer.structured_content)
 
 
-def _repeats(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if answer.is_error:
-        answer.content = [TextContent(type="text", text=f"cannot take {json.dumps(given)}")]
-
-
-def _shows_role(host: BrokenHost, tool: str, given: dict[str, Any], answer: CallToolResult) -> None:
-    if not answer.is_error:
-        answer.content = [TextContent(type="text", text=json.dumps(answer.structured_content))]
-
-
-def _content(answer: CallToolResult) -> dict[str, Any]:
-    return cast("dict[str, Any]", answer.structured_content)
-
-
-def _said(text: str, structured: dict[str, Any], *, failed: bool = False) -> CallToolResult:
+def _said(text: str, structured: Given, *, failed: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured, is_error=failed)
 
 
-_BEFORE: dict[str, Callable[[BrokenHost, str, dict[str, Any]], Any]] = {
-    "is slow": _sleeps,
+_SOME = {"name": "x", "content": "Be brief.", "tier": "workspace"}
+_BEFORE: dict[str, Callable[[BrokenHost, str, Given], Any]] = {
+    "is slow": _hangs,
     "hangs": _hangs,
-    "trims texts": _trims,
+    "trims texts": _changes_text,
     "appends": _appends,
-    "fills blanks": _fills_blanks,
+    "fills blanks": _changes_text,
     "takes more arguments": _drops_extra,
     "cuts ids": _cuts_ids,
     "takes the thread tier": _takes_thread,
     "deletes nothing gladly": _forgets_to_miss,
     "mixes calls up": _mixes_up,
 }
-_AFTER: dict[str, Callable[[BrokenHost, str, dict[str, Any], CallToolResult], None]] = {
-    "gives two roles": _doubles,
-    "gives ids": _adds_id,
-    "gives more": _adds_field,
-    "renames": _renames,
-    "gives no list": _drops_list,
-    "lists all": _lists_all,
-    "lists roles of others": _lists_others,
-    "says invalid": _says_invalid,
-    "has a code of its own": _says_other,
+_AFTER: dict[str, After] = {
+    "gives two roles": _changes("role_list", lambda host, given, answer: answer.update(roles=answer["roles"] * 2)),
+    "gives ids": _changes("role_list", lambda host, given, answer: [role.update(id=7) for role in answer["roles"]]),
+    "gives more": _changes("*", lambda host, given, answer: answer.update(took_ms=1)),
+    "renames": _changes(
+        "role_list", lambda host, given, answer: [role.update(name=role["name"].upper()) for role in answer["roles"]]
+    ),
+    "gives no list": _changes("role_list", lambda host, given, answer: answer.pop("roles")),
+    "lists all": _changes(
+        "role_list", lambda host, given, answer: given == {"scope_ids": {}} and answer.update(roles=[_SOME])
+    ),
+    "lists roles of others": _changes("role_list", _lists_others),
+    "says invalid": _recodes("role_get", "not_found", "invalid"),
+    "has a code of its own": _recodes("role_put", "too_long", "content_too_large"),
     "remembers refusals": _remembers_refusals,
-    "names what is put": _renames_put,
-    "keeps what is deleted": _keeps,
-    "names no contract": _drops_contract,
-    "repeats what was sent": _repeats,
-    "shows roles in texts": _shows_role,
+    "names what is put": _changes("role_put", lambda host, given, answer: answer["role"].update(name="role")),
+    "keeps what is deleted": _changes("role_delete", _keeps),
+    "names no contract": lambda host, tool, given, answer: _content(answer).pop("contract"),
+    "repeats what was sent": _speaks,
+    "shows roles in texts": _speaks,
 }
 
 

@@ -5,13 +5,11 @@ Whoever runs the turn is told, makes room, and goes on in the same process.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import json
 import random
 import signal
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -20,10 +18,10 @@ from typing import Any
 
 from support import kill_turn
 from support.agents import open_pauses
-from support.databases import ENGINES, Engine, made, removed, storage_of
+from support.databases import Engine, made, removed, storage_of
 from support.kill_points import AFTER, BEFORE, WITHIN, Killer, Point, armed, lost_parts, numbered, prepare
 from support.kill_turn import status_of
-from support.processes import add, forked, lines
+from support.processes import add, be_program, forked, lines
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume, StorageUnavailable
@@ -183,7 +181,9 @@ def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
     return ended, json.loads(told.read_text()) if ended == 0 else {}
 
 
-def failures(turn: str, engine: Engine, *, kills: bool, sample: int | None, seed: int) -> Iterator[dict[str, Any]]:
+def failures(
+    turn: str, engine: Engine, *, kills: bool = False, sample: int | None = None, seed: int = 0
+) -> Iterator[dict[str, Any]]:
     """Have each write of a turn fail, or kill the process there, or do so at `sample` of them."""
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
@@ -212,18 +212,5 @@ def failures(turn: str, engine: Engine, *, kills: bool, sample: int | None, seed
             yield {"when": point.when, "what": point.what, "nth": point.nth, "gaps": gaps, "kills": kills} | found
 
 
-def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--turn", choices=TURNS, required=True, help="what is run")
-    words.add_argument("--engine", choices=ENGINES, default="sqlite", help="where it is kept")
-    words.add_argument("--kills", action="store_true", help="kill the process there, and before it and after it")
-    words.add_argument("--sample", type=int, help="so many writes alone")
-    words.add_argument("--seed", type=int, default=0)
-    given = words.parse_args()
-    for found in failures(given.turn, given.engine, kills=given.kills, sample=given.sample, seed=given.seed):
-        sys.stdout.write(json.dumps(found) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    be_program(failures)

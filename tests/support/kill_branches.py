@@ -1,25 +1,23 @@
 """A fork, a replay and an edit that are killed at any point, and what is found afterwards.
 
-As a program, with `PYTHONPATH=.dev:tests`, it prints one JSON object for each kill; see `support.kill_matrix`.
+As a program it prints one JSON object for each kill.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
 import signal
-import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.databases import ENGINES, Engine, contents_of, copied, made, removed, storage_of
+from support.databases import Engine, contents_of, copied, made, removed, storage_of
 from support.homes import said
 from support.kill_points import IN, Killer, Point, armed
-from support.processes import forked
+from support.processes import be_program, forked
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
@@ -117,8 +115,10 @@ def kill(folder: Path, way: str, point: Point) -> dict[str, Any]:
     return {"way": way, "point": [point.when, point.what, point.nth], "leaks": leaks, **found}
 
 
-def kills(engine: Engine, ways: list[str], sample: int | None, seed: int) -> Iterator[dict[str, Any]]:
-    """Kill at every point of each way, or at so many of them."""
+def kills(
+    engine: Engine, ways: Sequence[str] = WAYS, sample: int | None = None, seed: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Kill at every point of each way, or at `sample` of them."""
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -131,17 +131,5 @@ def kills(engine: Engine, ways: list[str], sample: int | None, seed: int) -> Ite
         removed(before)
 
 
-def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--engine", choices=ENGINES, default="sqlite")
-    words.add_argument("--way", choices=WAYS, action="append")
-    words.add_argument("--sample", type=int)
-    words.add_argument("--seed", type=int, default=0)
-    given = words.parse_args()
-    for one in kills(given.engine, given.way or list(WAYS), given.sample, given.seed):
-        sys.stdout.write(json.dumps(one) + "\n")
-        sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    be_program(kills)

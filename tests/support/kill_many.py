@@ -1,28 +1,27 @@
 """Fifty turns with effects at once in a process that is killed at a random instant, again and again.
 
-As a program, with `PYTHONPATH=.dev:tests`, it kills so many times, lets a last process finish, and prints one JSON
+As a program it kills so many times, lets a last process finish, and prints one JSON
 object with what came of it. Each process is a fork of this one, which has everything loaded. The next process resumes
 what the one before left, and begins the next turn of each thread that has none.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import random
 import select
 import signal
-import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from support.agents import open_pauses
-from support.databases import ENGINES, Engine, made, removed, storage_of
-from support.processes import forked, lines, started
+from support.databases import Engine, made, removed, storage_of
+from support.processes import be_program, forked, lines, started
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume
@@ -158,8 +157,9 @@ def _killed(home: Path, seconds: float) -> None:
     assert code == -signal.SIGKILL, f"it ended with {code}"
 
 
-def killed(engine: Engine, kills: int, seed: int) -> dict[str, Any]:
+def killed(engine: Engine, kills: int) -> Iterator[dict[str, Any]]:
     """Kill so many processes, let one finish, and say what came of the effects."""
+    seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
     with tempfile.TemporaryDirectory() as folder:
         home = made(engine, Path(folder) / "home")
@@ -175,7 +175,7 @@ def killed(engine: Engine, kills: int, seed: int) -> dict[str, Any]:
         removed(home)
     turns = {name: len(said) // len(TURN) for name, said in told.items()}
     expected = [each for name, most in turns.items() for n in range(1, most + 1) for each in names(f"{name}.{n}")]
-    return {
+    yield {
         "seed": seed,
         "kills": kills,
         "turns": sum(turns.values()),
@@ -201,16 +201,5 @@ def _is_whole(name: str, said: list[tuple[str, str]]) -> bool:
     )
 
 
-def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--engine", choices=ENGINES, default="sqlite")
-    words.add_argument("--kills", type=int, default=200)
-    words.add_argument("--seed", type=int, default=None)
-    given = words.parse_args()
-    seed = int.from_bytes(os.urandom(4), "big") if given.seed is None else given.seed
-    sys.stderr.write(f"seed {seed}\n")
-    sys.stdout.write(json.dumps(killed(given.engine, given.kills, seed)) + "\n")
-
-
 if __name__ == "__main__":
-    main()
+    be_program(killed)

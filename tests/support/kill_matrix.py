@@ -6,29 +6,26 @@ page; with `PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this o
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import random
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from support import kill_turn
-from support.databases import ENGINES, Engine, copied, made, removed
+from support.databases import Engine, copied, made, removed
 from support.house import ROOT
-from support.kill_crowd import ALONE, GROUPINGS, Crowd
+from support.kill_crowd import ALONE, Crowd
 from support.kill_points import AFTER, BEFORE, IN, QUEUED, WITHIN, Killer, Point, armed, lost_parts, numbered
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
-from support.processes import forked
+from support.processes import be_program, forked
 
 PAGE = ROOT / "docs" / "reference" / "kills.md"
 _WHEN = (BEFORE, WITHIN, IN, AFTER)
@@ -56,7 +53,7 @@ host must do. Read it to check the guarantee that no effect happens twice.
 
 A test kills the turn at each point and writes the tables: `PYTHONPATH=.dev:tests .venv/bin/python -P
 tests/support/kill_matrix.py --table docs/reference/kills.md`. `make test` kills at some of the points and compares,
-`make soak` at all of them. Both run on SQLite and on Postgres (`--engine postgres`), with the same results.
+`make soak` at all of them. Both run on SQLite and on Postgres, with the same results.
 
 The turn has two steps. The first calls a shape. The second calls a shape, a worker and three functions concurrently:
 one is done at once, one waits for a person's approval, one fails. The handlers of the shapes make sequential,
@@ -321,19 +318,9 @@ def kills(phases: Iterable[str], *, sample: int | None = None, seed: int = 0, **
             yield from map(matrix.kill, points if sample is None else source.sample(points, min(sample, len(points))))
 
 
-def side_by_side(phases: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """As `kills`, each phase in a process of its own."""
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        running: list[tuple[Path, subprocess.Popen[bytes]]] = []
-        for phase in phases:
-            results = Path(folder, phase)
-            out = stack.enter_context(results.open("wb"))
-            argv = [sys.executable, "-P", __file__, "--phase", phase]
-            running.append((results, stack.enter_context(subprocess.Popen(argv, stdout=out))))
-        for results, process in running:
-            if process.wait() != 0:
-                raise SystemExit(f"the phase {results.name!r} ended with {process.returncode}")
-            yield from map(json.loads, results.read_text().splitlines())
+def found(*, points: Iterable[Sequence[Any]] | None = None, **how: Any) -> Iterator[dict[str, Any]]:
+    """Kill at the points given, each with its phase; without them, as `kills` has it."""
+    return kills(**how) if points is None else chosen([(phase, Point(*point)) for phase, *point in points], **how)
 
 
 def chosen(points: Iterable[tuple[str, Point]], *, engine: Engine = "sqlite") -> Iterator[dict[str, Any]]:
@@ -346,41 +333,8 @@ def chosen(points: Iterable[tuple[str, Point]], *, engine: Engine = "sqlite") ->
             yield matrices[phase].kill(point)
 
 
-def main() -> None:
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--table", type=Path, help="the page to write")
-    words.add_argument("--phase", choices=PHASES, action="append", help="kill in this phase alone")
-    words.add_argument("--at-once", action="store_true", help="kill whatever runs beside the point")
-    words.add_argument("--points", help="phases and points to kill at, as JSON")
-    words.add_argument("--engine", choices=ENGINES, default="sqlite", help="where the turn is kept")
-    words.add_argument("--grouping", choices=GROUPINGS, default=ALONE, help="whose transactions go with the killed one")
-    words.add_argument("--queued", action="store_true", help="kill between queue and flush alone")
-    words.add_argument("--sample", type=int, help="kill at so many points of each phase")
-    words.add_argument("--seed", type=int, default=0)
-    given = words.parse_args()
-    if given.points:
-        points = [(phase, Point(*point)) for phase, *point in json.loads(given.points)]
-        found = chosen(points, engine=given.engine)
-    elif given.table:
-        found = side_by_side(PHASES)
-    else:
-        found = kills(
-            given.phase or PHASES,
-            sample=given.sample,
-            seed=given.seed,
-            at_once=given.at_once,
-            engine=given.engine,
-            grouping=given.grouping,
-            queued=given.queued,
-        )
-    results: list[dict[str, Any]] = []
-    for one in found:
-        results.append(one)
-        sys.stdout.write(json.dumps(one) + "\n")
-        sys.stdout.flush()
-    if given.table:
-        given.table.write_text(page(rows_of(results)), encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1] == "--table":
+        Path(sys.argv[2]).write_text(page(rows_of(kills(PHASES))), encoding="utf-8")
+    else:
+        be_program(found)

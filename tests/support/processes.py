@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -174,3 +176,27 @@ def add(file: Path, line: str) -> None:
 def lines(file: Path) -> list[str]:
     """All lines so far."""
     return file.read_text().splitlines() if file.exists() else []
+
+
+# Programs that kill forks of their own, which a process with threads cannot: it cannot fork.
+
+
+def run_program(module: str, bound: float, /, **given: object) -> list[dict[str, Any]]:
+    """Run a module of this folder as a program; gives what it found, or fails with what it printed.
+
+    Args:
+        module: Its name. It calls `be_program`.
+        bound: Seconds until it is given up.
+        given: What its work is given.
+    """
+    argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / f"{module}.py"), json.dumps(given)]
+    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=bound, check=False)
+    assert done.returncode == 0, f"{given}: {done.stderr.decode()[-2000:]}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def be_program(work: Callable[..., Iterable[Mapping[str, Any]]]) -> None:
+    """Be such a program: what it is given is a JSON object, what it finds goes out as one a line."""
+    for found in work(**json.loads(sys.argv[1])):
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from support.databases import Engine, on_every_database
 from support.failing_writes import NEW, OLD
-from support.house import ROOT
 from support.kill_turn import HISTORY, NOTED, PLAIN
-from support.processes import clean_environment
+from support.processes import run_program
 
 BOUND = 1500  # seconds for all writes of a turn, with other work on the machine
 SAMPLE = 4
@@ -22,19 +18,14 @@ SAMPLE = 4
 pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(BOUND)]
 
 
-def failures(turn: str, engine: Engine, *words: str) -> list[dict[str, Any]]:
-    """Run the matrix in a process that has no threads yet, so that it can fork."""
-    program = str(ROOT / "tests" / "support" / "failing_writes.py")
-    argv = [sys.executable, "-P", program, "--turn", turn, "--engine", engine, *words]
-    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=BOUND, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
+def failures(turn: str, engine: Engine, **how: Any) -> list[dict[str, Any]]:
+    found = run_program("failing_writes", BOUND, turn=turn, engine=engine, **how)
     assert found
     return found
 
 
-def sampled() -> tuple[str, ...]:
-    return ("--sample", str(SAMPLE), "--seed", str(int.from_bytes(os.urandom(4), "big")))
+def sampled() -> dict[str, Any]:
+    return {"sample": SAMPLE, "seed": int.from_bytes(os.urandom(4), "big")}
 
 
 def check(found: dict[str, Any]) -> None:
@@ -64,19 +55,19 @@ def check_edit(found: dict[str, Any]) -> None:
 
 @on_every_database
 def test_a_turn_of_which_a_write_fails_goes_on_with_each_effect_once(engine: Engine) -> None:
-    for found in failures("parts", engine, *sampled()):
+    for found in failures("parts", engine, **sampled()):
         check_parts(found)
 
 
 @on_every_database
 def test_an_edit_of_which_a_write_fails_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine, *sampled()):
+    for found in failures("edit", engine, **sampled()):
         check_edit(found)
 
 
 @on_every_database
 def test_an_edit_whose_process_is_killed_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine, "--kills", *sampled()):
+    for found in failures("edit", engine, kills=True, **sampled()):
         check_edit(found)
 
 
@@ -97,5 +88,5 @@ def test_an_edit_of_which_any_write_fails_has_changed_all_or_nothing(engine: Eng
 @pytest.mark.soak
 @on_every_database
 def test_an_edit_whose_process_is_killed_at_any_write_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine, "--kills"):
+    for found in failures("edit", engine, kills=True):
         check_edit(found)

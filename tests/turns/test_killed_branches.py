@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
 from support.databases import Engine, on_every_database
-from support.house import ROOT
 from support.kill_branches import EDITED, OLD, WAYS
-from support.processes import clean_environment
+from support.processes import run_program
 
 BOUND = 600  # seconds, with other work on the machine
 SAMPLE = 5  # points of each way
@@ -27,15 +23,6 @@ FOUND: dict[str, list[list[list[str]]]] = {
 THEN = {"fork": [OLD, OLD], "replay": [OLD, OLD], "edit": [EDITED, OLD]}
 
 
-def killed(engine: Engine, *words: str) -> list[dict[str, Any]]:
-    """Run the kills in a process that has no threads yet, so that it can fork."""
-    program = str(ROOT / "tests" / "support" / "kill_branches.py")
-    argv = [sys.executable, "-P", program, "--engine", engine, *words]
-    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=BOUND, check=False)
-    assert done.returncode == 0, f"{words}: {done.stderr.decode()[-2000:]}"
-    return [json.loads(line) for line in done.stdout.splitlines()]
-
-
 def check(kill: dict[str, Any]) -> None:
     assert kill["leaks"] == [], kill
     assert kill["found"] in FOUND[kill["way"]], kill
@@ -47,8 +34,8 @@ def check(kill: dict[str, Any]) -> None:
 @pytest.mark.timeout(BOUND)
 @on_every_database
 def test_a_branch_that_is_killed_is_there_or_is_not(engine: Engine) -> None:
-    seed = str(int.from_bytes(os.urandom(4), "big"))
-    kills = killed(engine, "--sample", str(SAMPLE), "--seed", seed)
+    seed = int.from_bytes(os.urandom(4), "big")
+    kills = run_program("kill_branches", BOUND, engine=engine, sample=SAMPLE, seed=seed)
     assert {kill["way"] for kill in kills} == set(WAYS), seed
     for kill in kills:
         check(kill)
@@ -60,7 +47,7 @@ def test_a_branch_that_is_killed_is_there_or_is_not(engine: Engine) -> None:
 @pytest.mark.parametrize("way", WAYS)
 @on_every_database
 def test_a_branch_that_is_killed_at_any_point_is_there_or_is_not(engine: Engine, way: str) -> None:
-    kills = killed(engine, "--way", way)
+    kills = run_program("kill_branches", BOUND, engine=engine, ways=[way])
     for kill in kills:
         check(kill)
     # All that may be found is found somewhere, so the points are those that matter.

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from typing import Any
 
 import pytest
 
 from support.databases import Engine, on_every_database
-from support.house import ROOT
 from support.kill_crowd import ALONE, APART, GROUPINGS, MEMBERS, TOGETHER
 from support.kill_matrix import PAGE, PHASES, page, read_table, rows_of
 from support.kill_points import AFTER, QUEUED, WITHIN
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
-from support.processes import clean_environment
+from support.processes import run_program
 
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
 SAMPLE = 4  # points of each phase
 FEW = 2  # points of one phase, for each way in which transactions are grouped
-
-
-def program(*words: str) -> list[dict[str, Any]]:
-    """Run the matrix in a process that has no threads yet, so that it can fork."""
-    argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / "kill_matrix.py"), *words]
-    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=BOUND, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def check(kill: dict[str, Any]) -> None:
@@ -79,7 +67,7 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
         found = [(row, nth) for row in rows if row.phase == phase for nth in range(1, row.points + 1)]
         for row, nth in source.sample(found, SAMPLE):
             points.append([phase, row.when, row.what, nth])
-    results = program("--engine", engine, "--points", json.dumps(points))
+    results = run_program("kill_matrix", BOUND, engine=engine, points=points)
     passed, kills = results[: len(PHASES)], results[len(PHASES) :]
     counted = Counter((one["phase"], f"{when} {what}") for one in passed for when, what, _ in one["points"])
     assert counted == {(row.phase, row.kind): row.points for row in rows}, "have the matrix write the page again"
@@ -97,7 +85,7 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
 @pytest.mark.parametrize("phase", PHASES)
 @on_every_database
 def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(engine: Engine, phase: str) -> None:
-    kills = program("--engine", engine, "--phase", phase)
+    kills = run_program("kill_matrix", BOUND, engine=engine, phases=[phase])
     for kill in kills:
         check(kill)
     assert rows_of(kills) == [row for row in read_table() if row.phase == phase]
@@ -109,7 +97,7 @@ def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(
 @pytest.mark.parametrize("phase", PHASES)
 @on_every_database
 def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(engine: Engine, phase: str) -> None:
-    for kill in program("--engine", engine, "--phase", phase, "--at-once"):
+    for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], at_once=True):
         check(kill)
 
 
@@ -122,9 +110,9 @@ def test_a_kill_in_a_group_of_several_threads_transactions_loses_and_repeats_no_
 ) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     phase = random.Random(seed).choice(PHASES)
-    words = ["--engine", engine, "--phase", phase, "--grouping", grouping, "--sample", str(FEW), "--seed", str(seed)]
-    kills = program(*words)
-    assert len(kills) == FEW, words
+    how = {"engine": engine, "phases": [phase], "grouping": grouping, "sample": FEW, "seed": seed}
+    kills = run_program("kill_matrix", BOUND, **how)
+    assert len(kills) == FEW, how
     for kill in kills:
         check_beside(kill, grouping)
 
@@ -136,9 +124,9 @@ def test_a_kill_between_queue_and_flush_loses_and_repeats_no_effect(engine: Engi
     seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
     phase, grouping = source.choice(PHASES), source.choice(GROUPINGS)
-    words = ["--engine", engine, "--phase", phase, "--grouping", grouping, "--sample", str(FEW), "--seed", str(seed)]
-    kills = program("--queued", *words)
-    assert len(kills) == FEW, words
+    how = {"engine": engine, "phases": [phase], "grouping": grouping, "sample": FEW, "seed": seed}
+    kills = run_program("kill_matrix", BOUND, queued=True, **how)
+    assert len(kills) == FEW, how
     for kill in kills:
         check_beside(kill, grouping)
 
@@ -152,7 +140,7 @@ def test_a_kill_between_queue_and_flush_loses_and_repeats_no_effect(engine: Engi
 def test_a_kill_at_any_point_in_a_group_of_several_threads_transactions_loses_and_repeats_no_effect(
     engine: Engine, phase: str, grouping: str
 ) -> None:
-    for kill in program("--engine", engine, "--phase", phase, "--grouping", grouping):
+    for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], grouping=grouping):
         check_beside(kill, grouping)
 
 
@@ -165,7 +153,7 @@ def test_a_kill_at_any_point_in_a_group_of_several_threads_transactions_loses_an
 def test_a_kill_at_any_point_between_queue_and_flush_loses_and_repeats_no_effect(
     engine: Engine, phase: str, grouping: str
 ) -> None:
-    for kill in program("--queued", "--engine", engine, "--phase", phase, "--grouping", grouping):
+    for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], grouping=grouping, queued=True):
         check_beside(kill, grouping)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from typing import Any
 
 import pytest
 
 from support.databases import Engine, on_every_database
-from support.house import ROOT
 from support.kill_many import NOTED, PLAIN, THREADS
-from support.processes import clean_environment
+from support.processes import run_program
 
 BOUND = 1500  # seconds, with other work on the machine
 FEW, MANY = 3, 200  # kills
@@ -21,12 +18,8 @@ pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(BOUND)]
 
 
 def killed(engine: Engine, kills: int) -> dict[str, Any]:
-    """Kill in a process that has no threads yet, so that it can fork; it chooses the seed and tells it."""
-    program = str(ROOT / "tests" / "support" / "kill_many.py")
-    argv = [sys.executable, "-P", program, "--engine", engine, "--kills", str(kills)]
-    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=BOUND, check=False)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    told: dict[str, Any] = json.loads(done.stdout)
+    """Kill so many times; it chooses the seed and tells it."""
+    [told] = run_program("kill_many", BOUND, engine=engine, kills=kills)
     sys.stdout.write(f"{told}\n")  # with the seed; pytest shows it where the test fails
     return told
 
