@@ -12,8 +12,8 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.homes import ADDRESS, PDF, PNG, data_uri, pieces, written
 from support.openai_stub import openai_stub
-from support.pieces import ADDRESS, PDF, PNG, data_uri, pieces, written
 from worldagent import Role
 from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused
 from worldagent.core.events import AttachmentLeftOut

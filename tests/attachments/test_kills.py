@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.pieces import PNG, data_uri, pieces
+from support.homes import PNG, data_uri, pieces
 from support.processes import killed, run_script, start_script
 
 KILLED = """
 import asyncio, os, sys
 from pathlib import Path
 from support.agents import scripted_agent
-from support.pieces import PNG
+from support.homes import PNG
 from worldagent.memory import ConversationLog
 from worldagent.testing import ScriptedLM
 
@@ -45,7 +45,7 @@ MANY = """
 import asyncio, sys
 from pathlib import Path
 from support.agents import answering, scripted_agent
-from support.pieces import PNG
+from support.homes import PNG
 
 async def main(home, name):
     async with scripted_agent(home, answering()) as agent:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.pieces import ADDRESS, OTHER_PNG, PDF, PNG, pieces, written
+from support.homes import ADDRESS, OTHER_PNG, PDF, PNG, pieces, written
 from support.postgres import new_database
 from worldagent import WorldAgent
 from worldagent.core.errors import (

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from support.approvals_desk import MANY, agent, done
 from support.command_line import Run, command, home, run
+from support.hat_shop import MANY, approvals_desk, effects
 from support.processes import eventually
 from worldagent.agent import Turn
 from worldagent.core import utc_text
 
 __all__ = ["home", "run"]  # fixtures
 
-APP = ("--app", "support.approvals_desk:agent")
+APP = ("--app", "support.hat_shop:approvals_desk")
 DESK = ("--workspace", "desk")
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.requirement("H9")]
@@ -31,7 +31,7 @@ def _in_its_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def begun(shape: str, thread: str = "main", account: str | None = None) -> Turn:
     """Leave a turn of a shape that waits."""
-    async with agent() as desk:
+    async with approvals_desk() as desk:
         turn = await desk.thread(thread, account=account).task(shape, {})
     assert turn.status == "paused"
     return turn
@@ -59,16 +59,16 @@ async def test_ten_calls_that_wait_at_once_are_answered_in_any_order_by_process_
     ids = list(to)
     first = await command(home, "approvals", "approve", *ids[:3], *APP, "--json")
     assert (first.code, len(json.loads(first.out)["pauses"])) == (3, MANY - 3), first
-    assert sorted(done(home)) == sorted(f"sent {to[pause_id]} 1" for pause_id in ids[:3])
+    assert sorted(effects(home)) == sorted(f"sent {to[pause_id]} 1" for pause_id in ids[:3])
     refused = await command(home, "approvals", "reject", *ids[3:5], "--reason", "not now", *APP)
     assert refused.code == 3, refused
     other = json.dumps({"to": "somebody", "copies": 2})
     seen = next(found["hash"] for found in listed if found["id"] == ids[5])
     changed = await command(home, "approvals", "approve", ids[5], "--arguments", other, "--hash", seen, *APP)
-    assert (changed.code, done(home)[-1]) == (3, "sent somebody 2"), changed
+    assert (changed.code, effects(home)[-1]) == (3, "sent somebody 2"), changed
     last = await command(home, "approvals", "approve", *reversed(ids[6:]), *APP)
     assert last.code == 0, last
-    assert sorted(done(home)) == sorted(
+    assert sorted(effects(home)) == sorted(
         [*(f"sent {to[pause_id]} 1" for pause_id in (*ids[:3], *ids[6:])), "sent somebody 2"]
     )
     assert last.out.count("not now") == 2
@@ -79,7 +79,7 @@ async def test_ten_calls_that_wait_at_once_are_answered_in_any_order_by_process_
 async def test_always_any_approves_what_the_same_caller_asks_for(home: Path, run: Run) -> None:
     [pause] = (await begun("series")).pauses
     result = await run("approvals", "approve", pause.id, "--always-any", *APP)
-    assert (result.exit_code, done(home)) == (0, ["sent ana 1", "sent bob 1"]), result.output
+    assert (result.exit_code, effects(home)) == (0, ["sent ana 1", "sent bob 1"]), result.output
 
 
 async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_how(home: Path, run: Run) -> None:
@@ -95,9 +95,9 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
         error = json.loads(result.stdout)["error"]
         assert (result.exit_code, error["code"]) == (2, "not_an_approver")
         assert "--account" in error["remedy"]
-    assert done(home) == []
+    assert effects(home) == []
     gone_on = await run("resume", "main", "--approve", *APP, *rules, "--account", "lead-eve")
-    assert (gone_on.exit_code, len(done(home))) == (3, 1), gone_on.output
+    assert (gone_on.exit_code, len(effects(home))) == (3, 1), gone_on.output
 
 
 REFUSED = [
@@ -119,9 +119,9 @@ async def test_what_cannot_be_answered_so_is_refused_and_stays_open(home: Path, 
         assert (result.exit_code, error["code"]) == (2, code), words
         assert told in error["message"], words
         assert error["remedy"], words
-    async with agent() as desk:
+    async with approvals_desk() as desk:
         assert len(await desk.thread("main").pauses()) == 2
-    assert done(home) == []
+    assert effects(home) == []
 
 
 # --- listing ----------------------------------------------------------------------------------------------------------
@@ -159,7 +159,7 @@ async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_a
     assert (chat.code, [value.get("status") for value in told]) == (3, ["paused", None, "paused"]), chat
     assert "the field 'copies' must be of type whole number" in told[1]["error"]["message"]
     assert told[0]["pauses"][0]["risk"] == ["network"]
-    assert done(home) == ["sent eve 2"]
+    assert effects(home) == ["sent eve 2"]
     chat = await command(home, "chat", *APP, stdin=b"always any\n")
     assert (chat.code, chat.out) == (0, "sent eve, sent bob\n"), chat
 
@@ -172,7 +172,7 @@ async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest
     assert [pause["function"] for pause in told[0]["pauses"]] == ["keep", "send"]
     assert [pause["function"] for pause in told[1]["pauses"]] == ["send"]
     assert (chat.code, told[2]["error"]["code"]) == (3, "not_an_approver")
-    assert done(home) == ["kept a.md"]
+    assert effects(home) == ["kept a.md"]
     chat = await command(home, "chat", *APP, *rules, "--account", "ana", stdin=b"y\n")
     assert (chat.code, chat.out) == (0, "sent ana, kept a.md\n"), chat
 
@@ -206,4 +206,4 @@ async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: P
     assert "`worldagent resume main`; the call fails with PauseExpired" in error["remedy"]
     gone_on = await run("resume", "main", *APP, *rules, "--json")
     assert (gone_on.exit_code, json.loads(gone_on.stdout)["error"]["code"]) == (1, "pause_expired"), gone_on.output
-    assert done(home) == []
+    assert effects(home) == []

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from support.approvals_desk import agent, done, parts
 from support.command_line import Run, home, run
+from support.hat_shop import approvals_desk, effects, parts
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import PolicyInvalid
 from worldagent.harness import Policy
 
 __all__ = ["home", "run"]  # fixtures
 
-DESK = "support.approvals_desk:"
-APP = ("--app", f"{DESK}agent")
+DESK = "support.hat_shop:"
+APP = ("--app", f"{DESK}approvals_desk")
 SENDS = {"decision": "approve", "function": "send"}
 NEVER = {"decision": "refuse", "function": "send", "name": "never"}
 
@@ -51,7 +51,7 @@ async def test_a_turn_runs_under_the_policy_of_the_option_over_that_of_the_envir
     assert (again.exit_code, again.stdout) == (0, "sent ana, sent bob\n"), again.output
     refused = await run("task", "series", *APP)  # what the option said is over with its command
     assert "'never'" in refused.stdout
-    assert len(done(home)) == 4
+    assert len(effects(home)) == 4
 
 
 async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_settings(
@@ -61,21 +61,21 @@ async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_s
         written(home, f"{name}.json", default="refuse", seconds=float(len(name)))
     (home / "settings.toml").write_text('policy = "settings.json"\n', encoding="utf-8")
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(home / "settings.toml"))
-    assert agent().policy.seconds == len("settings")
+    assert approvals_desk().policy.seconds == len("settings")
     monkeypatch.setenv("WORLDAGENT_POLICY", "environment.json")
-    assert agent().policy.seconds == len("environment")
+    assert approvals_desk().policy.seconds == len("environment")
     chosen = Settings(policy=home / "argument.json")
     assert WorldAgent("desk", settings=chosen, **parts()).policy.seconds == len("argument")
     assert WorldAgent("desk", settings=chosen, policy=Policy(times=3), **parts()).policy == Policy(times=3)
     monkeypatch.setenv("WORLDAGENT_POLICY", "none.json")
     with pytest.raises(PolicyInvalid, match=r"'none\.json' cannot be read: No such file"):
-        agent()
+        approvals_desk()
 
 
 async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> None:
     sends = written(home, "sends.json", SENDS)
     result = await run("task", "series", "--app", f"{DESK}strict", "--policy", sends)
-    assert (result.exit_code, done(home)) == (2, [])
+    assert (result.exit_code, effects(home)) == (2, [])
     assert "sets its own policy" in result.stderr
 
 

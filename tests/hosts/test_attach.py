@@ -10,8 +10,8 @@ import pytest
 
 from support.chat import Service, environment, home, piped, service
 from support.command_line import Run, run_on_stub, stub
+from support.homes import ADDRESS, PNG, data_uri, written
 from support.openai_stub import OpenAIStub
-from support.pieces import ADDRESS, PNG, data_uri, written
 
 __all__ = ["environment", "home", "run_on_stub", "service", "stub"]  # fixtures
 

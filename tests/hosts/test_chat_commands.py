@@ -25,7 +25,7 @@ from support.chat import (
     shop,
     start,
 )
-from support.pieces import PNG, data_uri, written
+from support.homes import PNG, data_uri, written
 from worldagent.hosts.cli.chat.commands import files_named
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures

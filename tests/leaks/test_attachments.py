@@ -11,9 +11,9 @@ import dspy
 import pytest
 
 from support.agents import CRITIC, scripted_agent
+from support.homes import pieces
 from support.leaks import Watch, awkward_canary, canary, watch
 from support.openai_stub import openai_stub
-from support.pieces import pieces
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ModelRefused, ModelUnavailable, WorldAgentError
 from worldagent.graphs.checkpoints import DURABILITY

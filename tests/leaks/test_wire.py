@@ -14,7 +14,7 @@ import pytest
 from support.agents import CRITIC, answering, scripted_agent
 from support.leaks import awkward_canary, canary
 from support.role_hosts import Mode, reference
-from support.wire import recorded, recorded_over_http
+from support.serving import recorded, recorded_over_http
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Trigger
 from worldagent.core import Scope

@@ -17,7 +17,7 @@ from support.agents import failure
 from support.leaks import canary
 from support.mcp_tools import agent_over, calls_in, listing, stdio, until
 from support.raw_hosts import RawHost, command, raw_host
-from support.wire import recorded
+from support.serving import recorded
 from worldagent import Role
 from worldagent.core.errors import (
     GraphChanged,

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
+from support.homes import PDF, PNG, data_uri
 from support.leaks import canary
-from support.pieces import PDF, PNG, data_uri
 from worldagent import Role
 from worldagent.graphs import Shape, TaskContext
 from worldagent.signatures import open_model

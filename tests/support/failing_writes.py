@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 import signal
 import tempfile
@@ -21,7 +20,7 @@ from support.agents import open_pauses
 from support.databases import Engine, made, removed, storage_of
 from support.kill_points import AFTER, BEFORE, WITHIN, Killer, Point, armed, lost_parts, numbered, prepare
 from support.kill_turn import status_of
-from support.processes import add, be_program, forked, lines
+from support.processes import add, be_program, forked_result, lines
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume, StorageUnavailable
@@ -168,17 +167,14 @@ TURNS = {"parts": kill_turn.through, "edit": edit_through}
 
 def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
     """Run a turn in a fork to its end; gives how the fork ended, and what came of the turn."""
-    told = home / "told"
 
-    def work() -> None:
+    def work() -> dict[str, Any]:
         armed(killer)
         numbered(home)
         found = asyncio.run(TURNS[turn](home, killer))
-        points = [(when, what, most) for (when, what), most in killer.passed.items()]
-        told.write_text(json.dumps(found | {"points": points}))
+        return found | {"points": [(when, what, most) for (when, what), most in killer.passed.items()]}
 
-    ended = forked(work)
-    return ended, json.loads(told.read_text()) if ended == 0 else {}
+    return forked_result(work)
 
 
 def failures(

@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from support.agents import Muse
+from support.agents import Muse, Nothing, Said
 from worldagent import Settings, WorldAgent
+from worldagent.core.errors import CallRefused
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
+from worldagent.harness import Function, Policy, tool
+from worldagent.harness.gate import Rule
 from worldagent.testing import ScriptedLM
 
 WORKSPACE = "shop"
@@ -91,3 +93,83 @@ def agent() -> WorldAgent:
     shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
     return WorldAgent(WORKSPACE, lm=lm, tools=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)
+
+
+DESK_WORKSPACE = "desk"
+MANY = 10
+
+
+async def send(to: str, copies: int = 1) -> str:
+    """Send something."""
+    _do(f"sent {to} {copies}")
+    return f"sent {to}"
+
+
+async def keep(path: str) -> str:
+    """Keep something."""
+    _do(f"kept {path}")
+    return f"kept {path}"
+
+
+async def erase(path: str) -> str:
+    """Erase something."""
+    _do(f"erased {path}")
+    return f"erased {path}"
+
+
+async def _try(ctx: TaskContext, name: str, arguments: dict[str, Any]) -> str:
+    try:
+        return str(await ctx.call(name, arguments))
+    except CallRefused as error:
+        return error.problem
+
+
+async def _many(_: Nothing, ctx: TaskContext) -> Said:
+    await ctx.predict(Muse, about="it")
+    sent = [_try(ctx, "send", {"to": f"p{number}"}) for number in range(MANY)]
+    return Said(text=", ".join(await asyncio.gather(*sent)))
+
+
+async def _pair(_: Nothing, ctx: TaskContext) -> Said:
+    await ctx.predict(Muse, about="it")
+    both = _try(ctx, "send", {"to": "ana"}), _try(ctx, "keep", {"path": "a.md"})
+    return Said(text=", ".join(await asyncio.gather(*both)))
+
+
+async def _series(_: Nothing, ctx: TaskContext) -> Said:
+    await ctx.predict(Muse, about="it")
+    return Said(text=", ".join([await _try(ctx, "send", {"to": to}) for to in ("ana", "bob")]))
+
+
+async def _erase(_: Nothing, ctx: TaskContext) -> Said:
+    await ctx.predict(Muse, about="it")
+    return Said(text=await _try(ctx, "erase", {"path": "a.md"}))
+
+
+async def _ask(_: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=await ctx.calls.ask_person("Well?"))
+
+
+def parts() -> dict[str, Any]:
+    """The arguments of the desk, but workspace and storage."""
+    functions: list[Function] = [
+        tool(risk="network")(send),
+        tool(risk="write")(keep),
+        tool(risk="destructive")(erase),
+    ]
+    handlers: dict[str, Any] = {"many": _many, "pair": _pair, "series": _series, "wipe": _erase, "question": _ask}
+    return {
+        "lm": ScriptedLM(lambda call: {"thought": "Hm."} if "about" in call.fields else {"reply": "Welcome."}),
+        "tools": functions,
+        "shapes": [Shape(key, Nothing, Said, handler, entry=Muse) for key, handler in handlers.items()],
+    }
+
+
+def approvals_desk() -> WorldAgent:
+    """Make the desk."""
+    return WorldAgent(DESK_WORKSPACE, **parts())
+
+
+def strict() -> WorldAgent:
+    """Make one that brings a policy."""
+    return WorldAgent(DESK_WORKSPACE, policy=Policy(rules=(Rule(decision="refuse", function="send"),)), **parts())

@@ -6,7 +6,6 @@ As a program it prints one JSON object for each kill.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import signal
 import tempfile
@@ -17,7 +16,7 @@ from typing import Any
 from support.databases import Engine, contents_of, copied, made, removed, storage_of
 from support.homes import said
 from support.kill_points import IN, Killer, Point, armed
-from support.processes import be_program, forked
+from support.processes import be_program, forked, forked_result
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
@@ -57,7 +56,9 @@ def _before(home: Path) -> None:
     asyncio.run(work())
 
 
-def _branch(home: Path, way: str, killer: Killer) -> None:
+def _branch(home: Path, way: str, killer: Killer) -> list[tuple[str, str, int]]:
+    """Branch; gives how often each point was passed."""
+
     async def work() -> None:
         async with agent_of(home, killer) as agent:
             killer.on = True
@@ -66,11 +67,10 @@ def _branch(home: Path, way: str, killer: Killer) -> None:
 
     armed(killer)
     asyncio.run(work())
-    passed = [(when, what, most) for (when, what), most in killer.passed.items()]
-    (home / "counted").write_text(json.dumps(passed))
+    return [(when, what, most) for (when, what), most in killer.passed.items()]
 
 
-def _look(home: Path, way: str) -> None:
+def _look(home: Path, way: str) -> dict[str, Any]:
     """See what there is, go on with it, and do it again where nothing is there."""
 
     async def work() -> dict[str, Any]:
@@ -89,15 +89,15 @@ def _look(home: Path, way: str) -> None:
             found["on"] = [await said(thread), await said(new)]
             return found
 
-    (home / "told").write_text(json.dumps(asyncio.run(work())))
+    return asyncio.run(work())
 
 
 def points(folder: Path, way: str) -> list[Point]:
     """Every point that it passes."""
     home = folder / f"counted {way}"
     copied(folder / "before", home)
-    assert forked(lambda: _branch(home, way, Killer(None, home / "where"))) == 0
-    passed: list[tuple[str, str, int]] = json.loads((home / "counted").read_text())
+    code, passed = forked_result(lambda: _branch(home, way, Killer(None, home / "where")))
+    assert code == 0
     removed(home)
     return [Point(when, what, nth) for when, what, most in passed for nth in range(1, most + 1)]
 
@@ -109,8 +109,8 @@ def kill(folder: Path, way: str, point: Point) -> dict[str, Any]:
     ended = forked(lambda: _branch(home, way, Killer(point, home / "where")))
     assert ended == -signal.SIGKILL, f"{point} was not passed: it ended with {ended}"
     leaks = [str(finding) for finding in scan_for_roles([contents_of(home)], ROLE.content).findings]
-    assert forked(lambda: _look(home, way)) == 0, f"nobody could go on after {way}, {point}"
-    found: dict[str, Any] = json.loads((home / "told").read_text())
+    code, found = forked_result(lambda: _look(home, way))
+    assert code == 0, f"no process could resume after {way}, {point}"
     removed(home)
     return {"way": way, "point": [point.when, point.what, point.nth], "leaks": leaks, **found}
 

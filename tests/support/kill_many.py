@@ -8,7 +8,6 @@ what the one before left, and begins the next turn of each thread that has none.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import select
@@ -21,7 +20,7 @@ from typing import Any
 
 from support.agents import open_pauses
 from support.databases import Engine, made, removed, storage_of
-from support.processes import be_program, forked, lines, started
+from support.processes import be_program, forked_result, lines, started
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
 from worldagent.core.errors import NothingToResume
@@ -120,20 +119,18 @@ async def _live(thread: Thread, name: str, home: Path, effects: Effects, *, last
             await thread.converse(f"{name}.{number + 1}")
 
 
-def _run(home: Path, *, last: bool = False) -> None:
-    async def work() -> None:
+def _run(home: Path, *, last: bool = False) -> dict[str, list[tuple[str, str]]]:
+    """Run the turns for ever, or where it is the `last` process, to their ends; gives what was said on each thread."""
+
+    async def work() -> dict[str, list[tuple[str, str]]]:
         effects = Effects(home)
         async with agent_of(home, effects) as agent:
             threads = [f"t{number}" for number in range(THREADS)]
             lives = (_live(agent.thread(name), name, home, effects, last=last) for name in threads)
             await asyncio.gather(*lives)
-            if last:
-                told = {
-                    name: [_text(each) for each in await agent.thread(name).history(limit=1000)] for name in threads
-                }
-                (home / "told").write_text(json.dumps(told))
+            return {name: [_text(each) for each in await agent.thread(name).history(limit=1000)] for name in threads}
 
-    asyncio.run(work())
+    return asyncio.run(work())
 
 
 def _text(message: Message) -> tuple[str, str]:
@@ -169,8 +166,8 @@ def killed(engine: Engine, kills: int) -> Iterator[dict[str, Any]]:
             progress.append(len(lines(home / _EFFECTS)))
             # On a busy machine a process takes longer to get to its effects, and kills must still come amid them.
             span = min(span * 1.1, MAX_SPAN) if progress[-1] == progress[-2] else max(span / 1.1, SPAN)
-        assert forked(lambda: _run(home, last=True)) == 0, f"seed {seed}: no process could finish"
-        told: dict[str, list[tuple[str, str]]] = json.loads((home / "told").read_text())
+        code, told = forked_result(lambda: _run(home, last=True))
+        assert code == 0, f"seed {seed}: no process could finish"
         effects, asked = Counter(lines(home / _EFFECTS)), lines(home / _ASKED)
         removed(home)
     turns = {name: len(said) // len(TURN) for name, said in told.items()}

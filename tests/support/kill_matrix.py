@@ -7,14 +7,13 @@ page; with `PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this o
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import re
 import signal
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from support.house import ROOT
 from support.kill_crowd import ALONE, Crowd
 from support.kill_points import AFTER, BEFORE, IN, QUEUED, WITHIN, Killer, Point, armed, lost_parts, numbered
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
-from support.processes import be_program, forked
+from support.processes import be_program, forked_result
 
 PAGE = ROOT / "docs" / "reference" / "kills.md"
 _WHEN = (BEFORE, WITHIN, IN, AFTER)
@@ -237,9 +236,7 @@ class Matrix:
     def points(self) -> list[Point]:
         """Every point that the phase passes, by running it without a kill."""
         home = self._home("counted")
-        counted = home / "counted"
-        self._run(home, Killer(None, home / "where", queued=self.queued), counted)
-        passed: list[tuple[str, str, int]] = json.loads(counted.read_text())
+        _, passed = self._run(home, Killer(None, home / "where", queued=self.queued))
         return [
             Point(when, what, nth)
             for when, what, most in passed
@@ -252,15 +249,14 @@ class Matrix:
         home = self._home(f"{point.when} {point.what} {point.nth}")
         where = home / "where"
         killer = Killer(point, where, at_once=self.at_once, queued=self.queued, crowd=self._crowd(home))
-        ended = self._run(home, killer, home / "counted")
+        ended, _ = self._run(home, killer)
         assert ended == -signal.SIGKILL, f"{point} was not passed: the turn ended with {ended}"
         assert where.read_text() == f"{point.when} {point.what}"
         leaks, (gaps, lost) = kill_turn.leaks_of(home), lost_parts(home)
         group = int((home / "group").read_text()) if self.grouping != ALONE else 1
-        results = home / "told"
         killer = Killer(None, where, crowd=self._crowd(home))
-        assert forked(lambda: _go_on(home, killer, results)) == 0, f"nobody could go on after {point}"
-        found: dict[str, Any] = json.loads(results.read_text())
+        code, found = forked_result(lambda: _run(kill_turn.go_on, home, killer))
+        assert code == 0, f"no process could resume after {point}"
         leaks += kill_turn.leaks_of(home)
         removed(home)
         where_killed = {"phase": self.phase, "when": point.when, "what": point.what, "nth": point.nth}
@@ -269,9 +265,10 @@ class Matrix:
     def _crowd(self, home: Path) -> Crowd | None:
         return None if self.grouping == ALONE else Crowd(self.grouping, home)
 
-    def _run(self, home: Path, killer: Killer, counted: Path) -> int:
-        work = _begin if self.phase == FIRST else _go_on
-        return forked(lambda: work(home, killer, counted if killer.point is None else home / "told"))
+    def _run(self, home: Path, killer: Killer) -> tuple[int, list[tuple[str, str, int]]]:
+        """Run the phase in a fork; gives how that ended, and how often it passed each point."""
+        work = kill_turn.begin if self.phase == FIRST else kill_turn.go_on
+        return forked_result(lambda: (_run(work, home, killer), _counts(killer))[1])
 
     def _home(self, name: str) -> Path:
         home = self.folder / f"{self.phase} {name}".replace("/", "_")
@@ -281,31 +278,21 @@ class Matrix:
         if not before.exists():
             made(self.engine, before)
             point = _BEFORE_THE_RESUME if self.phase == RESUMED else None
-            ended = forked(lambda: _begin(before, Killer(point, before / "where"), before / "counted"))
+            ended, _ = forked_result(lambda: _run(kill_turn.begin, before, Killer(point, before / "where")))
             assert ended == (0 if point is None else -signal.SIGKILL), f"the turn ended with {ended}"
         copied(before, home)
         return home
 
 
-def _begin(home: Path, killer: Killer, counted: Path) -> None:
-    _arm(home, killer)
-    asyncio.run(kill_turn.begin(home, killer))
-    counted.write_text(_counts(killer))
-
-
-def _go_on(home: Path, killer: Killer, results: Path) -> None:
-    _arm(home, killer)
-    found = asyncio.run(kill_turn.go_on(home, killer))
-    results.write_text(_counts(killer) if results.name == "counted" else json.dumps(found))
-
-
-def _arm(home: Path, killer: Killer) -> None:
+def _run(work: Callable[[Path, Killer], Coroutine[Any, Any, Any]], home: Path, killer: Killer) -> Any:
+    """Begin the turn, or go on with it, in this process."""
     armed(killer)
     numbered(home)  # outside of what the killer does, which dies in it
+    return asyncio.run(work(home, killer)) or {}
 
 
-def _counts(killer: Killer) -> str:
-    return json.dumps([(when, what, most) for (when, what), most in killer.passed.items()])
+def _counts(killer: Killer) -> list[tuple[str, str, int]]:
+    return [(when, what, most) for (when, what), most in killer.passed.items()]
 
 
 def kills(phases: Iterable[str], *, sample: int | None = None, seed: int = 0, **how: Any) -> Iterator[dict[str, Any]]:

@@ -1,21 +1,20 @@
 """A process whose worker loops over tools, and that is killed in the middle of a model call if so told.
 
-Reads lines from standard input: as JSON a home, what to do (`begin`, `approve` or `resume`), which model call kills it
-(0 for none, -1 for a tool instead), the surface, and how tools are offered. Each is done in a process of its own, and a
-line tells of its end. Each model call and each effect adds a line to a file of the home.
+Each order is done in a process of its own: a home, what to do (`begin`, `approve` or `resume`), which model call kills
+it (0 for none, -1 for a tool instead), the surface, and how tools are offered. Each model call and each effect adds a
+line to a file of the home.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 from support.databases import storage_of
+from support.processes import be_forks
 from worldagent import Role, Settings, WorldAgent
 from worldagent.core.pauses import Approve, Happened
 from worldagent.harness import Worker, tool
@@ -94,21 +93,10 @@ async def main(home: Path, what: str, kill: int, surface: str, native: bool) -> 
         return " ".join([turn.status, *(pause.function for pause in turn.pauses)])
 
 
-def forked(home: str, what: str, kill: int, surface: str, how: str) -> dict[str, Any]:
-    """Do it in a process of its own, which has imported everything; how that ended, and what it said."""
-    said, says = os.pipe()
-    child = os.fork()
-    if not child:
-        text = asyncio.run(main(Path(home), what, kill, surface, how == "native"))
-        os.write(says, text.encode())
-        os._exit(0)
-    os.close(says)
-    with open(said, encoding="utf-8") as pipe:
-        text = pipe.read()
-    return {"code": os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "said": text}
+def run(home: str, what: str, kill: int, surface: str, how: str) -> str:
+    """Do an order in a fork."""
+    return asyncio.run(main(Path(home), what, kill, surface, how == "native"))
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(forked(*json.loads(line))) + "\n")
-        sys.stdout.flush()
+    be_forks(run)

@@ -12,8 +12,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -146,6 +147,16 @@ def forked(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(started(work), 0)[1])
 
 
+def forked_result(work: Callable[[], object]) -> tuple[int, Any]:
+    """The same, with what it gives as JSON, which is an empty text where it was killed or failed."""
+    reading, writing = os.pipe()
+    child = started(lambda: os.write(writing, json.dumps(work()).encode()))
+    os.close(writing)
+    with open(reading, encoding="utf-8") as pipe:
+        given = pipe.read()
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), given and json.loads(given)
+
+
 def started(work: Callable[[], object]) -> int:
     """Begin `work` in a fork of this process, which has no threads yet; gives the number of that process."""
     child = os.fork()
@@ -199,4 +210,35 @@ def be_program(work: Callable[..., Iterable[Mapping[str, Any]]]) -> None:
     """Be such a program: what it is given is a JSON object, what it finds goes out as one a line."""
     for found in work(**json.loads(sys.argv[1])):
         sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+
+
+class Forks:
+    """Runs a module of this folder that does each order in a fork of itself, and has everything loaded."""
+
+    def __init__(self, module: str) -> None:
+        argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / f"{module}.py")]
+        pipe = subprocess.PIPE
+        self._process = subprocess.Popen(argv, env=clean_environment(), stdin=pipe, stdout=pipe, text=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=60)
+
+    def run(self, **order: Any) -> tuple[int, Any]:
+        """Have an order done; gives how the fork ended, and what it gave, which is an empty text if it was killed."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        code, given = json.loads(self._process.stdout.readline())
+        return code, given
+
+
+def be_forks(work: Callable[..., object]) -> None:
+    """Be such a program: each line that comes is what `work` is given."""
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(forked_result(partial(work, **json.loads(line)))) + "\n")
         sys.stdout.flush()

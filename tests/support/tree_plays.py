@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from support.agents import open_pauses
 from support.databases import Engine, made, removed
-from support.processes import clean_environment, eventually, forked, others
+from support.processes import Forks, be_forks, eventually, others
 from support.steps import Steps
 from support.trees import Node, Said, World, agent_of, answered, begun, outcome, path_of, said
 from worldagent import WorldAgent
@@ -33,37 +29,6 @@ from worldagent.core.errors import (
 )
 from worldagent.core.pauses import Answer, Pause
 from worldagent.testing import VirtualClock
-
-
-class Forks:
-    """A process that runs turns in forks of itself and has everything loaded."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", __file__],
-            env=clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        self._process.wait(30)
-        self._process.stdout.close()
-
-    def run(self, **order: Any) -> int:
-        """Run a turn in a fork; gives how that ended."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
 
 
 async def run_and_die(order: Mapping[str, Any]) -> str:
@@ -82,9 +47,9 @@ async def run_and_die(order: Mapping[str, Any]) -> str:
         return str(turn.status)
 
 
-def run_order(line: str) -> None:
-    """Run an order, as a line of JSON."""
-    asyncio.run(run_and_die(json.loads(line)))
+def run_order(**order: Any) -> str:
+    """Do an order in a fork."""
+    return asyncio.run(run_and_die(order))
 
 
 LIMIT = 60.0  # seconds that one run at a turn may take before it counts as one that waits for ever
@@ -266,7 +231,7 @@ class Play:
 
     def _killed(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
         order = {"begin": begin, "planned": self.planned, "tree": self.tree, "answers": answers}
-        code = self.forks.run(
+        code, _ = self.forks.run(
             home=str(self.home), at=move.at * (1 if move.unit == "effects" else 4), unit=move.unit, **order
         )
         assert code in (0, -9), f"the other process ended with {code}"
@@ -369,6 +334,4 @@ def play(
 
 
 if __name__ == "__main__":
-    for line in sys.stdin:
-        sys.stdout.write(f"{forked(partial(run_order, line))}\n")
-        sys.stdout.flush()
+    be_forks(run_order)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from support.agents import Thinking, answering, scripted_agent, taken
-from support.asking_shop import asking_shop
 from support.postgres import new_database
+from support.shops import asking_shop
 from worldagent import Role
 from worldagent.core.errors import AgentClosed, StorageUnavailable
 from worldagent.core.events import Event, TurnEnded, TurnStarted

@@ -10,7 +10,7 @@ import pytest
 
 from support.agents import Said
 from support.postgres import cut, new_database
-from support.slow_shop import SlowShop
+from support.shops import SlowShop
 from worldagent import Storage
 from worldagent.agent import Turn
 from worldagent.core.errors import LeaseLost

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, taken, under_way
-from support.asking_shop import Order, Receipt, asking_shop
 from support.homes import change, rows, selected
 from support.leaks import canary
 from support.processes import next_line, start_script
+from support.shops import Order, Receipt, asking_shop
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (

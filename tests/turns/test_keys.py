@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, Thinking, answering, scripted_agent, taken
-from support.asking_shop import asking_shop
 from support.homes import rows
+from support.shops import asking_shop
 from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
 from worldagent.core import Scope

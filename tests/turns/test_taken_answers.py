@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.pay_shop import shop
+from support.shops import shop
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,

@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from support.databases import Engine, on_every_database
-from support.tree_plays import End, Forks, How, Move, play
+from support.processes import Forks
+from support.tree_plays import End, How, Move, play
 from support.trees import LEAVES, VIAS, WAYS, grown
 
 Tree = dict[str, Any]
@@ -58,7 +59,7 @@ MOVES = st.builds(
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    with Forks() as process:
+    with Forks("tree_plays") as process:
         yield process
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from support.agents import Said
 from support.postgres import OwnServer
-from support.slow_shop import SlowShop
+from support.shops import SlowShop
 from worldagent.core.errors import StorageUnavailable
 from worldagent.core.pauses import Happened
 

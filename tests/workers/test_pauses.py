@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,47 +12,26 @@ from dspy.lm15 import ServerError
 
 from support.agents import SHOPPER, calls, paying, price, scripted_agent, to, told
 from support.databases import Engine, contents_of, made
-from support.house import ROOT
 from support.loop_child import INSIDE, ROLE
-from support.processes import clean_environment
+from support.processes import Forks
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
-CHILD = ROOT / "tests" / "support" / "loop_child.py"
 KILLED = -9
 
 
-class Children:
-    """Runs the child again and again, each time in a process of its own."""
-
-    def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(CHILD)],
-            env=clean_environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, home: Path, what: str, kill: int, surface: str, how: str = "json") -> tuple[int, str]:
-        """Its status and what it said."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps([str(home), what, kill, surface, how]) + "\n")
-        self._process.stdin.flush()
-        told = json.loads(self._process.stdout.readline())
-        return told["code"], told["said"]
-
-    def close(self) -> None:
-        self._process.communicate(timeout=60)
+Child = Callable[..., tuple[int, str]]
+"""Runs the child in a process of its own: its status and what it said."""
 
 
 @pytest.fixture(scope="module")
-def child() -> Iterator[Children]:
-    children = Children()
-    yield children
-    children.close()
+def child() -> Iterator[Child]:
+    def run(home: Path, what: str, kill: int, surface: str, how: str = "json") -> tuple[int, str]:
+        return forks.run(home=str(home), what=what, kill=kill, surface=surface, how=how)
+
+    with Forks("loop_child") as forks:
+        yield run
 
 
 def lines(home: Path, name: str) -> list[str]:
@@ -82,7 +58,7 @@ def home(database_engine: Engine, tmp_path: Path) -> Path:
 @pytest.mark.on_every_database
 @pytest.mark.parametrize(("surface", "how"), [("converse", "native"), ("task", "json")])
 def test_a_worker_that_waits_for_leave_goes_on_in_another_process(
-    home: Path, child: Children, surface: str, how: str
+    home: Path, child: Child, surface: str, how: str
 ) -> None:
     assert child(home, "begin", 0, surface, how) == (0, "paused pay")
     assert effects(home) == ["one", "two", "three"]
@@ -104,7 +80,7 @@ POINTS = [("begin", 2), ("begin", 4), ("approve", 1), ("approve", 2)]
 @pytest.mark.requirement("H3", "T5", "R7")
 @pytest.mark.parametrize(("what", "at"), POINTS)
 def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
-    home: Path, child: Children, what: str, at: int
+    home: Path, child: Child, what: str, at: int
 ) -> None:
     if what == "approve":
         assert child(home, "begin", 0, "converse") == (0, "paused pay")
@@ -122,9 +98,7 @@ def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
 
 @pytest.mark.on_every_database
 @pytest.mark.requirement("H3", "T5")
-def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(
-    home: Path, child: Children
-) -> None:
+def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(home: Path, child: Child) -> None:
     assert child(home, "begin", INSIDE, "converse")[0] == KILLED
     assert child(home, "resume", 0, "converse") == (0, "paused put")
     assert child(home, "approve", 0, "converse") == (0, "paused pay")
