@@ -39,9 +39,15 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.T
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked `on_every_database` on each engine, without the test's doing (D10)."""
-    if metafunc.definition.get_closest_marker("on_every_database"):
-        metafunc.parametrize("database_engine", ENGINES, indirect=True)
+    """Run what is marked `on_every_database` on each engine, without the test's doing (D10).
+
+    With `soak=True` Postgres has its turn in `make soak` alone: where the code under test has no SQL of its own.
+    """
+    marker = metafunc.definition.get_closest_marker("on_every_database")
+    if marker is not None:
+        soaked = [pytest.mark.soak] if marker.kwargs.get("soak") else []
+        engines = [engine if engine == "sqlite" else pytest.param(engine, marks=soaked) for engine in ENGINES]
+        metafunc.parametrize("database_engine", engines, indirect=True)
 
 
 @pytest.fixture(autouse=True)  # so that each test has it, and `pytest_generate_tests` can set its parameter

@@ -33,7 +33,7 @@ from worldagent.testing import ScriptedLM, VirtualClock
 
 Handler = Callable[[TaskContext], Awaitable[str]]
 
-pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("H9")]
+pytestmark = [pytest.mark.on_every_database(soak=True), pytest.mark.requirement("H9")]
 
 
 class World:
@@ -121,6 +121,7 @@ async def test_what_only_the_host_s_own_code_calls_for_needs_no_leave(tmp_path: 
     assert (turn.status, world.done) == ("done", ["write a", "erase b", "write c"])
 
 
+@pytest.mark.on_every_database
 async def test_a_pause_tells_what_would_run_who_wants_it_and_why(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("both", "a"))) as agent:
@@ -201,6 +202,7 @@ async def test_a_person_may_change_the_arguments(tmp_path: Path) -> None:
     assert (turn.status, world.done) == ("done", ["write b"])
 
 
+@pytest.mark.on_every_database
 async def test_changed_arguments_that_the_policy_refuses_leave_the_question_open(tmp_path: Path) -> None:
     policy = Policy(rules=(Rule(decision="refuse", function="write", arguments={"path": "etc/*"}),))
     world = World()
@@ -270,6 +272,7 @@ async def test_always_that_is_neither_same_nor_any_is_refused(tmp_path: Path) ->
             await agent.thread("t").resume({pause.id: Approve(always="every")})  # type: ignore[arg-type]  # it is wrong
 
 
+@pytest.mark.on_every_database
 async def test_grant_of_an_earlier_version_covers_equal_arguments(tmp_path: Path) -> None:
     calls = calling(("write", "a"), ("send", "x"), ("write", "a"), ("write", "b"))
     world = World()
@@ -284,6 +287,7 @@ async def test_grant_of_an_earlier_version_covers_equal_arguments(tmp_path: Path
     assert (asked(turn), world.done) == ([("write", "b")], ["write a", "send x", "write a"])
 
 
+@pytest.mark.on_every_database
 async def test_always_any_covers_the_same_function_and_caller_and_turn_and_no_longer(tmp_path: Path) -> None:
     calls = calling(("write", "a"), ("write", "b"), ("send", "c"), ("write", "d"))
     world = World()
@@ -322,6 +326,7 @@ async def test_what_is_destructive_is_approved_one_by_one(tmp_path: Path) -> Non
         Rule(decision="approve", risk=("write", "destructive"))
 
 
+@pytest.mark.on_every_database
 async def test_a_rule_approves_so_often_and_then_it_asks_also_in_another_process(tmp_path: Path) -> None:
     world = World()
     policy = Policy(rules=(Rule(decision="approve", function="write", times=2, name="some"),))
@@ -446,6 +451,7 @@ def test_a_rule_for_what_was_read_names_function_and_arguments(also: Mapping[str
         Rule(decision="approve", after="fetch", **also)
 
 
+@pytest.mark.on_every_database
 async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp_path: Path) -> None:
     world = World()
     seen: dict[str, int] = {}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.leak_cases import PAUSED_PATHS, PausedCase, every_paused_case, paused_sample
+from support.leak_cases import PAUSED_PATHS, PausedCase, each_third, every_paused_case, paused_sample
 from support.leak_pauses import PATHS, Paused, run_case
 from support.leaks import watch
 from worldagent.graphs.checkpoints import DURABILITY
@@ -32,7 +32,7 @@ async def test_a_role_is_nowhere_while_its_turn_waits_nor_after(tmp_path: Path, 
 
 
 @pytest.mark.requirement("R7", "R13", "R10")
-@pytest.mark.parametrize("case", SAMPLE, ids=str)
+@pytest.mark.parametrize("case", each_third(SAMPLE), ids=str)
 @pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
 @pytest.mark.usefixtures("database_engine")
 async def test_a_role_is_in_no_table_while_its_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.leak_cases import VERIFIED_PATHS, VerifiedCase, every_verified_case, verified_sample
+from support.leak_cases import VERIFIED_PATHS, VerifiedCase, each_third, every_verified_case, verified_sample
 from support.leak_verified import FINDING, PATHS, Verified, run_case
 from support.leaks import LONG, awkward_canary, on_the_server, traces_of, watch
 from worldagent import Role
@@ -48,10 +48,17 @@ def kept(home: Path) -> bytes:
     return b"".join(tables.values())
 
 
-@pytest.mark.on_every_database
 @pytest.mark.requirement("R7", "R6", "P5")
 @pytest.mark.parametrize("case", SAMPLE, ids=str)
 async def test_a_role_is_nowhere_after_its_answers_were_judged(tmp_path: Path, case: VerifiedCase) -> None:
+    await check(case, tmp_path / "home")
+
+
+@pytest.mark.requirement("R7", "R6", "P5")
+@pytest.mark.parametrize("case", each_third(SAMPLE), ids=str)
+@pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
+@pytest.mark.usefixtures("database_engine")
+async def test_a_role_is_in_no_table_after_its_answers_were_judged(tmp_path: Path, case: VerifiedCase) -> None:
     await check(case, tmp_path / "home")
 
 

@@ -7,7 +7,9 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
+
+import pytest
 
 from support.leaks import LONG, SHORT, awkward_canary, canary
 from worldagent import Role
@@ -160,6 +162,11 @@ def covering(cases: list[C], meetings: Callable[[C], Iterator[Values]]) -> list[
         missing -= met[place]
         chosen.append(cases[place])
     return sorted(chosen, key=str)
+
+
+def each_third(cases: list[C]) -> list[Any]:
+    """All cases, of which two thirds are left to the soak: what runs again only because it is on another database."""
+    return [case if at % 3 == 0 else pytest.param(case, marks=pytest.mark.soak) for at, case in enumerate(cases)]
 
 
 # --- turns that pause -------------------------------------------------------------------------------------------------
