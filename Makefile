@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup link demo test check docs bench soak format lock clean
+.PHONY: help setup link demo test coverage check docs bench soak format lock clean
 
 PYTHON ?= python3
 PY := .venv/bin/python
@@ -65,6 +65,14 @@ demo: $(DEMO) ## Install what it needs, then show turns and a task on the embedd
 
 test: check ## Set up, then everything that CI runs: check, then all tests but soak
 	$(RUN) pytest -n $(JOBS) --dist worksteal -rs
+
+# Python 3.12 and later can count lines at hardly any cost.
+SYSMON = $(shell $(PY) -c 'import sys; print("COVERAGE_CORE=sysmon" if sys.version_info >= (3, 12) else "")')
+# Which tests `make coverage` runs, such as TESTS=tests/harness.
+TESTS ?= tests
+
+coverage: $(READY) ## The tests without the embedded model, and the share of the package's lines that they run
+	$(SYSMON) $(RUN) pytest -n $(JOBS) --dist worksteal -m 'not soak and not local' --cov --cov-report term $(TESTS)
 
 check: $(READY) ## Style, types, import contracts, and the site of the docs in strict mode
 	$(RUN) ruff check
