@@ -24,7 +24,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from worldagent.core import Scope
 from worldagent.hosts.role_host import Address, RoleHost, Tokens
-from worldagent.hosts.role_host.access import EVERYTHING
+from worldagent.hosts.role_host.tools import EVERYTHING
 from worldagent.hosts.serving import application
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.role_resolution import Role, SqliteRoleStore

@@ -6,9 +6,9 @@ needs nothing from this package. The embedding program configures logging; the c
 """
 
 from ..serving import Address, Tokens, quiet_logs
-from .access import EVERYTHING, Grant, read_token_file
 from .contract import CONTRACT, schemas
 from .server import RoleHost, serve_http, serve_stdio
+from .tools import EVERYTHING, Grant, read_token_file
 
 __all__ = [
     "CONTRACT",

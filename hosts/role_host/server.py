@@ -32,9 +32,8 @@ from ...role_resolution import RoleStore
 from ..serving import Address, HttpOptions, Tokens
 from ..serving import serve_http as over_http
 from ..serving import serve_stdio as over_stdio
-from .access import EVERYTHING, NOTHING, TEMPLATE, Changes, Grant, refusal
 from .contract import TOOLS, published
-from .tools import RoleTools
+from .tools import EVERYTHING, NOTHING, TEMPLATE, Changes, Grant, RoleTools, refusal
 
 _Context = ServerRequestContext[Any, Any]
 _Page = PaginatedRequestParams | None

@@ -2,7 +2,7 @@
 
 `threads` has a function for each call about threads, and `turns` begins and resumes turns. `arguments` and `records`
 are the models of both. `call` says who calls and what they can do, and `next_steps` what they can call then. `pauses`,
-`answers` and `forms` show a person what a turn waits for and read what they say. `home` has the threads of a database
+`answers` show a person what a turn waits for and read what they say. `home` has the threads of a database
 without an agent.
 
 The sidecar puts this layer on MCP, and the command line on a terminal. Import from its modules: only `turns` loads what

@@ -4,8 +4,7 @@
 """
 
 from .address import Address, HttpOptions
-from .http_app import application
-from .http_server import serve_http
+from .http_server import application, serve_http
 from .logs import RequestLog, quiet_logs
 from .service import Operated, Service, Tokens, output_schema, read_token_file, wire_schema
 from .stdio_server import serve_stdio

@@ -34,7 +34,7 @@ from ...core import canonical_json
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, StorageInvalid, UnknownPause
 from ...core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
 from ...harness.journal import decision_of
-from ..service.forms import answer_of, form_of, message_of
+from ..service.answers import answer_of, form_of, message_of
 from ..service.pauses import is_late
 
 How = Literal["connection", "rounds", "not"]

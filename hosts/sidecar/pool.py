@@ -2,6 +2,8 @@
 
 An agent in use is never closed. When another workspace needs its place, the pool closes the idle agent that was last
 used the longest ago. It prefers agents that do not hold a thread's role in memory.
+
+`Databases` checks for `/ready` whether the databases of the agents can be reached.
 """
 
 from __future__ import annotations
@@ -11,18 +13,28 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ...agent import WorldAgent
-from ...core.errors import InvalidArgument
+from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
+from ...storage import Database, PostgresAddress, Storage
 from ..service.call import Refused
 
 _log = logging.getLogger("worldagent.sidecar")
+
+CHECK_VALID_SECONDS: Final = 1.0  # seconds for which the result of a check is valid
+CHECK_WAIT_SECONDS: Final = 0.5  # seconds that a caller waits for checks; probes usually wait a second
+UNREACHABLE_SECONDS: Final = 10.0  # seconds after which a database that has not answered counts as unreachable
+_NONE: Final = "turn_0"  # no turn has this id
+
+Place: TypeAlias = Path | PostgresAddress
+
 
 T = TypeVar("T")
 
@@ -268,4 +280,78 @@ class Agents:
             task.exception()  # mark it as retrieved, so that asyncio does not log it if no caller awaits the task
 
 
-__all__ = ["Agents", "Limits"]
+@dataclass(slots=True, eq=False)
+class _Known:
+    """The last known state of one database."""
+
+    reached: bool = True
+    at: float = float("-inf")
+    check: asyncio.Task[None] | None = None
+    since: float = 0.0
+
+    def now(self) -> bool:
+        """Whether it can be reached, by the last check."""
+        return self.reached and (self.check is None or time.monotonic() - self.since < UNREACHABLE_SECONDS)
+
+
+class Databases:
+    """The databases of the open agents. While no agent is open, the configured database.
+
+    Every client can call `/ready`, at any rate and without a token. So each database has one check at a time, and at
+    most one a second. A slow check does not count as a failure at first, since the database can be busy.
+
+    Args:
+        agents: The agents.
+        storage: The configured storage, used while no agent is open. A file is created when it is needed, so it is not
+            checked.
+    """
+
+    def __init__(self, agents: Agents, storage: Storage | None) -> None:
+        self._agents = agents
+        self._storage = storage
+        self._known: dict[Place, _Known] = {}
+
+    async def unreached(self) -> tuple[int, int]:
+        """Return the number of databases, and how many of them cannot be reached now."""
+        asking = self._checks()
+        self._known = {place: self._known.get(place) or _Known() for place in asking}
+        looks = {look for place, ask in asking.items() if (look := self._check(self._known[place], ask)) is not None}
+        if looks:
+            await asyncio.wait(looks, timeout=CHECK_WAIT_SECONDS)
+        found = [known.now() for known in self._known.values()]
+        return len(found), found.count(False)
+
+    def _checks(self) -> dict[Place, Callable[[], Awaitable[object]]]:
+        """Return a check for each database."""
+        agents: Iterable[WorldAgent] = self._agents.opened()
+        found: dict[Place, Callable[[], Awaitable[object]]] = {
+            agent.storage.place: partial(agent.turn, _NONE) for agent in agents
+        }
+        if not found and self._storage is not None and self._storage.url is not None:
+            address = PostgresAddress(self._storage.url)
+            found[address] = partial(_opened, address)
+        return found
+
+    def _check(self, known: _Known, ask: Callable[[], Awaitable[object]]) -> asyncio.Task[None] | None:
+        """Return the running check, after starting it if needed; None if a recent result is still valid."""
+        if known.check is None and time.monotonic() - known.at >= CHECK_VALID_SECONDS:
+            known.since = time.monotonic()
+            known.check = self._agents.spawn(_run_check(known, ask), context=Context())
+        return known.check
+
+
+async def _run_check(known: _Known, ask: Callable[[], Awaitable[object]]) -> None:
+    try:
+        await ask()
+        known.reached = True
+    except AgentClosed:
+        pass  # another workspace needed the agent's place; this says nothing about the database
+    except WorldAgentError:
+        known.reached = False
+    finally:
+        known.at, known.check = time.monotonic(), None
+
+
+async def _opened(place: PostgresAddress) -> None:
+    """Connect without creating tables."""
+    await (await Database.open(place, schemas=())).aclose()

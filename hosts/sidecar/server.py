@@ -33,10 +33,9 @@ from ...storage import Storage
 from ..service.call import CallFacts
 from ..serving import RequestLog, Tokens
 from .access import EVERYTHING, NOTHING, Grant
-from .calls import Context, SidecarParts
 from .client_roles import ClientRoles
-from .pool import Agents, Limits
-from .readiness import Databases
+from .following import Context, SidecarParts
+from .pool import Agents, Databases, Limits
 from .tools import TOOLS, call_tool, published
 
 _FACTS: ContextVar[CallFacts | None] = ContextVar("worldagent_sidecar_facts", default=None)

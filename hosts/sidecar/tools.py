@@ -53,8 +53,7 @@ from ..service.records import (
 from ..service.validation import validated
 from ..serving import output_schema, wire_schema
 from .access import Grant
-from .calls import Context, SidecarParts, ToolCall
-from .following import events
+from .following import Context, SidecarParts, ToolCall, events
 from .turns import resume, surface
 
 _LOG = logging.getLogger("worldagent.sidecar")

@@ -23,8 +23,7 @@ from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
 from ..service.threads import thread_of
 from .asking import Asking, Round
-from .calls import Progress, ToolCall
-from .following import Following, Keyed, Start
+from .following import Following, Keyed, Progress, Start, ToolCall
 
 TurnCall = ToolCall[SurfaceArguments] | ToolCall[ResumeArguments]
 

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field, TypeAdapter
 
 from worldagent.core.errors import AnswerInvalid
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
-from worldagent.hosts.service.answers import pause_record, read_answers
-from worldagent.hosts.service.forms import answer_of, form_of, message_of
+from worldagent.hosts.service.answers import answer_of, form_of, message_of, pause_record, read_answers
 from worldagent.hosts.service.next_steps import next_steps
 
 PLAIN = {"string", "integer", "number", "boolean"}
