@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -17,10 +16,10 @@ from typing import Any, Final, TypeVar
 from mcp.server.context import ServerRequestContext
 from mcp.types import CallToolRequestParams
 
-from ...agent import Turn, TurnStream, WorldAgent
+from ...agent import Thread, Turn, TurnStream, WorldAgent
 from ...agent.threads import ThreadState
 from ...core import utc_text
-from ...core.errors import UnknownTurn, WorldAgentError
+from ...core.errors import UnknownTurn
 from ...core.events import Event, ReasoningDelta, TurnEnded, TurnStarted
 from ...core.pauses import Pause
 from ..service.answers import pause_record
@@ -191,44 +190,32 @@ def behind(turn_id: str | None) -> Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
-    """Identifies a start with an idempotency key.
-
-    Attributes:
-        place: Equal for two starts of the same turn.
-        repeats: Whether the start would return an existing turn and run none.
-    """
-
-    place: tuple[str, str]
-    repeats: Callable[[], Awaitable[bool]]
-
-
-@dataclass(frozen=True, slots=True)
 class Start:
     """Begins or resumes a turn.
 
     Attributes:
         stream: Returns the stream that begins or resumes it.
+        thread: Its thread.
         answers: How many answers of a person it passes to the turn.
-        keyed: Identifies the start, if it begins a turn with a key.
+        key: The idempotency key, if it begins a turn with one.
     """
 
     stream: Callable[[], TurnStream] = field(repr=False)
+    thread: Thread = field(repr=False)
     answers: int = 0
-    keyed: Keyed | None = None
+    key: str | None = None
 
 
 class Following:
     """A turn that a call follows.
 
-    A recorded turn waits with its next event until the buffer has room. A turn that keeps no events does not wait: if
-    the buffer is full, the call fails.
+    The library cancels the handler of a call whose client has disconnected, again and again until it exits. So a task
+    holds the stream and keeps the agent open, and the handler only reads events.
 
     Args:
-        agents: Counts the turn, and owns the task that runs it.
+        parts: Its agents count the turn, and its limits say how far behind the client can be.
         workspace: The workspace of the turn.
         start: Begins or resumes the turn.
-        lag: The most events that wait here for the client.
         detach: Whether the turn continues when the call stops following it.
 
     Attributes:
@@ -236,146 +223,164 @@ class Following:
         kept: How many answers of a person were saved, even if the turn failed afterwards.
     """
 
-    def __init__(self, agents: Agents, workspace: str, start: Start, *, lag: int, detach: bool) -> None:
-        self._agents = agents
-        self._lag = lag
+    def __init__(self, parts: SidecarParts, workspace: str, start: Start, *, detach: bool) -> None:
+        self._parts = parts
         self._detach = detach
-        self._keyed = start.keyed
-        self._waiting: deque[Event] | None = deque()
-        self._news = asyncio.Event()
-        self._room = asyncio.Event()
-        self._behind = False
+        self._entered: asyncio.Future[TurnStream] = asyncio.get_running_loop().create_future()
+        self._stopped = asyncio.Event()
         self.turn_id: str | None = None
         self.kept = 0
-        self._answers = start.answers
-        self._task = agents.spawn(self._run(workspace, start.stream))
-        self._task.add_done_callback(lambda _: self._news.set())
+        self._task = parts.agents.spawn(self._run(workspace, start))
 
     async def events(self) -> AsyncGenerator[Event]:
         """Yield the events, up to the end of this run of the turn.
 
-        Raises:
-            Refused: The client is too far behind a turn that keeps no events (`reader_behind`).
-        """
-        while True:
-            self._news.clear()
-            while self._waiting:
-                event = self._waiting.popleft()
-                self._room.set()
-                yield event
-            if self._behind:
-                raise behind(self.turn_id)
-            if self._task.done() and not self._waiting:
-                return
-            if not self._waiting:
-                await self._news.wait()
+        Events of a recorded turn wait in the log, those of another turn in memory.
 
-    def outcome(self) -> Turn:
+        Raises:
+            WorldAgentError: The error with which the turn failed.
+            Refused: The turn did not begin, or the client is too far behind a turn that keeps no events.
+        """
+        waited: set[asyncio.Future[Any]] = {self._task, self._entered}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        if not self._entered.done():
+            return
+        stream = self._entered.result()
+        async for event in stream:
+            yield event
+            if not stream.recorded and stream.behind >= self._parts.limits.reader_lag:
+                raise behind(self.turn_id)
+
+    async def outcome(self) -> Turn:
         """Return the turn, after its last event.
 
         Raises:
             WorldAgentError, Refused: The error with which it failed.
         """
-        if self._task.cancelled():
-            return Turn(id=self.turn_id or "", thread="", status="cancelled")  # `turn_record` adds the thread
-        return self._task.result()
+        if self._entered.done():
+            return await self._entered.result().wait()
+        return await self._task
 
     def stop(self) -> None:
         """Stop following: the client has disconnected, or has its answer."""
-        self._waiting = None
-        self._room.set()
+        self._stopped.set()
         if not self._detach and not self._task.done() and not self._task.cancelling():
             self._task.cancel()
 
-    async def _run(self, workspace: str, start: Callable[[], TurnStream]) -> Turn:
-        async with self._agents.use(workspace):
-            with await self._counted(workspace):
-                stream = start()
+    async def _run(self, workspace: str, start: Start) -> Turn:
+        agents = self._parts.agents
+        async with agents.use(workspace):
+            with await self._counted(workspace, start):
+                stream, answers = start.stream(), start.answers
                 del start  # it holds the call's role
-                try:
-                    async with stream:
-                        self.kept = self._answers  # entering the stream saves them
-                        self.turn_id = stream.turn_id
-                        async with aclosing(_read(stream)) as events:
-                            async for event in events:
-                                if stream.recorded:
-                                    await self._has_room()
-                                self._take(event)
-                        return await stream.wait()
-                except WorldAgentError as error:
-                    error.turn_id = error.turn_id or self.turn_id
-                    raise
+                async with stream:
+                    self.kept = answers  # entering the stream saves them
+                    self.turn_id = stream.turn_id
+                    self._entered.set_result(stream)
+                    turn = await stream.wait()
+                    await self._stopped.wait()  # the client may still read
+                    return turn
 
-    async def _counted(self, workspace: str) -> AbstractContextManager[None]:
+    async def _counted(self, workspace: str, start: Start) -> AbstractContextManager[None]:
         """Count the turn. In a full workspace, allow a start that would only repeat an existing turn.
 
         Raises:
             Refused: The workspace is full.
         """
-        keyed = self._keyed
-        place: object = object() if keyed is None else keyed.place
-        if keyed is not None and not self._agents.has_room(workspace, place) and await keyed.repeats():
+        agents, key = self._parts.agents, start.key
+        place: object = object() if key is None else (start.thread.scope.thread, key)
+        if key is not None and not agents.has_room(workspace, place) and await start.thread.repeats(key):
             return nullcontext()
-        return self._agents.turn(workspace, place)
-
-    async def _has_room(self) -> None:
-        while self._waiting is not None and len(self._waiting) >= self._lag:
-            self._room.clear()
-            await self._room.wait()
-
-    def _take(self, event: Event) -> None:
-        if self._waiting is None:
-            return
-        if len(self._waiting) >= self._lag:
-            self._behind, self._waiting = True, None
-        else:
-            self._waiting.append(event)
-        self._news.set()
+        return agents.turn(workspace, place)
 
 
-async def _read(stream: TurnStream) -> AsyncGenerator[Event]:
-    async for event in stream:
-        yield event
-
+# --- the tool `events` ------------------------------------------------------------------------------------------------
 
 MIN_WAIT_SECONDS = 0.25  # seconds for reading the available events if the client does not want to wait
 READ_ALL_SECONDS = 10.0  # seconds for reading all events of a turn that no longer runs
 QUIET_SECONDS = 0.02  # seconds without another event, after which the answer is sent
 
 
+@dataclass(slots=True)
+class _Read:
+    """What a call of `events` has read.
+
+    Attributes:
+        seq: The number of the last event.
+        ended: Whether the events of the run have ended.
+        started, over: Events of the turn with facts for its record.
+        events: The events for the answer.
+    """
+
+    seq: int
+    ended: bool = False
+    started: TurnStarted | None = None
+    over: TurnEnded | None = None
+    events: list[Event] = field(default_factory=list)
+
+
 async def events(call: ToolCall[EventsArguments], agent: WorldAgent) -> EventsAnswer:
-    """Run `events`."""
+    """Run `events`: attach to a turn again. It reads the log with a cursor, so slow clients need no buffer."""
     turn_id = call.given.turn_id
     state = await _reached(call, agent)
     call.facts.thread, call.facts.turn = state.thread, turn_id
-    reading = _Reading(call)
-    found = agent.events(turn_id, after=call.given.after)
-    if call.wants_progress:
-        await reading.send(found)
-    else:
-        # The events of a turn that no longer runs have an end, so this reads all of them.
-        over = state.status != "running"
-        await reading.collect(
-            found, seconds=READ_ALL_SECONDS if over else max(call.given.wait, MIN_WAIT_SECONDS), to_end=over
-        )
+    progress, read = Progress(call), _Read(call.given.after)
+    async with progress.heartbeats():
+        reading = asyncio.ensure_future(_read_events(call, agent, progress, read, running=state.status == "running"))
+        ending = asyncio.ensure_future(call.parts.ending.wait())
+        try:
+            await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            ending.cancel()
+            reading.cancel()
+    if reading.done() and not reading.cancelled():
+        reading.result()
     state = await _reached(call, agent)
     pauses: tuple[Pause, ...] = ()
     if state.status == "paused":
         thread = agent.thread(state.thread, account=call.caller.account, channel=state.channel)
         pauses = unanswered(await thread.pauses())
-    record = reading.record(state, pauses)
     ids = call.ids | {"thread": state.thread} | ({} if state.channel is None else {"channel": state.channel})
-    shown_status = state.status if reading.ended else "running"  # the client must read more events first
+    shown_status = state.status if read.ended else "running"  # the client must read more events first
     call.note_turn(state)
-    made = to_call(call, shown_status, turn_id, pauses, seq=reading.seq, ids=ids)
+    made = to_call(call, shown_status, turn_id, pauses, seq=read.seq, ids=ids)
     if shown_status != state.status:
         made = [made[0].model_copy(update={"why": "there are more of its events"})]
     return EventsAnswer(
-        turn=record,
-        seq=reading.seq,
+        turn=_record(read, state, pauses),
+        seq=read.seq,
         next=made,
-        events=[json.loads(event.model_dump_json()) for event in reading.events],
+        events=[json.loads(event.model_dump_json()) for event in read.events],
     )
+
+
+async def _read_events(
+    call: ToolCall[EventsArguments], agent: WorldAgent, progress: Progress, read: _Read, *, running: bool
+) -> None:
+    """Send the events as progress up to the end of the run; without progress, collect the available ones.
+
+    Of a running turn, it waits up to `wait` seconds for the first event. The events of a turn that no longer runs have
+    an end, so it reads all of them.
+    """
+    given, wanted, clock = call.given, call.wants_progress, asyncio.get_running_loop().time
+    seconds = None if wanted else max(given.wait, MIN_WAIT_SECONDS) if running else READ_ALL_SECONDS
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds) as limit:
+            async for event in agent.events(given.turn_id, after=given.after):
+                await progress.send(event)
+                read.seq = event.seq
+                if isinstance(event, TurnStarted):
+                    read.started = event
+                elif isinstance(event, TurnEnded):
+                    read.over = event
+                if wanted:
+                    continue
+                read.events.append(event)
+                if len(read.events) == given.limit:
+                    return
+                if running:
+                    limit.reschedule(clock() + QUIET_SECONDS)
+            read.ended = True
 
 
 async def _reached(call: ToolCall[EventsArguments], agent: WorldAgent) -> ThreadState:
@@ -392,86 +397,21 @@ async def _reached(call: ToolCall[EventsArguments], agent: WorldAgent) -> Thread
     )
 
 
-class _Reading:
-    """The events of a turn that one call reads."""
+def _record(read: _Read, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnRecord:
+    """Return the turn as far as it is known here. Facts from its events are present only if this call read them."""
+    over = read.over if read.over is not None and read.over.status == state.status else None
+    typed = over is not None and over.status == "done" and state.kind in ("task", "skill")
+    return TurnRecord.model_validate(
+        {
+            "id": state.turn_id,
+            "thread": state.thread,
+            "status": state.status,
+            "text": None if over is None else over.text,
+            "result": json.loads(over.text) if typed and over is not None else None,
+            "role_tiers": None if read.started is None else [tier.value for tier in read.started.role_tiers],
+            "pauses": [pause_record(pause) for pause in pauses],
+        }
+    )
 
-    def __init__(self, call: ToolCall[EventsArguments]) -> None:
-        self._call = call
-        self._started: TurnStarted | None = None
-        self._over: TurnEnded | None = None
-        self._come = asyncio.Event()
-        self.events: list[Event] = []
-        self.seq = call.given.after
-        self.ended = False
 
-    async def send(self, found: AsyncIterator[Event]) -> None:
-        """Send events as progress until the turn or the sidecar ends."""
-        progress = Progress(self._call)
-
-        async def read() -> None:
-            async for event in found:
-                await progress.send(event)
-                self._take(event)
-            self.ended = True
-
-        async with progress.heartbeats():
-            await self._while_serving(read())
-
-    async def collect(self, found: AsyncIterator[Event], *, seconds: float, to_end: bool) -> None:
-        """Collect the available events. Wait up to `seconds` for the first one, or with `to_end` for the last one."""
-        given = self._call.given
-
-        async def read() -> None:
-            async for event in found:
-                self._take(event)
-                self.events.append(event)
-                self._come.set()
-                if len(self.events) == given.limit:
-                    return
-            self.ended = True
-
-        await self._while_serving(read(), seconds=seconds, to_end=to_end)
-
-    async def _while_serving(
-        self, reading: Coroutine[Any, Any, None], *, seconds: float | None = None, to_end: bool = True
-    ) -> None:
-        """Read until the turn or the sidecar ends, at most for `seconds`; without `to_end` until the first events."""
-        parts = self._call.parts
-        task = parts.agents.spawn(reading)
-        ending, coming = (asyncio.ensure_future(each.wait()) for each in (parts.ending, self._come))
-        try:
-            waited: set[asyncio.Future[Any]] = {task, ending} if to_end else {task, ending, coming}
-            await asyncio.wait(waited, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            seen = 0
-            while not to_end and seen < len(self.events):
-                seen = len(self.events)
-                await asyncio.wait({task}, timeout=QUIET_SECONDS)
-        finally:
-            ending.cancel()
-            coming.cancel()
-            task.cancel()
-        if task.done() and not task.cancelled():
-            task.result()
-
-    def _take(self, event: Event) -> None:
-        self.seq = event.seq
-        if isinstance(event, TurnStarted):
-            self._started = event
-        elif isinstance(event, TurnEnded):
-            self._over = event
-
-    def record(self, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnRecord:
-        """Return the turn as far as it is known here. Facts from its events are present only if this call read them."""
-        over = self._over if self._over is not None and self._over.status == state.status else None
-        typed = over is not None and over.status == "done" and state.kind in ("task", "skill")
-        return TurnRecord.model_validate(
-            {
-                "id": state.turn_id,
-                "thread": state.thread,
-                "status": state.status,
-                "text": None if over is None else over.text,
-                "result": json.loads(over.text) if typed and over is not None else None,
-                "role_tiers": None if self._started is None else [tier.value for tier in self._started.role_tiers],
-                "pauses": [pause_record(pause) for pause in pauses],
-            }
-        )
+__all__ = ["Context", "Following", "Progress", "SidecarParts", "Start", "ToolCall", "behind", "events"]

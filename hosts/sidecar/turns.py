@@ -23,7 +23,7 @@ from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
 from ..service.threads import thread_of
 from .asking import Asking, Round
-from .following import Following, Keyed, Progress, Start, ToolCall
+from .following import Following, Progress, Start, ToolCall
 
 TurnCall = ToolCall[SurfaceArguments] | ToolCall[ResumeArguments]
 
@@ -141,7 +141,7 @@ async def _followed(
     answered = None
     while True:
         try:
-            turn = await _noting(call, progress, asking, start)
+            turn = await _follow(call, progress, asking, start)
         except (NothingToResume, ThreadBusy):
             if answered is None:
                 raise
@@ -186,18 +186,8 @@ def _open_to(call: TurnCall, state: ThreadState | None, pauses: Sequence[Pause])
     return [pause for pause in pauses if pause.approvers]
 
 
-async def _noting(call: TurnCall, progress: Progress, asking: Asking, start: Start) -> Turn:
-    try:
-        return await _follow(call, progress, start)
-    finally:
-        asking.seen = progress.seq
-
-
-async def _follow(call: TurnCall, progress: Progress, start: Start) -> Turn:
-    parts, given = call.parts, call.given
-    following = Following(
-        parts.agents, call.caller.workspace, start, lag=parts.limits.reader_lag, detach=bool(given.detach)
-    )
+async def _follow(call: TurnCall, progress: Progress, asking: Asking, start: Start) -> Turn:
+    following = Following(call.parts, call.caller.workspace, start, detach=bool(call.given.detach))
     del start
     try:
         sent_events = False
@@ -207,13 +197,16 @@ async def _follow(call: TurnCall, progress: Progress, start: Start) -> Turn:
                 await _catch_up(call, progress, event.turn_id, upto=event.seq)
                 sent_events = call.facts.sent_events = True
             await progress.send(event)
-        turn = following.outcome()
+        turn = await following.outcome()
         call.facts.turn = turn.id
         if not sent_events and turn.status == "done":  # another caller brought it to its end meanwhile
             await _catch_up(call, progress, turn.id)
         return turn
+    except WorldAgentError as error:
+        error.turn_id = error.turn_id or following.turn_id
+        raise
     finally:
-        call.facts.kept = following.kept
+        asking.seen, call.facts.kept = progress.seq, following.kept
         following.stop()
 
 
@@ -232,13 +225,11 @@ async def _catch_up(call: TurnCall, progress: Progress, turn_id: str, *, upto: i
 
 
 def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: dict[str, PersonAnswer]) -> Start:
-    return Start(lambda: turns.resume(given, thread, answers), answers=len(answers))
+    return Start(lambda: turns.resume(given, thread, answers), thread, answers=len(answers))
 
 
 def _beginning(given: SurfaceArguments, thread: Thread) -> Start:
-    key = given.key
-    keyed = None if key is None else Keyed((given.thread, key), lambda: thread.repeats(key))
-    return Start(lambda: turns.begin(given, thread), keyed=keyed)
+    return Start(lambda: turns.begin(given, thread), thread, key=given.key)
 
 
 __all__ = ["resume", "surface"]
