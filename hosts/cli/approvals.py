@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ...agent.threads import ThreadState
     from ...core.pauses import Pause, PersonAnswer
     from ...role_resolution import Role
+    from ..service.home import HomeThreads
 
 _WITH: Final = "answer with one of these commands, and add the --app or other options that the turn began with:"
 
@@ -54,23 +55,20 @@ async def list_approvals(
       worldagent approvals list --thread t1
     """
     from ...agent import Settings
-    from ...core import Scope, check_id
+    from ...core import check_id
     from ...storage import Storage
     from ..service.home import open_threads
     from ..service.pauses import unanswered
-    from .answers import threads_with_pauses
 
     check_id("--workspace", options.workspace)
     if thread is not None:
         check_id("--thread", thread)
     found: list[tuple[ThreadState, Pause]] = []
-    async with open_threads(Settings().storage(Storage(home=options.home))) as threads:
-        states = (
-            [] if threads is None else await threads_with_pauses(threads.register, options.workspace, thread, output)
-        )
+    async with open_threads(Settings().storage(Storage(home=options.home))) as home:
+        states = [] if home is None else await _waiting_threads(home.of(options.workspace), thread, output)
         for state in states:
-            if threads is not None and state.pauses:
-                pauses = await threads.register.pauses(Scope(workspace=options.workspace, thread=state.thread))
+            if home is not None and state.pauses:
+                pauses = await home.of(options.workspace).thread(state.thread).pauses()
                 found += [(state, pause) for pause in unanswered(pauses) if pause.kind == "approval"]
     found.sort(key=lambda each: (each[1].since, each[1].id))
     if not found:
@@ -193,6 +191,19 @@ def _check_seen(pause: Pause, seen: str | None) -> None:
             f"--hash {seen[:80]!r} is not the hash of {pause.id!r}: the waiting call is not the one that was seen",
             remedy="see `worldagent approvals list --json`, and give its hash",
         )
+
+
+async def _waiting_threads(threads: HomeThreads, thread: str | None, output: Output) -> list[ThreadState]:
+    """The threads whose turns can wait for a person. With `thread`, only that thread, if it exists."""
+    from ..service.home import MAX_SEARCHED_THREADS
+
+    if thread is not None:
+        state = await threads.thread(thread).state()
+        return [] if state is None else [state]
+    states, cut = await threads.with_pauses()
+    for status in cut:
+        output.note(f"of the threads that are {status}, only the newest {MAX_SEARCHED_THREADS} are searched")
+    return states
 
 
 def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:

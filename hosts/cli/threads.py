@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -18,12 +18,11 @@ from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, Threa
 from .output import Output, time_text
 
 if TYPE_CHECKING:
-    from ...agent.threads import ThreadFilters, ThreadState
-    from ...core import Scope
+    from ...agent.threads import ThreadState
     from ...core.pauses import Pause
     from ...memory import Message
     from ...storage import Storage
-    from ..service.home import OpenThreads
+    from ..service.home import HomeThread
 
 _NEW: Final = "New thread"
 _COLUMNS: Final = ("THREAD", "STATUS", "SINCE", "ACCOUNT", "TITLE", "WAITS FOR")
@@ -74,7 +73,7 @@ class ThreadsListOptions(ThreadsOptions):
 
 @app.command("list")
 @command
-def list_threads(options: ThreadsListOptions, output: Output) -> Work:
+async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     """List the threads of a workspace by their newest turns, the newest first.
 
     The status of a thread is paused, stopped, running, done, failed, cancelled, cut_off (interrupted: its process
@@ -87,16 +86,16 @@ def list_threads(options: ThreadsListOptions, output: Output) -> Work:
 
       worldagent threads list --account ana --query "dragons"
     """
+    from ..service.home import open_threads
 
-    async def work(threads: OpenThreads) -> None:
-        found = await threads.register.list(options.workspace, _wanted(options))
-        if not found:
-            output.note(_no_threads_text(options))
-        if len(found) == options.limit:
-            output.note(f"there may be more: add --before {shlex.quote(found[-1].page_key)}")
-        output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
-
-    return _on_threads(options, output, work)
+    check_ids(options)
+    async with open_threads(_storage(options)) as home:
+        found = () if home is None else await home.of(options.workspace).threads(**_filters(options))
+    if not found:
+        output.note(_no_threads_text(options))
+    if len(found) == options.limit:
+        output.note(f"there may be more: add --before {shlex.quote(found[-1].page_key)}")
+    output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
 
 
 @app.command("show")
@@ -134,13 +133,10 @@ def show_thread(
         options, storage = replace(options, workspace=agent.workspace), agent.storage
         named = replace(named, workspace=WORKSPACE)  # the app decides the workspace
 
-    async def work(threads: OpenThreads) -> int | None:
-        scope = _scope(options)
-        state = await threads.register.find(scope)
-        if state is None:
-            return _missing(output, options)
-        pauses = await threads.register.pauses(scope)
-        said = await _last_messages(threads, scope, state, messages)
+    async def work() -> None:
+        async with _thread(options, output, storage) as (thread, state):
+            pauses = await thread.pauses()
+            said = await thread.history(limit=messages)
         found: dict[str, Any] = _state_object(state) | {
             "pauses": [pause.to_json() for pause in pauses],
             "messages": [_message_object(message) for message in said],
@@ -151,20 +147,19 @@ def show_thread(
         output.result({"thread": found}, _shown(state, pauses, said, again))
         if state.resumable and app is None:
             output.note(_WITHOUT_APP)
-        return None
 
-    return _on_threads(options, output, work, storage)
+    return work()
 
 
 @app.command("rename")
 @command
-def rename_thread(
+async def rename_thread(
     options: ThreadOptions,
     output: Output,
     title: Annotated[
         str, argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread.")
     ],
-) -> Work:
+) -> None:
     """Set the title that lists show for a thread.
 
     A thread without a title is listed with the first words of its first message. An empty TITLE restores them.
@@ -173,22 +168,15 @@ def rename_thread(
 
       worldagent threads rename t1 "Dragons of Vell"
     """
-
-    async def work(threads: OpenThreads) -> int | None:
-        scope = _scope(options)
-        if await threads.register.find(scope) is None:
-            return _missing(output, options)
-        set_ = await threads.register.rename(scope, title or None)
-        output.note(f"the thread {options.thread!r} has the title {set_!r}" if set_ else "the thread has no title")
-        output.result({"renamed": {"thread": options.thread, "title": set_}})
-        return None
-
-    return _on_threads(options, output, work)
+    async with _thread(options, output) as (thread, _):
+        now = await thread.rename(title or None)
+    output.note(f"the thread {options.thread!r} has the title {now!r}" if now else "the thread has no title")
+    output.result({"renamed": {"thread": options.thread, "title": now}})
 
 
 @app.command("cancel")
 @command
-def cancel_thread(options: ThreadOptions, output: Output) -> Work:
+async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     """Cancel a thread's turn, also if it waits or runs in another process.
 
     If there is no turn to cancel, the exit code is 1.
@@ -197,43 +185,31 @@ def cancel_thread(options: ThreadOptions, output: Output) -> Work:
 
       worldagent threads cancel t1
     """
-
-    async def work(threads: OpenThreads) -> int | None:
-        scope = _scope(options)
-        turn_id = await threads.register.ask_to_cancel(scope)
-        if turn_id is None:
-            state = await threads.register.find(scope)
-            if state is None:
-                return _missing(output, options)
-            output.failed(
-                "nothing_to_cancel",
-                f"the last turn of the thread {options.thread!r} is {state.status}"
-                if state.turn_id
-                else f"the thread {options.thread!r} has no turn yet",
-                "there is nothing to cancel",
-            )
-            return FAILED
-        await threads.register.end_waiting(scope, turn_id)
-        state = await threads.register.find(scope)
-        over = state is None or state.turn_id != turn_id or state.status not in ("running", "cut_off")
-        shown = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
-        output.note(f"{shown} of the thread {options.thread!r}")
-        output.result({"cancelled": {"thread": options.thread, "turn": turn_id, "over": over}})
-        return None
-
-    return _on_threads(options, output, work)
+    async with _thread(options, output) as (thread, state):
+        cancelled = await thread.cancel()
+        now = await thread.state()
+    if not cancelled:
+        last = f"the last turn of the thread {options.thread!r} is {state.status}"
+        problem = last if state.turn_id else f"the thread {options.thread!r} has no turn yet"
+        output.failed("nothing_to_cancel", problem, "there is nothing to cancel")
+        return FAILED
+    over = now is None or now.turn_id != state.turn_id or now.status not in ("running", "cut_off")
+    shown = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
+    output.note(f"{shown} of the thread {options.thread!r}")
+    output.result({"cancelled": {"thread": options.thread, "turn": state.turn_id, "over": over}})
+    return None
 
 
 @app.command("fork")
 @command
-def fork_thread(
+async def fork_thread(
     options: ThreadOptions,
     output: Output,
     at: Annotated[
         str | None, option("ID", "The message that the new thread continues from. Default: the newest.", _NEW)
     ] = None,
     to: Annotated[str | None, option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW)] = None,
-) -> Work:
+) -> None:
     """Make a thread that continues from a message of another one, and print its name.
 
     Both threads share the earlier messages, so a fork costs only one row. [bold]threads show --messages 100
@@ -243,79 +219,62 @@ def fork_thread(
 
       worldagent threads fork t1 --to plan-b
     """
-
-    async def work(threads: OpenThreads) -> int | None:
-        scope = _scope(options)
-        if await threads.register.find(scope) is None:
-            return _missing(output, options)
-        new = await (await threads.branching()).fork(scope, at=at, to=to)
-        output.result({"forked": {"thread": options.thread, "to": new.thread}}, new.thread)
-        return None
-
-    return _on_threads(options, output, work)
+    async with _thread(options, output) as (thread, _):
+        made = (await thread.fork(at=at, to=to)).scope.thread or ""
+    output.result({"forked": {"thread": options.thread, "to": made}}, made)
 
 
-def _on_threads(
-    options: ThreadsOptions,
-    output: Output,
-    work: Callable[[OpenThreads], Awaitable[int | None]],
-    storage: Storage | None = None,
-) -> Work:
-    """Check the given ids. The returned work runs `work` on the threads of the home, if it has any."""
+def check_ids(options: ThreadsOptions) -> None:
+    """Refuse ids that are not valid, before anything is opened.
+
+    Raises:
+        InvalidArgument: The workspace or the thread is not a valid id.
+    """
     from ...core import check_id
 
     check_id("--workspace", options.workspace)
     if isinstance(options, ThreadOptions):
         check_id("THREAD", options.thread)
-    return _with_threads(options, output, work, storage)
 
 
-async def _with_threads(
-    options: ThreadsOptions,
-    output: Output,
-    work: Callable[[OpenThreads], Awaitable[int | None]],
-    storage: Storage | None,
-) -> int | None:
-    from ...agent import Settings
-    from ...storage import Storage
+def missing(options: ThreadsOptions, output: Output) -> int:
+    """Say that the workspace does not have the thread, and return the exit code."""
+    thread = f" {options.thread!r}" if isinstance(options, ThreadOptions) else ""
+    problem = f"the workspace {options.workspace!r} has no thread{thread}"
+    output.failed("not_found", problem, "see `worldagent threads list`")
+    return FAILED
+
+
+@contextlib.asynccontextmanager
+async def _thread(
+    options: ThreadOptions, output: Output, storage: Storage | None = None
+) -> AsyncGenerator[tuple[HomeThread, ThreadState]]:
+    """The thread that the options name, with its state. If it does not exist, the command ends with code 1."""
     from ..service.home import open_threads
 
-    async with open_threads(storage or Settings().storage(Storage(home=options.home))) as threads:
-        if threads is not None:
-            return await work(threads)
-    if isinstance(options, ThreadOptions):
-        return _missing(output, options)
-    output.note(_no_threads_text(options))
-    output.result({"threads": []})
-    return None
+    check_ids(options)
+    async with open_threads(storage or _storage(options)) as home:
+        thread = None if home is None else home.of(options.workspace).thread(options.thread)
+        state = None if thread is None else await thread.state()
+        if thread is None or state is None:
+            raise typer.Exit(missing(options, output))
+        yield thread, state
 
 
-def _scope(options: ThreadOptions) -> Scope:
-    from ...core import Scope
+def _storage(options: ThreadsOptions) -> Storage:
+    from ...agent import Settings
+    from ...storage import Storage
 
-    return Scope(workspace=options.workspace, thread=options.thread)
+    return Settings().storage(Storage(home=options.home))
 
 
-def _wanted(options: ThreadsListOptions) -> ThreadFilters:
-    """The threads to list.
-
-    Raises:
-        InvalidArgument: An option is not valid.
-    """
-    from ...agent.threads import ThreadFilters
-
+def _filters(options: ThreadsListOptions) -> dict[str, Any]:
     before: datetime | str | None = options.before
     if options.before is not None and "/" not in options.before:
         with contextlib.suppress(ValueError, OverflowError):
             before = datetime.fromisoformat(options.before).astimezone()  # a time without a zone is local time
-    return ThreadFilters.of(
-        limit=options.limit,
-        status=options.status,
-        account=options.account,
-        channel=options.channel,
-        query=options.query,
-        before=before,
-    )
+    names = ("limit", "status", "account", "channel", "query")
+    return {name: getattr(options, name) for name in names} | {"before": before}
 
 
 def _table(found: Sequence[ThreadState], output: Output) -> str:
@@ -335,16 +294,6 @@ def _table(found: Sequence[ThreadState], output: Output) -> str:
     return output.table(_COLUMNS, rows, widths=(*_WIDTHS, max(left, MIN_TITLE_CELLS)))
 
 
-async def _last_messages(threads: OpenThreads, scope: Scope, state: ThreadState, limit: int) -> tuple[Message, ...]:
-    from ...memory import thread_key
-
-    key = thread_key(scope)
-    if state.status != "forked":
-        return await threads.log.of_turn(key, state.turn_id, limit=limit)
-    branch = await threads.branches.get(key)
-    return () if branch is None else await threads.log.history(branch.head, limit=limit)
-
-
 def _no_threads_text(options: ThreadsOptions) -> str:
     which = ""
     if isinstance(options, ThreadsListOptions):
@@ -352,12 +301,6 @@ def _no_threads_text(options: ThreadsOptions) -> str:
         if any((options.account, options.channel, options.query, options.before)):
             which += " that matches the options"
     return f"the workspace {options.workspace!r} has no thread{which}"
-
-
-def _missing(output: Output, options: ThreadOptions) -> int:
-    problem = f"the workspace {options.workspace!r} has no thread {options.thread!r}"
-    output.failed("not_found", problem, "see `worldagent threads list`")
-    return FAILED
 
 
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:

@@ -218,22 +218,20 @@ def resume(options: ResumeOptions, output: Output) -> Work:
 async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, call_role: Role | None) -> int:
     from ...agent import Turn
     from ..service.home import open_threads
-    from ..service.pauses import unanswered
     from .answers import OptionAnswers, check_resumable, resume_turn, would_only_wait
     from .turn_run import report, resume_command
 
-    scope = agent.thread(options.thread).scope
+    name = agent.thread(options.thread).scope.thread or ""
     # Read before the agent opens, so that printing the pauses needs no model.
-    async with open_threads(agent.storage) as threads:
-        found = None if threads is None else await threads.register.find(scope)
-        pauses = () if threads is None else unanswered(await threads.register.pauses(scope))
-        gone = frozenset[str]() if threads is None else await threads.register.answered(scope)
-    state = check_resumable(found, agent.workspace, options.thread)
-    option_answers = OptionAnswers(options.thread, pauses, gone)
+    async with open_threads(agent.storage) as home:
+        thread = None if home is None else home.of(agent.workspace).thread(name)
+        state = check_resumable(None if thread is None else await thread.state(), agent.workspace, name)
+        assert thread is not None, "it has a state"
+        option_answers = await OptionAnswers.of(thread)
     answers = dict(option_answers.answers(options.answer or (), options.approve or (), options.reject or ()))
     if options.approve_all:
         answers |= option_answers.approve_rest()
-    if not answers and would_only_wait(state, pauses):
-        waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=pauses)
+    if not answers and would_only_wait(state, option_answers.open):
+        waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=option_answers.open)
         return report(waiting, output, resume_command(options, options.thread), options)
     return await resume_turn(agent, options, output, (options.thread, answers, call_role))

@@ -16,6 +16,7 @@ from .exits import FAILED, TERMINATED
 from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
 from .threads import app as threads_app
+from .threads import check_ids, missing
 
 if TYPE_CHECKING:
     from ...agent import Settings
@@ -44,7 +45,7 @@ def remove_thread(
 
       worldagent threads rm t1 --yes
     """
-    _check(options)
+    check_ids(options)
     asked = f"Remove the thread {options.thread!r} for good?"
     if not (yes or confirmed(output, asked, problem=f"removing the thread {options.thread!r} must be confirmed")):
         output.note("nothing was removed")
@@ -53,7 +54,7 @@ def remove_thread(
     async def work(upkeep: Upkeep, _: Settings) -> int | None:
         removed = await upkeep.remove(options.thread, cancel=cancel)
         if removed is None:
-            return _missing(options, output)
+            return missing(options, output)
         value = {
             "messages": removed.messages,
             "turns": removed.turns,
@@ -95,7 +96,7 @@ def export_thread(
 
       worldagent threads export t1 -o - | gzip > t1.jsonl.gz
     """
-    _check(options)
+    check_ids(options)
     stream = sys.stdout.buffer if str(file) == _STREAM else None
     if stream is not None and (options.json or sys.stdout.isatty()):
         what = "--json writes to standard output too" if options.json else "standard output is a terminal"
@@ -144,7 +145,7 @@ def import_thread(
     """
     from ...agent.upkeep.thread_files import readable
 
-    _check(options)
+    check_ids(options)
     given: Path | IO[bytes] = sys.stdin.buffer if str(file) == _STREAM else file
     opened = ExitStack()
     # Read here, where an interrupt ends it at once: the writer of a pipe can take any time.
@@ -190,7 +191,7 @@ def prune_threads(
 
       worldagent threads prune --keep 10
     """
-    _check(options)
+    check_ids(options)
 
     async def work(upkeep: Upkeep, settings: Settings) -> None:
         given = keep is not None or age is not None
@@ -265,14 +266,6 @@ def backup(
     return work()
 
 
-def _check(options: ThreadsOptions) -> None:
-    from ...core import check_id
-
-    check_id("--workspace", options.workspace)
-    if isinstance(options, ThreadOptions):
-        check_id("THREAD", options.thread)
-
-
 async def _with_upkeep(
     options: ThreadsOptions,
     output: Output,
@@ -290,18 +283,10 @@ async def _with_upkeep(
         settings = Settings()
         storage = settings.storage(Storage(home=options.home))
         if make is None and not storage.begun():
-            return _missing(options, output)
+            return missing(options, output)
         database = await Database.open(storage.place, schemas=SCHEMAS)
         try:
             parts = replace(UpkeepParts.of(storage, database), wait=settings.thread_wait)
             return await work(Upkeep(parts, options.workspace), settings)
         finally:
             await database.aclose()
-
-
-def _missing(options: ThreadsOptions, output: Output) -> int:
-    thread = f" {options.thread!r}" if isinstance(options, ThreadOptions) else ""
-    output.failed(
-        "not_found", f"the workspace {options.workspace!r} has no thread{thread}", "see `worldagent threads list`"
-    )
-    return FAILED

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from datetime import datetime
+from typing import Final, Self
 
 from ...agent.threads import SCHEMAS, Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Scope, check_id
@@ -16,6 +17,9 @@ from ...memory.branches import Branches
 from ...memory.titles import ThreadSearch, ThreadTitles
 from ...memory.turn_log import TurnLog
 from ...storage import Database, Leases, Storage
+
+MAX_SEARCHED_THREADS: Final = 1000  # threads of one status that are searched for pauses
+STATUSES_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
 
 
 @dataclass(frozen=True)
@@ -76,13 +80,28 @@ class HomeThreads:
         account: str | None = None,
         channel: str | None = None,
         query: str | None = None,
-        before: str | None = None,
+        before: datetime | str | None = None,
     ) -> tuple[ThreadState, ...]:
         """As `WorldAgent.threads`."""
         wanted = ThreadFilters.of(
             limit=limit, status=status, account=account, channel=channel, query=query, before=before
         )
         return await self.home.register.list(self.workspace, wanted)
+
+    async def with_pauses(self) -> tuple[list[ThreadState], list[ThreadStatus]]:
+        """The threads whose turns can wait for a person.
+
+        Returns:
+            Their states, and the statuses of which only the newest `MAX_SEARCHED_THREADS` threads were searched.
+        """
+        found: dict[str, ThreadState] = {}  # a thread can change its status in between
+        cut: list[ThreadStatus] = []
+        for status in STATUSES_WITH_PAUSES:
+            listed = await self.threads(limit=MAX_SEARCHED_THREADS, status=status)
+            found |= {state.thread: state for state in listed}
+            if len(listed) == MAX_SEARCHED_THREADS:
+                cut.append(status)
+        return list(found.values()), cut
 
     async def turn(self, turn_id: str) -> ThreadState | None:
         """As `WorldAgent.turn`."""
@@ -109,6 +128,10 @@ class HomeThread:
         """As `Thread.pauses`."""
         return await self.home.register.pauses(self.scope)
 
+    async def answered(self) -> frozenset[str]:
+        """The ids of the pauses of its turn that have an answer."""
+        return await self.home.register.answered(self.scope)
+
     async def cancel(self) -> bool:
         """As `Thread.cancel`."""
         turn_id = await self.home.register.ask_to_cancel(self.scope)
@@ -132,10 +155,13 @@ class HomeThread:
     async def _head(self) -> str | None:
         """The id of the newest message."""
         key, state = thread_key(self.scope), await self.state()
+        if state is not None and state.status == "forked":  # it has no turn
+            branch = await self.home.branches.get(key)
+            return None if branch is None else branch.head
         newest = await self.home.log.of_turn(key, state.turn_id, limit=1) if state is not None else ()
         if newest:
             return newest[0].id
-        # A turn that has failed early has no message, and a fork has no turn.
+        # A turn that has failed early has no message.
         return (await (await self.home.branching()).heads.position(key)).head
 
 
