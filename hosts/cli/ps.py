@@ -96,13 +96,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, unlimited: int
 
 
 def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:
-    return {
-        "workspace": workspace,
-        "thread": state.thread,
-        "turn": state.turn_id,
-        "kind": state.kind,
-        "account": state.account,
-        "channel": state.channel,
-        "status": state.status,
-        "since": state.since.isoformat(),
-    }
+    found = state.to_json()
+    shown = {name: found[name] for name in ("thread", "kind", "account", "channel", "status", "since")}
+    return {"workspace": workspace, "turn": found["turn_id"], **shown}

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("TURN", "THREAD", "STATUS", "BEGAN", "TOKENS")
 MAX_TRACES: Final = 1000  # traces that are searched for the newest turn
+_TOTALS: Final = (
+    *("runs", "calls", "models", "input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens"),
+    *("cost", "unpriced"),
+)
 _WIDTHS: Final = (37, 9, 9, 11)  # of turn, thread, status and begin; with the tokens the table fits 80 columns
 
 app = typer.Typer(no_args_is_help=True)
@@ -234,7 +238,7 @@ def _replace(file: Path, text: str, begin: str) -> None:
 
 
 def _object(trace: TurnTrace) -> dict[str, Any]:
-    return {
+    about = {
         "turn": trace.id,
         "kind": trace.name,
         "workspace": trace.workspace,
@@ -244,13 +248,5 @@ def _object(trace: TurnTrace) -> dict[str, Any]:
         "code": trace.code or None,
         "start": trace.start.isoformat(),
         "end": None if trace.end is None else trace.end.isoformat(),
-        "runs": trace.runs,
-        "calls": trace.calls,
-        "models": trace.models,
-        "input_tokens": trace.input_tokens,
-        "output_tokens": trace.output_tokens,
-        "cached_tokens": trace.cached_tokens,
-        "reasoning_tokens": trace.reasoning_tokens,
-        "cost": trace.cost,
-        "unpriced": trace.unpriced,
     }
+    return about | {name: getattr(trace, name) for name in _TOTALS}

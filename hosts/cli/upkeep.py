@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Final
 
@@ -51,28 +51,23 @@ def remove_thread(
         output.note("nothing was removed")
         raise typer.Exit(FAILED)
 
-    async def work(upkeep: Upkeep, _: Settings) -> int | None:
-        removed = await upkeep.remove(options.thread, cancel=cancel)
+    async def work() -> int | None:
+        async with _upkeep(options, output) as (upkeep, _):
+            removed = await upkeep.remove(options.thread, cancel=cancel)
         if removed is None:
             return missing(options, output)
-        value = {
-            "messages": removed.messages,
-            "turns": removed.turns,
-            "calls": removed.calls,
-            "checkpoints": removed.checkpoints,
-            "attachments": removed.attachments,
-        }
+        value = asdict(removed)
         parts = [counted(count, key[:-1]) for key, count in value.items() if count or key != "attachments"]
         output.note(f"removed the thread {options.thread!r}: {', '.join(parts)}")
         output.result({"removed": {"thread": options.thread, **value}})
         return None
 
-    return _with_upkeep(options, output, work)
+    return work()
 
 
 @threads_app.command("export")
 @command
-def export_thread(
+async def export_thread(
     options: ThreadOptions,
     output: Output,
     file: Annotated[
@@ -85,7 +80,7 @@ def export_thread(
             "-o",
         ),
     ],
-) -> Work:
+) -> None:
     """Write a thread's conversation to a file of JSON Lines: its messages and attachments, but no role.
 
     The file holds neither the calls of turns nor a turn that waits.
@@ -102,25 +97,16 @@ def export_thread(
         what = "--json writes to standard output too" if options.json else "standard output is a terminal"
         raise bad_usage(what, remedy="give --output a file, or redirect standard output and omit --json")
 
-    async def work(upkeep: Upkeep, _: Settings) -> None:
+    async with _upkeep(options, output) as (upkeep, _):
         found = await upkeep.export(options.thread, stream or file)
-        place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
-        shown = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
-        if found.attachments:
-            shown += f", with {counted(found.attachments, 'attachment')}"
-        output.note(shown)
-        if found.missing:
-            output.note(f"gone from the home, so not in the file: {counted(len(found.missing), 'attachment')}")
-        value = {
-            "thread": options.thread,
-            "file": str(found.file),
-            "messages": found.messages,
-            "attachments": found.attachments,
-            "missing": list(found.missing),
-        }
-        output.result({"exported": value})
-
-    return _with_upkeep(options, output, work)
+    place = "on standard output" if found.file is None else f"in {str(found.file)!r}"
+    shown = f"{counted(found.messages, 'message')} of the thread {options.thread!r} are {place}"
+    if found.attachments:
+        shown += f", with {counted(found.attachments, 'attachment')}"
+    output.note(shown)
+    if found.missing:
+        output.note(f"gone from the home, so not in the file: {counted(len(found.missing), 'attachment')}")
+    output.result({"exported": {"thread": options.thread, **asdict(found), "file": str(found.file)}})
 
 
 @threads_app.command("import")
@@ -151,20 +137,20 @@ def import_thread(
     # Read here, where an interrupt ends it at once: the writer of a pipe can take any time.
     source = opened.enter_context(readable(given))
 
-    async def work(upkeep: Upkeep, _: Settings) -> None:
-        found = await upkeep.import_thread(source, to=to)
+    async def work() -> None:
+        async with _upkeep(options, output, make=opened) as (upkeep, _):
+            found = await upkeep.import_thread(source, to=to)
         messages = counted(found.messages, "message")
         shown = f"made the thread {found.thread!r} with {messages}"
         output.note(shown if found.made else f"the thread {found.thread!r} has the {messages} already")
-        value = {"thread": found.thread, "messages": found.messages, "added": found.added, "made": found.made}
-        output.result({"imported": value})
+        output.result({"imported": asdict(found)})
 
-    return _with_upkeep(options, output, work, make=opened)
+    return work()
 
 
 @threads_app.command("prune")
 @command
-def prune_threads(
+async def prune_threads(
     options: ThreadsOptions,
     output: Output,
     keep: Annotated[
@@ -181,7 +167,7 @@ def prune_threads(
             "SECONDS", "The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.", WHICH
         ),
     ] = None,
-) -> Work:
+) -> None:
     """Remove old checkpoints that no turn resumes from, and free their space.
 
     Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. Attachments
@@ -192,25 +178,16 @@ def prune_threads(
       worldagent threads prune --keep 10
     """
     check_ids(options)
-
-    async def work(upkeep: Upkeep, settings: Settings) -> None:
-        given = keep is not None or age is not None
+    given = keep is not None or age is not None
+    async with _upkeep(options, output) as (upkeep, settings):
         found = await upkeep.prune(
             keep=keep if given else settings.checkpoint_keep or None, age=age if given else settings.checkpoint_age
         )
-        shown = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
-        if found.attachments:
-            shown += f", and {counted(found.attachments, 'attachment')} of no message"
-        output.note(f"{shown}; skipped {found.left} whose turn runs or can be resumed" if found.left else shown)
-        value = {
-            "checkpoints": found.checkpoints,
-            "threads": found.threads,
-            "left": found.left,
-            "attachments": found.attachments,
-        }
-        output.result({"pruned": value})
-
-    return _with_upkeep(options, output, work)
+    shown = f"removed {counted(found.checkpoints, 'checkpoint')} of {counted(found.threads, 'thread')}"
+    if found.attachments:
+        shown += f", and {counted(found.attachments, 'attachment')} of no message"
+    output.note(f"{shown}; skipped {found.left} whose turn runs or can be resumed" if found.left else shown)
+    output.result({"pruned": asdict(found)})
 
 
 @app.command(rich_help_panel="Data")
@@ -266,14 +243,11 @@ def backup(
     return work()
 
 
-async def _with_upkeep(
-    options: ThreadsOptions,
-    output: Output,
-    work: Callable[[Upkeep, Settings], Awaitable[int | None]],
-    *,
-    make: ExitStack | None = None,
-) -> int | None:
-    """Run `work` on the database of a home. With `make`, a missing database is created, and `make` is closed."""
+@asynccontextmanager
+async def _upkeep(
+    options: ThreadsOptions, output: Output, *, make: ExitStack | None = None
+) -> AsyncGenerator[tuple[Upkeep, Settings]]:
+    """Open the database of a home. With `make`, a missing database is created, and `make` is closed."""
     from ...agent import Settings
     from ...agent.threads import SCHEMAS
     from ...agent.upkeep import Upkeep, UpkeepParts
@@ -283,10 +257,10 @@ async def _with_upkeep(
         settings = Settings()
         storage = settings.storage(Storage(home=options.home))
         if make is None and not storage.begun():
-            return missing(options, output)
+            raise typer.Exit(missing(options, output))
         database = await Database.open(storage.place, schemas=SCHEMAS)
         try:
             parts = replace(UpkeepParts.of(storage, database), wait=settings.thread_wait)
-            return await work(Upkeep(parts, options.workspace), settings)
+            yield Upkeep(parts, options.workspace), settings
         finally:
             await database.aclose()
