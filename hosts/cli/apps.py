@@ -18,7 +18,7 @@ from .options import WORKSPACE, AgentOptions
 from .sources import expanded, policy
 
 if TYPE_CHECKING:
-    from ...agent import Roles, WorldAgent
+    from ...agent import WorldAgent
     from ...role_resolution import RoleStore
 
 _REMEDY: Final = "name a WorldAgent, or a function that makes one, as MODULE:NAME, such as shop:agent"
@@ -93,7 +93,12 @@ def app_maker(
         return only, lambda workspace: _of(workspace, _fitting(options, lambda: _agent(found, spec)))
 
     def made(workspace: str) -> WorldAgent:
-        given = {"roles": _roles_of(host())} if "roles" in _parameters(found) else {}
+        from ...agent import Roles
+
+        given = {}
+        if "roles" in _parameters(found):
+            store = host()
+            given["roles"] = None if store is None else Roles(host=store)
         return _of(workspace, _fitting(options, lambda: _agent(partial(found, workspace, **given), spec)))
 
     return None, made
@@ -104,12 +109,6 @@ def _parameters(found: Any) -> Collection[str]:
         return inspect.signature(found).parameters
     except (TypeError, ValueError):  # a function written in C has no signature
         return ()
-
-
-def _roles_of(host: RoleStore | None) -> Roles | None:
-    from ...agent import Roles
-
-    return None if host is None else Roles(host=host)
 
 
 def _takes_workspace(found: Any) -> bool:

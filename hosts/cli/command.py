@@ -221,8 +221,13 @@ _MAX_CAUSES: Final = 10
 
 def print_error(error: WorldAgentError) -> None:
     """Print where the error of a command comes from, if `--debug` is set."""
-    if DEBUG.get():
-        _print([f"{_type(error)} ({error.code})", *_answer(error), *_turn(error), *_frames(error)])
+    if not DEBUG.get():
+        return
+    answer = (("status", "status"), ("code", "service_code"), ("request id", "request_id"))
+    values = [(name, getattr(error, attribute, None)) for name, attribute in answer]
+    lines = [f"  {name} of the service's answer: {value}" for name, value in values if value is not None]
+    lines += [f"  turn: {error.turn_id}"] if error.turn_id else []
+    _print([f"{_type(error)} ({error.code})", *lines, *_frames(error)])
 
 
 def print_original(error: BaseException) -> None:
@@ -232,26 +237,11 @@ def print_original(error: BaseException) -> None:
     for _ in range(_MAX_CAUSES):
         if cause is None:
             break
-        lines += [f"{_type(cause)}{_numbers(cause)}", *_frames(cause)]
+        status = getattr(cause, "status", None)
+        http = f" (HTTP {status})" if isinstance(status, int) else ""
+        lines += [f"{_type(cause)}{http}", *_frames(cause)]
         cause = cause.__cause__ or cause.__context__
     _print(lines)
-
-
-def _answer(error: WorldAgentError) -> Iterator[str]:
-    for name, attribute in (("status", "status"), ("code", "service_code"), ("request id", "request_id")):
-        value = getattr(error, attribute, None)
-        if value is not None:
-            yield f"  {name} of the service's answer: {value}"
-
-
-def _turn(error: WorldAgentError) -> Iterator[str]:
-    if error.turn_id:
-        yield f"  turn: {error.turn_id}"
-
-
-def _numbers(error: BaseException) -> str:
-    status = getattr(error, "status", None)
-    return f" (HTTP {status})" if isinstance(status, int) else ""
 
 
 def _frames(error: BaseException) -> Iterator[str]:

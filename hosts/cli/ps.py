@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.cells import cell_len
 
-from .command import Work, command
+from .command import command
 from .options import Home, JsonResult
 from .output import Output, table, time_text
 
 if TYPE_CHECKING:
     from ...agent.threads import ThreadState
-    from .sidecars import RunningSidecar
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
@@ -25,7 +24,7 @@ app = typer.Typer()
 
 @app.command(rich_help_panel="Servers")
 @command
-def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
+async def ps(output: Output, home: Home = None, json: JsonResult = False) -> None:
     """List the running sidecars of this home, and the running and interrupted turns of all workspaces.
 
     It shows no text of a turn and no token. [bold]worldagent threads cancel[/bold] ends a turn, and [bold]worldagent
@@ -43,48 +42,33 @@ def ps(output: Output, home: Home = None, json: JsonResult = False) -> Work:
     from .sidecars import running_sidecars
 
     storage = Settings().storage(Storage(home=home))
-
-    async def work() -> None:
-        sidecars = running_sidecars(storage.sidecars)
-        turns: tuple[tuple[str, ThreadState], ...] = ()
-        async with open_threads(storage) as threads:
-            if threads is not None:
-                turns = await threads.register.running()
-        shown = {
-            "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
-            "turns": [_turn_object(workspace, state) for workspace, state in turns],
-        }
-        tables = [_sidecars(sidecars)] if sidecars else []
-        tables += [_turns(turns)] if turns else []
-        output.result(shown, "\n\n".join(tables) or None)
-        if output.form == "text" and not sidecars:
-            output.note("no sidecar of this home runs")
-        if output.form == "text" and not turns:
-            output.note("no turn runs")
-
-    return work()
-
-
-def _sidecars(sidecars: Sequence[RunningSidecar]) -> str:
-    rows = [
-        (
-            sidecar.address or sidecar.transport,
-            sidecar.state,
-            time_text(sidecar.since),
-            ", ".join(sidecar.workspaces),
-            str(sidecar.pid),
-        )
-        for sidecar in sidecars
-    ]
-    return _table(_SIDECARS, rows, unlimited=1)
-
-
-def _turns(turns: Sequence[tuple[str, ThreadState]]) -> str:
-    rows = [
-        (workspace, state.thread, state.status, time_text(state.since), state.account or "", state.turn_id)
-        for workspace, state in turns
-    ]
-    return _table(_TURNS, rows)
+    sidecars = running_sidecars(storage.sidecars)
+    turns: tuple[tuple[str, ThreadState], ...] = ()
+    async with open_threads(storage) as threads:
+        if threads is not None:
+            turns = await threads.register.running()
+    shown = {
+        "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
+        "turns": [_turn_object(workspace, state) for workspace, state in turns],
+    }
+    tables: list[str] = []
+    if sidecars:
+        served = [
+            (one.address or one.transport, one.state, time_text(one.since), ", ".join(one.workspaces), str(one.pid))
+            for one in sidecars
+        ]
+        tables.append(_table(_SIDECARS, served, unlimited=1))
+    if turns:
+        running = [
+            (workspace, one.thread, one.status, time_text(one.since), one.account or "", one.turn_id)
+            for workspace, one in turns
+        ]
+        tables.append(_table(_TURNS, running))
+    output.result(shown, "\n\n".join(tables) or None)
+    if output.form == "text" and not sidecars:
+        output.note("no sidecar of this home runs")
+    if output.form == "text" and not turns:
+        output.note("no turn runs")
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, unlimited: int = 0) -> str:

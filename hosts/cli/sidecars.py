@@ -105,12 +105,13 @@ def served_by(options: ServeOptions, output: Output) -> Served:
             else app_maker(base, options.app, host=offered)
         )
     from ...agent import Settings
+    from ..sidecar import Grant
 
     settings = Settings()
     roles = _client_roles(options, settings)
     tokens = _given_tokens(options, settings, output) if options.http is not None else _GivenTokens()
     workspaces = _workspaces(options.workspace, tokens.workspaces, only)
-    grant = _grant(workspaces)
+    grant = Grant(workspaces, (_ANY,), operator=True)
     agents = _Agents(make, keep=roles is None)  # whether the client keeps roles is not known yet
     first = next((each for each in workspaces if each != _ANY), WORKSPACE if options.app is None else None)
     storage = settings.storage(Storage(home=options.home)) if first is None else agents.begin(first).storage
@@ -242,12 +243,6 @@ def _workspaces(named: Collection[str] | None, by_tokens: Collection[str], only:
             f"--workspace must be {only!r}, the workspace of the agent of --app", remedy="omit --workspace"
         )
     return (only,)
-
-
-def _grant(workspaces: Collection[str]) -> Grant:
-    from ..sidecar import Grant
-
-    return Grant(workspaces, (_ANY,), operator=True)
 
 
 def _common(one: Collection[str], other: Collection[str]) -> Collection[str]:

@@ -132,7 +132,7 @@ def text(option: str, given: str) -> str:
         InvalidArgument: It cannot be read or is not UTF-8; the error names the option and the file.
     """
     if given == "-":
-        return _stdin(option)
+        return _decoded(f"standard input, read for {option},", sys.stdin.buffer.read())
     if given.startswith("@@"):
         return _encodable(option, given[1:])
     return _file(option, Path(given[1:])) if given.startswith("@") else _encodable(option, given)
@@ -222,10 +222,6 @@ def task_params(document: str | None, pairs: Iterable[str] | None) -> dict[str, 
     """
     given: dict[str, Any] = {} if document is None else json_object("--params", text("--params", document))
     return given | dict(_pair("--param", item) for item in pairs or ())
-
-
-def _stdin(option: str) -> str:
-    return _decoded(f"standard input, read for {option},", sys.stdin.buffer.read())
 
 
 def _file(option: str, path: Path) -> str:

@@ -139,7 +139,7 @@ def show_thread(
             said = await thread.history(limit=messages)
         found: dict[str, Any] = _state_object(state) | {
             "pauses": [pause.to_json() for pause in pauses],
-            "messages": [_message_object(message) for message in said],
+            "messages": [each.to_json() | {"turn": each.turn_id, "name": each.name} for each in said],
         }
         again = resume_command(named, options.thread)
         if state.resumable:
@@ -328,19 +328,13 @@ def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, .
 
 
 def _text(message: Message) -> str:
+    from ..service.pauses import shortened
     from .output import message_text
 
-    shown = message_text(message)
-    if len(shown) > MAX_MESSAGE_CHARACTERS:
-        shown = f"{shown[:MAX_MESSAGE_CHARACTERS]}… ({len(shown)} characters)"
-    return shown.replace("\n", "\n    ")
+    return shortened(message_text(message), MAX_MESSAGE_CHARACTERS).replace("\n", "\n    ")
 
 
 def _state_object(state: ThreadState) -> dict[str, Any]:
     found = state.to_json()
     # `threads show` lists the pauses themselves under `pauses`, so their number gets another key.
     return found | {"turn": found["turn_id"], "waits_for": found.pop("pauses"), "unattended": state.unattended}
-
-
-def _message_object(message: Message) -> dict[str, Any]:
-    return message.to_json() | {"turn": message.turn_id, "name": message.name}

@@ -14,7 +14,7 @@ from rich.tree import Tree
 
 from ...harness.trace import TraceRecord, TurnTrace
 from ...harness.trace.records import TraceNode
-from ..service.pauses import one_line, printable
+from ..service.pauses import one_line, printable, shortened
 from .output import counted, tokens_text
 
 MAX_CAPTURED_CHARACTERS = 200  # of a captured text
@@ -143,13 +143,8 @@ def _grow(tree: Tree, root: TraceNode) -> None:
 
 def _captured(tree: Tree, node: TraceNode) -> None:
     for name, value in captured(node.record):
-        shown = json.dumps(value, ensure_ascii=False)
-        cut = (
-            shown
-            if len(shown) <= MAX_CAPTURED_CHARACTERS
-            else f"{shown[:MAX_CAPTURED_CHARACTERS]}… ({len(shown)} characters)"
-        )
-        tree.add(Text(printable(f"{name}: {cut}").replace("\n", " ")))
+        shown = shortened(json.dumps(value, ensure_ascii=False), MAX_CAPTURED_CHARACTERS)
+        tree.add(Text(printable(f"{name}: {shown}").replace("\n", " ")))
 
 
 def _label(node: TraceNode) -> Text:

@@ -156,7 +156,10 @@ def report(turn: Turn, output: Output, command: str, options: AgentOptions) -> i
         return DONE if turn.status == "done" else FAILED
     if output.form != "json":
         shown = pauses_text(turn.pauses, command) if turn.pauses else f"the turn was stopped; resume it with: {command}"
-        output.note(f"{shown}{_same_options_text(options)}")
+        # Name the options that the other command needs again. Their values can be long, or a role.
+        given = [name for name in REPEATED_OPTIONS if getattr(options, name) not in (None, "", [])]
+        again = f"\nwith the same {', '.join(map(options.option_name, given))}" if given else ""
+        output.note(f"{shown}{again}")
     return PAUSED if turn.status == "paused" else TERMINATED
 
 
@@ -194,12 +197,6 @@ def pauses_text(pauses: Sequence[Pause], command: str) -> str:
         ways = [f"{command} --approve {which}".rstrip(), f"{command} --reject {before}REASON", *ways]
     heading = "answer with one of:" if len(ways) > 1 else "answer with:"
     return "\n".join([*shown, "", heading, *(f"  {way}" for way in ways)])
-
-
-def _same_options_text(options: AgentOptions) -> str:
-    """Name the options that the other command needs again. Their values can be long, or a role."""
-    given = [f"--{name.replace('_', '-')}" for name in REPEATED_OPTIONS if getattr(options, name) not in (None, "", [])]
-    return f"\nwith the same {', '.join(given)}" if given else ""
 
 
 class _Stopping:

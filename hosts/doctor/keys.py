@@ -16,15 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import SecretStr
-
 from ...agent import Settings
 from ...core.errors import HostError, InvalidArgument, StorageUnavailable
 from ...core.files import accessible_to_others
 from ...harness.journal import SqlJournal
 from ...memory import TurnRecord, TurnRegister
 from ...role_resolution.keys import RoleKey
-from ...storage import Database, PostgresAddress, Storage, Transaction, from_sqlite
+from ...storage import Database, PostgresAddress, Transaction, from_sqlite
 from ...testing.role_host_conformance import Failed, Points, Warned
 from .files import NOT_YET, holders, is_there, opened
 from .installation import InstallationOptions, Site
@@ -96,7 +94,7 @@ def look_at_key(options: InstallationOptions) -> KeyState:
             remedy=f"set role_key to at least {MIN_KEY_CHARACTERS} new characters on all machines, and restart agents",
         )
     storage = Site(options).storage
-    home, file = storage.resolve(), storage.role_key
+    home, file, database = storage.resolve(), storage.role_key, storage.database
     if not home.is_dir():
         raise InvalidArgument(
             f"the home {str(home)!r} does not exist", remedy="name a home with --home; a new one needs no key"
@@ -105,7 +103,7 @@ def look_at_key(options: InstallationOptions) -> KeyState:
         raise InvalidArgument(
             f"{str(file)!r} must not be a link", remedy="replace the file that it names, or delete the link"
         )
-    if os.name == "posix" and _owner(storage) != os.geteuid():
+    if os.name == "posix" and (database if database.exists() else home).stat().st_uid != os.geteuid():
         raise InvalidArgument(
             f"the home {str(home)!r} belongs to another user", remedy="run this as the user that runs the agents"
         )
@@ -146,7 +144,10 @@ async def key(site: Site) -> str | None:
     file, given = site.storage.role_key, site.settings.role_key
     if given is None and file.exists() and not file.is_file():
         raise Failed(f"{str(file)!r} is not a regular file", "move it away, and see `worldagent doctor --rekey`")
-    found = await asyncio.to_thread(_key, file, given)
+    if given is None:
+        found = await asyncio.to_thread(RoleKey.read, file)
+    else:
+        found = await asyncio.to_thread(RoleKey, given.get_secret_value())
     stop = threading.Event()
     try:
         place = site.storage.place
@@ -166,10 +167,6 @@ async def key(site: Site) -> str | None:
         raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
     chosen = "" if found.earlier is None else "; it is not 64 hexadecimal digits, so it is stretched"
     return f"key {found.id}, from {'role.key' if given is None else 'the setting role_key'}{chosen}"
-
-
-def _key(file: Path, given: SecretStr | None) -> RoleKey | None:
-    return RoleKey.read(file) if given is None else RoleKey(given.get_secret_value())
 
 
 async def _turns_of(address: PostgresAddress) -> tuple[RecordedTurn, ...]:
@@ -234,11 +231,6 @@ class _Reading:
 
     def hold(self, sql: str, params: Sequence[object] = (), *, alone: bool = False) -> list[tuple[Any, ...]]:
         return self.execute(sql, params)  # no lock: the connection sees the database as it was at its first read
-
-
-def _owner(storage: Storage) -> int:
-    file = storage.database
-    return (file if file.exists() else storage.resolve()).stat().st_uid
 
 
 def _with_current_ids(turns: Sequence[RecordedTurn], key: RoleKey | None) -> tuple[RecordedTurn, ...]:

@@ -69,11 +69,11 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield "It was interrupted while it ran. It is not known whether its effect happened."
         case "question":
             yield "question:"
-            yield from _indented(_short(pause.question or "", _QUESTION))
+            yield from _indented(shortened(pause.question or "", _QUESTION))
     yield from _arguments(pause)
     if pause.kind == "approval":
         for word, shown in _facts(pause):
-            yield f"{word}: {one_line(_short(shown, _QUESTION if word == 'description' else _VALUE))}"
+            yield f"{word}: {one_line(shortened(shown, _QUESTION if word == 'description' else _VALUE))}"
     if pause.options is not None:
         yield from _choices(pause.options)
     elif pause.kind == "question" and pause.schema is not None and not is_text(pause.schema):
@@ -83,7 +83,7 @@ def _asked(pause: Pause) -> Iterator[str]:
 def _about(pause: Pause) -> Iterator[str]:
     """The state of the pause: what was wrong with the last answer, and until when an answer is accepted."""
     if pause.problem is not None:
-        yield f"the last answer was not accepted: {one_line(_short(pause.problem, _QUESTION))}"
+        yield f"the last answer was not accepted: {one_line(shortened(pause.problem, _QUESTION))}"
     if pause.expires is not None:
         word = "expired at" if is_late(pause) else "open until"
         yield f"{word} {pause.expires.astimezone():%Y-%m-%d %H:%M:%S %Z}"
@@ -91,7 +91,7 @@ def _about(pause: Pause) -> Iterator[str]:
 
 def _arguments(pause: Pause) -> Iterator[str]:
     for name, value in list(pause.arguments.items())[:_ARGUMENTS]:
-        yield f"  {one_line(name)}: {_short(_json(value), _VALUE)}"
+        yield f"  {one_line(name)}: {shortened(_json(value), _VALUE)}"
     if len(pause.arguments) > _ARGUMENTS:
         yield f"  ({len(pause.arguments) - _ARGUMENTS} more)"
 
@@ -114,7 +114,7 @@ def _choices(options: tuple[str, ...]) -> Iterator[str]:
     width = len(str(len(options)))
     for number, option in enumerate(options[:_OPTIONS], start=1):
         mark = f"{number:>{width}}" if numbered(options) else "-"
-        yield f"  {mark}  {one_line(_short(option, _OPTION))}"
+        yield f"  {mark}  {one_line(shortened(option, _OPTION))}"
     if len(options) > _OPTIONS:
         yield f"  ({len(options) - _OPTIONS} more)"
 
@@ -123,7 +123,7 @@ def _form(schema: Schema) -> Iterator[str]:
     lines = field_lines(schema)
     width = min(_NAMES, max((len(name) for name, _ in lines), default=0))
     for name, shown in lines:
-        yield f"  {one_line(name).ljust(width)}  {one_line(_short(shown, _VALUE))}"
+        yield f"  {one_line(name).ljust(width)}  {one_line(shortened(shown, _VALUE))}"
 
 
 def _json(value: Any) -> str:
@@ -132,7 +132,8 @@ def _json(value: Any) -> str:
     return "".join(letter if letter.isprintable() else json.dumps(letter)[1:-1] for letter in said)
 
 
-def _short(text: str, limit: int) -> str:
+def shortened(text: str, limit: int) -> str:
+    """The beginning of a text, and its length if that is not all of it."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
