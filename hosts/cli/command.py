@@ -61,7 +61,7 @@ def command(function: Callable[..., Any]) -> Callable[..., None]:
             words[name] = bag(**{field.name: words.pop(field.name) for field in fields(bag)})
         if "output" not in hints:
             raise typer.Exit(function(**words))
-        output = Output.of(
+        output = Output(
             json=given.get("json", False) and not given.get("stdio", False),  # then stdout is the client's
             events=given.get("events", False),
             verbose=given.get("verbose", False),

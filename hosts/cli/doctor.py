@@ -110,7 +110,7 @@ def doctor(options: DoctorOptions) -> int:
 
       worldagent doctor --stdio 'node host.ts' --write --json
     """
-    output = Output.of(json=options.json)
+    output = Output(json=options.json)
     with _silence():
         return run(output, lambda: _begin(options, output))
 

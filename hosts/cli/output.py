@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rich.cells import cell_len, chop_cells
 
@@ -31,17 +31,13 @@ class Output:
     """Prints one command's outcome.
 
     Args:
-        form: Text for people, one JSON object, or each event as a line of JSON.
+        json: Whether to print one JSON object, not text for people.
+        events: Whether to print each event as a line of JSON.
         verbose: Whether to print on stderr which tiers were active.
     """
 
-    @classmethod
-    def of(cls, *, json: bool, events: bool = False, verbose: bool = False) -> Self:
-        """The output for a command's options `--json`, `--events` and `--verbose`."""
-        return cls("events" if events else "json" if json else "text", verbose=verbose)
-
-    def __init__(self, form: Form, *, verbose: bool) -> None:
-        self.form = form
+    def __init__(self, *, json: bool = False, events: bool = False, verbose: bool = False) -> None:
+        self.form: Form = "events" if events else "json" if json else "text"
         self._verbose = verbose
         self._terminal = sys.stdout.isatty()
         self._shown = ""  # the part of the answer that is on the terminal
@@ -104,18 +100,26 @@ class Output:
             widths = [max(cell_len(" ".join(row[place].split())) for row in cells) for place in range(len(widths))]
         return table(head, rows, widths=widths)
 
-    def failed(self, code: str, problem: str, remedy: str) -> None:
-        """Show a failure that no error of the package describes."""
-        self._failure(code, problem, remedy, retryable=False, turn_id=None)
-
     def error(self, error: WorldAgentError) -> None:
         """Show why there is no answer."""
-        self._failure(error.code, error.problem, error.remedy, retryable=error.retryable, turn_id=error.turn_id)
+        self.failed(error.code, error.problem, error.remedy, retryable=error.retryable, turn_id=error.turn_id)
 
     def interrupted(self) -> None:
         """Show that the person stopped the command."""
         problem = "interrupted; the running work is cancelled"
-        self._failure("interrupted", problem, "run the command again", retryable=True, turn_id=None)
+        self.failed("interrupted", problem, "run the command again", retryable=True)
+
+    def failed(
+        self, code: str, problem: str, remedy: str, *, retryable: bool = False, turn_id: str | None = None
+    ) -> None:
+        """Show a failure, also one that no error of the package describes."""
+        if self.form != "text":
+            shown = {"code": code, "message": problem, "remedy": remedy, "retryable": retryable, "turn_id": turn_id}
+            self._json({"error": shown})
+            return
+        if self._shown:
+            self._line("")  # the error begins on a new line
+        self.note(f"error: {problem}\nremedy: {remedy}")
 
     def note(self, text: str) -> None:
         """Print a note on stderr."""
@@ -141,15 +145,6 @@ class Output:
         self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")
         if turn.skipped_tiers:
             self.note(f"skipped, because their source was down: {', '.join(turn.skipped_tiers)}")
-
-    def _failure(self, code: str, problem: str, remedy: str, *, retryable: bool, turn_id: str | None) -> None:
-        if self.form != "text":
-            shown = {"code": code, "message": problem, "remedy": remedy, "retryable": retryable, "turn_id": turn_id}
-            self._json({"error": shown})
-            return
-        if self._shown:
-            self._line("")  # the error begins on a new line
-        self.note(f"error: {problem}\nremedy: {remedy}")
 
     def _json(self, value: dict[str, Any]) -> None:
         text = json.dumps(value, ensure_ascii=False)

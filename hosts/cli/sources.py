@@ -76,7 +76,7 @@ def message(options: AgentOptions, given: str | None, output: Output) -> str:
     if given is None and (sys.stdin is None or sys.stdin.isatty()):
         raise InvalidArgument("there is no message", remedy=_SAY_SOMETHING)
     if given is None or given == "-":
-        text = _decoded("standard input, read for TEXT,", _bounded(sys.stdin))
+        text = decoded("standard input, read for TEXT,", _bounded(sys.stdin))
         if given is None and not text.strip():
             raise InvalidArgument("there is no message: standard input is empty", remedy=_SAY_SOMETHING)
         return text
@@ -97,7 +97,7 @@ def _piped(output: Output) -> str:
         data = _bounded(stdin)
     except OSError:  # such as standard input that `nohup` opened for writing, or a folder
         return ""
-    return _decoded("standard input", data, remedy=_NOT_TEXT)
+    return decoded("standard input", data, remedy=_NOT_TEXT)
 
 
 def _has_data(stdin: TextIO) -> bool:
@@ -132,7 +132,7 @@ def text(option: str, given: str) -> str:
         InvalidArgument: It cannot be read or is not UTF-8; the error names the option and the file.
     """
     if given == "-":
-        return _decoded(f"standard input, read for {option},", sys.stdin.buffer.read())
+        return decoded(f"standard input, read for {option},", sys.stdin.buffer.read())
     if given.startswith("@@"):
         return _encodable(option, given[1:])
     return _file(option, Path(given[1:])) if given.startswith("@") else _encodable(option, given)
@@ -238,11 +238,20 @@ def _file(option: str, path: Path) -> str:
             f"{option} names the file {str(path)!r}: {problem}",
             remedy="give a file that can be read, or write @@ for a text that begins with @",
         )
-    return _decoded(f"the file {str(path)!r}, read for {option},", data)
+    return decoded(f"the file {str(path)!r}, read for {option},", data)
 
 
-def _decoded(what: str, data: bytes, *, remedy: str = "convert it to UTF-8") -> str:
-    """Return `data` as text, without a byte order mark and without line breaks at its end."""
+def decoded(what: str, data: bytes, *, remedy: str = "convert it to UTF-8") -> str:
+    """Return `data` as text, without a byte order mark and without line breaks at its end.
+
+    Args:
+        what: What was read, for the error.
+        data: The bytes.
+        remedy: The remedy of the error.
+
+    Raises:
+        InvalidArgument: It is not UTF-8.
+    """
     try:
         return data.decode("utf-8-sig").rstrip("\r\n")
     except UnicodeDecodeError as error:

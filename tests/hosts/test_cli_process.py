@@ -172,7 +172,7 @@ def test_an_answer_that_does_not_stand_is_withdrawn_on_the_terminal(
     monkeypatch: pytest.MonkeyPatch, replacement: str, shown: str
 ) -> None:
     monkeypatch.setattr(sys, "stdout", terminal := Tty())
-    output = Output("text", verbose=False)
+    output = Output()
     common: dict[str, Any] = {"turn_id": "turn_1", "seq": 1, "at": datetime.now(UTC)}
     for event in (
         TextDelta(text="Perhaps in", **common),

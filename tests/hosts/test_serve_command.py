@@ -289,7 +289,7 @@ from worldagent.hosts.cli.app import app
 
 async def main():
     options = ServeOptions(stdio=True, lm="local", home=Path({str(tmp_path)!r}), workspace=["a", "b", "c"])
-    served = served_by(options, Output.of(json=False))
+    served = served_by(options, Output())
     agents = [served.make(workspace) for workspace in served.workspaces]
     for agent in agents:
         await agent.start()

@@ -13,7 +13,8 @@ from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ..options import ChatOptions
 from ..output import Output
-from ..turn_run import pauses_text, resume_command
+from ..sources import decoded
+from ..turn_run import pauses_text, report, resume_command
 
 if TYPE_CHECKING:
     from ....agent import Turn, WorldAgent
@@ -122,11 +123,7 @@ class LineInput:
                 f"line {self._number} is longer than {_LIMIT} bytes, and none of it was sent",
                 remedy="send it in several messages",
             )
-        try:
-            return line.rstrip(b"\r\n").decode("utf-8-sig" if self._number == 1 else "utf-8")
-        except UnicodeDecodeError as error:
-            at = error.start
-        raise InvalidArgument(f"line {self._number} is not UTF-8 at byte {at}", remedy="convert it to UTF-8")
+        return decoded(f"line {self._number}", line)
 
 
 def _read_line(stdin: IO[bytes], loop: asyncio.AbstractEventLoop, line: asyncio.Future[bytes | None]) -> None:
@@ -155,7 +152,7 @@ class Printer(Output):
     interactive = False
 
     def __init__(self, options: ChatOptions) -> None:
-        super().__init__("json" if options.json else "text", verbose=options.verbose)
+        super().__init__(json=options.json, verbose=options.verbose)
         self._options = options
         self.notes: Output = self
 
@@ -173,12 +170,7 @@ class Printer(Output):
 
     def ended(self, turn: Turn) -> None:
         """Print the turn. If it waits, the text for people goes to stderr."""
-        resumable = turn.status in ("paused", "stopped")
-        command = resume_command(self._options, turn.thread)
-        self.turn(turn, resume=command if resumable else None)
-        if resumable and self.form != "json":
-            stopped = f"the turn was stopped; resume it with: {command}"
-            self.note(pauses_text(turn.pauses, command) if turn.pauses else stopped)
+        report(turn, self, resume_command(self._options, turn.thread), self._options)
 
     def waits(self, waiting: Waiting, thread_id: str) -> None:
         """Print what an earlier turn waits for."""

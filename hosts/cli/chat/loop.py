@@ -36,7 +36,7 @@ MAX_RETYPED_CHARACTERS: Final = 72  # characters; a longer text is given back fo
 
 def chat(options: ChatOptions) -> int:
     """Run the command and return its exit code."""
-    output = Output.of(json=options.json, verbose=options.verbose)
+    output = Output(json=options.json, verbose=options.verbose)
 
     def begin() -> Coroutine[Any, Any, int | None]:
         one_reader(options, "chat", "-")

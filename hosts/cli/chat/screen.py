@@ -49,7 +49,7 @@ class _Notes(Output):
     """Keeps notes until they can be shown without mixing with what the person types."""
 
     def __init__(self) -> None:
-        super().__init__("text", verbose=False)
+        super().__init__()
         self.kept: list[str] = []
 
     def note(self, text: str) -> None:
