@@ -61,7 +61,9 @@ async def resume_turn(
     agent: WorldAgent,
     options: ResumingOptions,
     output: Output,
-    resumption: tuple[str, Mapping[str, PersonAnswer], Role | None],
+    thread_id: str,
+    answers: Mapping[str, PersonAnswer],
+    call_role: Role | None,
 ) -> int:
     """Send the answers, resume the turn, print how it ended, and return the exit code.
 
@@ -69,14 +71,15 @@ async def resume_turn(
         agent: The agent, not started.
         options: The command's options.
         output: Where to print the turn.
-        resumption: The thread of the turn, the answers by pause id, and the call role that is given again.
+        thread_id: The thread of the turn.
+        answers: The answers by pause id.
+        call_role: The call role that is given again.
 
     Raises:
         WorldAgentError: As for `Thread.resume`, with a remedy for the command line.
     """
     from ...agent import UNSET
 
-    thread_id, answers, call_role = resumption
     thread = agent.thread(thread_id, account=options.account)
     given = call_role if call_role is not None else None if options.no_role else UNSET
     change: Any = options.on_role_change  # checked before

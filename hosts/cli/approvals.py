@@ -22,7 +22,6 @@ _WITH: Final = "answer with one of these commands, and add the --app or other op
 
 _Ids = Annotated[list[str], argument("ID...", "Ids of calls, as `approvals list` shows them, all of one thread.")]
 _Thread = Annotated[str | None, option("ID", "The thread. Default: the thread of the ids.", WHERE)]
-_Say = Callable[["Pause"], "PersonAnswer"]
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -137,7 +136,7 @@ def approve(
         _check_seen(pause, hash)
         return approval_of(pause, arguments=given, always="any" if always_any else "same" if always else False)
 
-    return _answer(options, output, (ids, thread, call_role), say)
+    return _answer(options, output, ids, thread, call_role, say)
 
 
 @app.command()
@@ -161,11 +160,16 @@ def reject(
     from .answers import checked_role
 
     call_role = checked_role(options, "approvals reject", None)
-    return _answer(options, output, (ids, thread, call_role), lambda pause: Reject(reason.strip()))
+    return _answer(options, output, ids, thread, call_role, lambda pause: Reject(reason.strip()))
 
 
 def _answer(
-    options: ResumingOptions, output: Output, named: tuple[Sequence[str], str | None, Role | None], say: _Say
+    options: ResumingOptions,
+    output: Output,
+    ids: Sequence[str],
+    thread: str | None,
+    call_role: Role | None,
+    say: Callable[[Pause], PersonAnswer],
 ) -> Work:
     """Answer the named calls of a thread, and resume its turn with the call role."""
     from .agents import open_agent
@@ -174,11 +178,9 @@ def _answer(
     agent = open_agent(options, output)
 
     async def work() -> int:
-        ids, thread, call_role = named
-        thread, pauses = await waiting_calls(agent, thread, ids)
-        return await resume_turn(
-            agent, options, output, (thread, {pause.id: say(pause) for pause in pauses}, call_role)
-        )
+        found, pauses = await waiting_calls(agent, thread, ids)
+        answers = {pause.id: say(pause) for pause in pauses}
+        return await resume_turn(agent, options, output, found, answers, call_role)
 
     return work()
 

@@ -18,7 +18,7 @@ import typer
 
 from .command import Work, bad_usage, command, confirmed, run
 from .exits import FAILED
-from .options import OUTPUT, HostOptions, flag, option
+from .options import OUTPUT, HostOptions, flag, home_option, option
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -73,12 +73,7 @@ class DoctorOptions(HostOptions):
     lm: Annotated[
         str | None, option("MODEL", "The model. Default: the setting lm (WORLDAGENT_LM), else local.", _INSTALLATION)
     ] = None
-    home: Annotated[
-        Path | None,
-        option(
-            "FOLDER", "Folder of the databases. Default: the setting home, else the user's data folder.", _INSTALLATION
-        ),
-    ] = None
+    home: Annotated[Path | None, home_option(_INSTALLATION)] = None
     rekey: Annotated[
         bool,
         flag(

@@ -41,16 +41,18 @@ def flag(name: str, help: str, panel: str | None = None, *names: str) -> Any:
     return typer.Option(name, *names, help=help, rich_help_panel=panel)
 
 
+def home_option(panel: str, what: str = "the databases") -> Any:
+    """The option `--home`."""
+    return option("FOLDER", f"Folder of {what}. Default: the setting home, else the user's data folder.", panel)
+
+
 def argument(metavar: str, help: str) -> Any:
     """An argument, for `Annotated`."""
     return typer.Argument(metavar=metavar, help=help)
 
 
 # Options of several commands, word for word.
-Home = Annotated[
-    Path | None,
-    option("FOLDER", "Folder of the databases. Default: the setting home, else the user's data folder.", WHERE),
-]
+Home = Annotated[Path | None, home_option(WHERE)]
 Events = Annotated[bool, flag("--events", "Print each event of the turn as a line of JSON.", OUTPUT)]
 Policy = Annotated[
     Path | None,

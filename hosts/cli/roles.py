@@ -12,7 +12,7 @@ import typer
 
 from .command import Work, bad_usage, command
 from .exits import FAILED
-from .options import STORED, WHICH, WORKSPACE, HostOptions, JsonResult, argument, option
+from .options import STORED, WHICH, WORKSPACE, HostOptions, JsonResult, argument, home_option, option
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -51,12 +51,7 @@ class RolesOptions(HostOptions):
     workspace: Annotated[str, option("ID", "The workspace.", WHICH)] = WORKSPACE
     account: Annotated[str | None, option("ID", "The account.", WHICH)] = None
     channel: Annotated[str | None, option("ID", "The channel.", WHICH)] = None
-    home: Annotated[
-        Path | None,
-        option(
-            "FOLDER", "Folder of the embedded store. Default: the setting home, else the user's data folder.", STORED
-        ),
-    ] = None
+    home: Annotated[Path | None, home_option(STORED, "the embedded store")] = None
     json: JsonResult = False
 
 

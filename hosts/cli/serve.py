@@ -29,6 +29,7 @@ from .options import (
     WorkersFolder,
     WorkerTexts,
     flag,
+    home_option,
     option,
 )
 from .output import Output
@@ -347,12 +348,7 @@ class RoleHostOptions:
     channel: Annotated[
         list[str] | None, option("ID", "A channel that callers can use; * is any. Repeatable.", WHICH)
     ] = None
-    home: Annotated[
-        Path | None,
-        option(
-            "FOLDER", "The folder of the embedded store. Default: the setting home, else the user's data folder.", WHERE
-        ),
-    ] = None
+    home: Annotated[Path | None, home_option(WHERE, "the embedded store")] = None
     store: Annotated[Path | None, option("FILE", "Keep the roles in this file instead.", WHERE)] = None
 
 

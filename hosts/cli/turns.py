@@ -234,4 +234,4 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
     if not answers and would_only_wait(state, option_answers.open):
         waiting = Turn(id=state.turn_id, thread=options.thread, status="paused", pauses=option_answers.open)
         return report(waiting, output, resume_command(options, options.thread), options)
-    return await resume_turn(agent, options, output, (options.thread, answers, call_role))
+    return await resume_turn(agent, options, output, options.thread, answers, call_role)
