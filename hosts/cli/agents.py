@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from ...profiles import Profile
     from ...role_resolution import RoleStore
 
-EMBEDDED_MODEL: Final = "local"
-"""The model if none is named."""
+TOKEN_VARIABLE: Final = "WORLDAGENT_ROLE_HOST_TOKEN"  # its name, not its value
+EMBEDDED: Final = "embedded"  # as a role host: the embedded store
+EMBEDDED_MODEL: Final = "local"  # the model if none is named
 
 LOCAL_NOTE = (
     "note: no model is set, so the embedded model answers. It is tiny and only shows that everything works; "
@@ -173,8 +174,7 @@ def _guess_model() -> str:
     return "" if (Path(named) if named else folder / "settings.toml").exists() else "local"
 
 
-TOKEN_VARIABLE: Final = "WORLDAGENT_ROLE_HOST_TOKEN"  # its name, not its value
-EMBEDDED: Final = "embedded"
+# --- the role host ----------------------------------------------------------------------------------------------------
 
 
 def check_hosts(options: HostOptions) -> None:

@@ -46,6 +46,13 @@ REPEATED_OPTIONS: Final = (
     *("role_host", "role_host_stdio", "token_file", "role"),
 )
 
+ROLE_REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
+    RoleChanged: "restore the role, or {refresh} to resume with the roles that are active now",
+    RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, see "
+    "`worldagent doctor --rekey`, and {refresh}",
+}
+"""Remedies for a turn that began with other roles, which the chat gives too."""
+
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     AlreadyAnswered: "run `{command}` without an answer to it",
     NotAnApprover: "give --account with an approver; `worldagent approvals list` shows the approvers",
@@ -53,17 +60,13 @@ _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     "that began it; no answer was accepted. `worldagent threads cancel` ends the turn",
     AttachmentNotTaken: "use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to send only "
     "the name; if the model does take it, set WORLDAGENT_MODEL_TAKES",
-    RoleChanged: "restore the role, or add --on-role-change refresh to resume with the roles that are active now",
-    RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, see "
-    "`worldagent doctor --rekey`, and add --on-role-change refresh",
+    **ROLE_REMEDIES,
     RoleRequired: "give --role again, or set the role again where it is stored; add --no-role to resume without the "
     "call role, or --on-role-change refresh to resume with the roles that are active now",
     ThreadPaused: "run `{command}`, which says how to resume, or cancel the turn",
     TurnTimeout: "run `{command}` to resume, or raise turn_timeout",
 }
 """Remedies for people who run the command, which replace those for code that calls `resume()`."""
-
-Begin = Callable[[], "TurnStream"]
 
 
 def one_form(json: bool, events: bool) -> None:
@@ -77,7 +80,13 @@ def one_form(json: bool, events: bool) -> None:
 
 
 async def one_turn(
-    agent: WorldAgent, options: AgentOptions, output: Output, thread: str, begin: Begin, *, shown: type = object
+    agent: WorldAgent,
+    options: AgentOptions,
+    output: Output,
+    thread: str,
+    begin: Callable[[], TurnStream],
+    *,
+    shown: type = object,
 ) -> int:
     """Open the agent, run one turn, print how it ended, and return the exit code.
 
@@ -111,7 +120,7 @@ async def one_turn(
     except WorldAgentError as error:
         failure = error
     if failure is not None:
-        raise with_local_remedy(failure, _REMEDIES, command=command)
+        raise with_local_remedy(failure, _REMEDIES, command=command, refresh="add --on-role-change refresh")
     if isinstance(options, ResumingOptions):
         problem, remedy = "stopped before the turn resumed; accepted answers are kept", f"run `{command}`"
     else:

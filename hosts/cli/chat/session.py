@@ -23,7 +23,7 @@ from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..options import ChatOptions
 from ..pauses import pause_text, read_answer
 from ..sources import attachments
-from ..turn_run import DRAIN, resume_command, with_local_remedy
+from ..turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
 
 if TYPE_CHECKING:
     from ....agent import Thread, ThreadState, TurnStream, WorldAgent
@@ -129,9 +129,7 @@ View: TypeAlias = Union["Screen", "Printer"]
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
     errors.NotAnApprover: APPROVER_REMEDY,
-    errors.RoleChanged: "restore the role, or use /resume refresh to resume with the roles that are active now",
-    errors.RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, "
-    "see `worldagent doctor --rekey`, and use /resume refresh",
+    **ROLE_REMEDIES,
     errors.RoleRequired: "set it again, or use /resume refresh to resume with the roles that are active now",
 }
 STATUS_ERRORS: Final = (
@@ -396,7 +394,7 @@ class Session:
             failure = error
         if isinstance(failure, errors.AnswerInvalid | errors.NotAnApprover):
             answers.clear()  # only the error's text says which of them it was
-        raise with_local_remedy(failure, _REMEDIES)
+        raise with_local_remedy(failure, _REMEDIES, refresh="use /resume refresh")
 
     async def _follow(self, stream: TurnStream, entered: Callable[[], None] = lambda: None) -> None:
         self._running = True
