@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from support.chat import (
     CHAT,
     CTRL_C,
@@ -26,7 +24,6 @@ from support.chat import (
     start,
 )
 from support.homes import PNG, data_uri, written
-from worldagent.hosts.cli.chat.commands import files_named
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
 
@@ -133,17 +130,6 @@ async def test_a_thread_is_exported_for_people_and_for_import(
 
 
 # --- files in messages ------------------------------------------------------------------------------------------------
-
-
-def test_files_are_named_by_an_at_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("notes.md", "a file.txt", "odd,"):
-        (tmp_path / name).write_text("lit")
-    (tmp_path / "folder").mkdir()
-    assert files_named('Compare @notes.md, @"a file.txt" and (@notes.md).') == (Path("notes.md"), Path("a file.txt"))
-    assert files_named("@odd,") == (Path("odd,"),)
-    for text in ("ana@notes.md", "@none", "@", "@@notes.md", "@folder", "@" + "x" * 5000, "@a\0b", '@"notes.md'):
-        assert files_named(text) == ()
 
 
 async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: Service, tmp_path: Path) -> None:

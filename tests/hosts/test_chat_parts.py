@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 from pathlib import Path
 
 from hypothesis import given
@@ -45,19 +43,3 @@ async def test_the_history_of_input_is_bounded(tmp_path: Path) -> None:
     assert (len(strings), strings[-1]) == (ENTRIES, f"message {2 * ENTRIES + 4}")
     assert file.stat().st_mode & 0o777 == 0o600
     assert [found.name for found in tmp_path.iterdir()] == ["history"]
-
-
-async def test_what_is_typed_before_the_file_is_known_is_kept_too(tmp_path: Path) -> None:
-    file = tmp_path / "history"
-    opened(file).append_string("yesterday")
-    thread = "novel"
-    history = FileHistory(may_be_kept, lambda: thread)
-    history.append_string("early")
-    history.append_string("/role Be brief.")
-    reading = asyncio.ensure_future(anext(history.load()))
-    thread = "main"
-    history.open(file, "shop/{}".format)
-    assert await asyncio.wait_for(reading, 10) == "early"
-    lines = [json.loads(line) for line in file.read_text(encoding="ascii").splitlines()]
-    assert lines == [{"thread": "shop/main", "text": "yesterday"}, {"thread": "shop/novel", "text": "early"}]
-    assert opened(file).get_strings() == history.get_strings() == ["yesterday", "early"]

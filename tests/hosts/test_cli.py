@@ -46,15 +46,6 @@ async def test_standard_input_is_the_message_or_follows_it(
     assert message in prompt(stub)
 
 
-@pytest.mark.parametrize(("more", "data"), [((), b"\n \n"), (("--role", "-"), SECRET.encode())])
-async def test_empty_standard_input_and_what_an_option_reads_is_no_part_of_the_message(
-    run: Run, stub: OpenAIStub, more: tuple[str, ...], data: bytes
-) -> None:
-    assert (await run("ask", "Hello", *more, "--thread", "t", stdin=data)).exit_code == 0
-    shown = json.loads((await run("threads", "show", "t", "--json")).stdout)["thread"]["messages"]
-    assert shown[0]["body"]["text"] == "Hello"
-
-
 @pytest.mark.requirement("R9")
 async def test_the_stored_roles_of_a_role_host_shape_the_answer(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
     host = StubHost()

@@ -105,17 +105,6 @@ async def test_an_interrupt_cancels_the_turn_and_exits_with_130(tmp_path: Path, 
     await asyncio.wait_for(stub.gone.wait(), BOUND)
 
 
-async def test_ask_waits_for_a_slow_program_that_gives_the_message(tmp_path: Path, stub: OpenAIStub) -> None:
-    words = ("ask", "Sum up:", "--lm", "openai/answer")
-    async with started(tmp_path, *words, WORLDAGENT_API_BASE=stub.url) as process:
-        assert process.stdin is not None
-        process.stdin.write(b"first ")
-        await process.stdin.drain()
-        out, told = await asyncio.wait_for(process.communicate(b"and last\n"), BOUND)
-    assert (process.returncode, out, told) == (0, b"Paris.\n", b"")
-    assert "Sum up:\\n\\nfirst and last" in json.dumps(stub.requests[-1])
-
-
 @pytest.mark.parametrize("how", ["open pipe", "no handle"])
 async def test_ask_answers_whatever_standard_input_it_inherits(tmp_path: Path, stub: OpenAIStub, how: str) -> None:
     reading, writing = os.pipe()  # nothing is ever written to it

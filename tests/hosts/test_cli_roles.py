@@ -160,10 +160,3 @@ def test_a_role_host_that_cannot_be_as_asked_does_not_start(run: Run, words: tup
     error, remedy = result.stderr.splitlines()
     assert named in error
     assert remedy.startswith("remedy: ")
-
-
-def test_a_port_that_is_taken_is_named(run: Run, address: str) -> None:
-    port = address.rpartition(":")[2].partition("/")[0]
-    result = run("role-host", "--http", f"127.0.0.1:{port}")
-    assert result.exit_code == 2
-    assert f"cannot listen on 127.0.0.1:{port}" in result.stderr

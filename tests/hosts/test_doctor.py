@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import re
 import shlex
 import shutil
 import sqlite3
@@ -23,6 +26,7 @@ from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.hosts.role_host import Grant, Tokens
+from worldagent.mcp_client import TOOLS
 from worldagent.memory import CONVERSATION
 from worldagent.role_resolution import Role
 from worldagent.testing.role_host_conformance import HOST_POINTS
@@ -109,23 +113,6 @@ def test_a_home_that_cannot_be_one_is_named(tmp_path: Path, check: Check) -> Non
         assert "--home" in results["home.folder"].remedy
 
 
-def test_a_home_that_this_user_may_not_write_to_is_named(
-    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Root may write everywhere, so the system's answer is what is changed.
-    monkeypatch.setattr("os.access", lambda path, mode: "home" not in str(path))
-    results = check(home)
-    assert bad(results) == ["home.folder", "lock.files"]
-    assert "cannot be written" in results["home.folder"].problem
-
-
-def test_a_disk_that_is_full_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(home)
-    for free, status in ((1 << 20, "fail"), (100 << 20, "warn")):
-        monkeypatch.setattr("shutil.disk_usage", lambda path, free=free: usage._replace(free=free))
-        assert check(home)["home.space"].status == status
-
-
 def test_a_database_that_is_none_or_is_damaged_is_named(home: Path, check: Check) -> None:
     agent, whole = (home / "agent.db").read_bytes(), (home / "roles.db").read_bytes()
     damaged = whole[:4096] + b"\0" * (len(whole) - 4096)
@@ -141,24 +128,74 @@ def test_a_database_that_is_none_or_is_damaged_is_named(home: Path, check: Check
         assert contents(home) == before
 
 
-def test_a_database_of_a_newer_version_is_named(home: Path, check: Check) -> None:
-    connection = sqlite3.connect(home / "agent.db")
-    connection.execute("UPDATE wa_schema SET version = 99 WHERE name = 'conversation'")
-    connection.commit()
-    connection.close()
-    results = check(home)
-    assert bad(results) == ["database.agent"]
-    assert "version 99" in results["database.agent"].problem
-    assert "newer version" in results["database.agent"].remedy
+# --- what is wrong with an installation -------------------------------------------------------------------------------
+
+Spoil = Callable[[Path, pytest.MonkeyPatch], object]
+USAGE = shutil.disk_usage("/")
 
 
-def test_a_role_store_that_others_can_read_is_warned_of(home: Path, check: Check) -> None:
+def newer(home: Path, patch: pytest.MonkeyPatch) -> None:
+    with contextlib.closing(sqlite3.connect(home / "agent.db")) as connection:
+        connection.execute("UPDATE wa_schema SET version = 99 WHERE name = 'conversation'")
+        connection.commit()
+
+
+def readable(home: Path, patch: pytest.MonkeyPatch) -> None:
     (home / "roles.db").chmod(0o644)
-    assert bad(check(home)) == []  # its folder keeps them out
     home.chmod(0o755)
+
+
+def unwritable(home: Path, patch: pytest.MonkeyPatch) -> None:
+    # Root may write everywhere, so the system's answer is what is changed.
+    patch.setattr("os.access", lambda path, mode: "home" not in str(path))
+
+
+def in_place_of(name: str, make: Callable[[Path], object]) -> Spoil:
+    """Put something else where a file of the home is."""
+
+    def put(home: Path, patch: pytest.MonkeyPatch) -> None:
+        (home / name).unlink(missing_ok=True)
+        make(home / name)
+
+    return put
+
+
+def free(size: int) -> Spoil:
+    return lambda home, patch: patch.setattr("shutil.disk_usage", lambda path: USAGE._replace(free=size))
+
+
+def requires(*packages: str) -> Spoil:
+    return lambda home, patch: patch.setattr("importlib.metadata.requires", lambda name: list(packages))
+
+
+SPOILT: list[tuple[Spoil, list[str], str, str]] = [
+    (unwritable, ["home.folder", "lock.files"], "fail", "cannot be written"),
+    (free(1 << 20), ["home.space"], "fail", ""),
+    (free(100 << 20), ["home.space"], "warn", ""),
+    (newer, ["database.agent"], "fail", "version 99"),
+    (readable, ["home.private"], "warn", "chmod 600"),
+    (in_place_of("agent.db", os.mkfifo), ["database.agent"], "fail", "is a named pipe, not a database"),
+    (in_place_of("roles.db", lambda at: at.symlink_to("/dev/zero")), ["database.roles"], "fail", "is a device, not"),
+    (in_place_of("roles.db", lambda at: at.symlink_to("/none/file")), ["database.roles"], "fail", "is a broken link"),
+    (in_place_of("locks/0123.lock", os.mkfifo), ["lock.files"], "fail", "0123.lock' is not a regular file"),
+    (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMIT", "much"), ["settings.values"], "fail", "role_limit"),
+    (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMT", "1"), ["settings.values"], "warn", "is not a setting"),
+    (requires("mcp<2", "no-such-library>=1", "pydantic"), ["package.versions"], "fail", "no-such-library is not"),
+    (requires("rich; extra == 'cli'", "no-such; extra == 'cli'"), ["package.extras"], "warn", "worldagent[cli]"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "points", "status", "told"), SPOILT)
+def test_each_thing_that_is_wrong_is_named_with_a_remedy(
+    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch, spoil: Spoil, points: list[str], status: str, told: str
+) -> None:
+    spoil(home, monkeypatch)
     results = check(home)
-    assert bad(results) == ["home.private"]
-    assert "chmod 600" in results["home.private"].remedy
+    found = results[points[0]]
+    assert (bad(results), found.status) == (points, status), results
+    assert told in f"{found.problem} {found.remedy}"
+    assert "much" not in found.problem
+    assert found.remedy
 
 
 def test_a_file_of_a_sidecars_tokens_that_others_can_read_is_warned_of(
@@ -184,22 +221,6 @@ def test_a_file_of_a_sidecars_tokens_that_others_can_read_is_warned_of(
     assert "secret with" not in repr(results)
 
 
-def test_settings_that_do_not_fit_are_named_and_the_rest_is_looked_at(
-    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("WORLDAGENT_ROLE_LIMIT", "much")
-    results = check(home)
-    assert bad(results) == ["settings.values"]
-    assert "role_limit" in results["settings.values"].problem
-    assert "much" not in results["settings.values"].problem
-    assert results["database.roles"].status == "pass"
-    assert results["model.configured"].status == "skip"
-    monkeypatch.delenv("WORLDAGENT_ROLE_LIMIT")
-    monkeypatch.setenv("WORLDAGENT_ROLE_LIMT", "4096")
-    results = check(home)
-    assert (bad(results), results["settings.values"].status) == (["settings.values"], "warn")
-
-
 def test_a_model_that_cannot_be_used_is_named(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY")
     for lm, told in (
@@ -221,25 +242,6 @@ def test_the_embedded_model_answers_a_question(tmp_path: Path, check: Check) -> 
     assert results["model.call"].status == "pass"
     assert "received" in results["model.call"].detail
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_library_that_is_missing_or_does_not_fit_is_named(
-    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("importlib.metadata.requires", lambda name: ["mcp<2", "no-such-library>=1", "pydantic"])
-    results = check(home)
-    assert bad(results) == ["package.versions"]
-    assert "mcp 2" in results["package.versions"].problem
-    assert "no-such-library is not installed" in results["package.versions"].problem
-
-
-def test_an_extra_that_is_there_in_part_is_warned_of(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    half = ["rich>=14; extra == 'cli'", "no-such-library; extra == 'cli'", "nor-this-one; extra == 'local'"]
-    monkeypatch.setattr("importlib.metadata.requires", lambda name: half)
-    results = check(home)
-    assert bad(results) == ["package.extras"]
-    assert "no-such-library" in results["package.extras"].problem
-    assert "worldagent[cli]" in results["package.extras"].remedy
 
 
 def test_the_role_host_of_the_settings_is_reached(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,6 +299,22 @@ def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path, run
     assert found["ok"] is True
     assert [point["id"] for point in found["points"]] == [point.id for point in HOST_POINTS if point.when != "stdio"]
     assert result.stderr == ""
+
+
+@pytest.mark.requirement("R9")
+def test_doctor_calls_the_tools_as_the_settings_do_and_says_so(run: Run) -> None:
+    named_tools = json.dumps({tool: f"my_{tool}" for tool in TOOLS})
+    with broken_over_http(prefix="my_") as (url, host):
+        words = ("--role-host", url, "--write")
+        unnamed, named = run(*words), run(*words, WORLDAGENT_ROLE_HOST_TOOLS=named_tools)
+        assert host.store.kept == {}
+    assert named.exit_code == 0, named.output
+    assert "[ ok ] list.answer        my_role_list answers with roles" in named.stdout
+    assert not re.search(rf"\b({'|'.join(TOOLS)})\b", named.stdout)
+    assert unnamed.exit_code == 1
+    told = " ".join(unnamed.stdout.split())
+    assert "it has no role_list and no role_get and no role_put and no role_delete" in told
+    assert "the setting role_host_tools" in told
 
 
 def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) -> None:

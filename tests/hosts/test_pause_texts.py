@@ -58,10 +58,6 @@ def pause(kind: Any = "question", form: Any = None, **more: Any) -> Pause:
     return Pause(id="turn_1/pay:1", kind=kind, function=function, since=datetime.now(UTC), **more)
 
 
-def asking(*options: str) -> Pause:
-    return pause(question="Which?", options=options, form=str)
-
-
 class Spaced(BaseModel):
     where: str = Field(alias="where to")
 
@@ -261,15 +257,3 @@ def test_nothing_but_an_explicit_yes_approves(typed: str) -> None:
     kept = {name: value for name, value in answer.arguments.items() if f"{name}=" not in edited}
     assert kept.items() <= SEEN.arguments.items()
     assert answer.arguments.keys() >= SEEN.arguments.keys()
-
-
-# --- there and back ---------------------------------------------------------------------------------------------------
-
-
-@given(st.lists(TEXTS.filter(str.strip), min_size=1, max_size=5), st.data())
-def test_every_option_can_be_typed_and_goes_by_its_number(options: list[str], data: st.DataObject) -> None:
-    asked = asking(*options)
-    place = data.draw(st.integers(0, len(options) - 1))
-    assert read_answer(asked, options[place]) == Answer(options[place])
-    if f"  {place + 1}  " in pause_text(asked):
-        assert read_answer(asked, str(place + 1)) == Answer(options[place])

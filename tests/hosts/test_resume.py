@@ -112,6 +112,7 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_goes_on(home: Pa
     assert effects(home) == ["begun hat", "delivered hat", "wrapped hat"]
 
 
+@pytest.mark.soak  # the command waits ten seconds for the model
 @pytest.mark.requirement("T5")
 async def test_sigterm_while_a_model_thinks_keeps_the_turn_and_resume_asks_it_again(home: Path) -> None:
     async with openai_stub() as stub:

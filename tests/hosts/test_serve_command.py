@@ -305,19 +305,6 @@ asyncio.run(main())
     assert await run_script(script) == "['worldagent-local_0'] done\n"
 
 
-async def test_a_token_file_that_others_may_read_is_told_of(home: Path) -> None:
-    home.mkdir()
-    file = home / "token.txt"
-    file.write_text(f"{TOKEN}\n")
-    file.chmod(0o644)
-    async with serving(home, *MAKE, "--token-file", str(file)) as sidecar:
-        async with caller_of(sidecar.url, "auto", TOKEN) as client:
-            assert (await client("threads"))["threads"] == []
-        told = (await sidecar.ended()).told
-    assert f"other users can read the token file {str(file)!r}" in told
-    assert TOKEN not in told
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [

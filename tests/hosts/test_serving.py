@@ -132,9 +132,8 @@ def test_health_and_readiness_are_told_without_a_token(tmp_path: Path, path: str
     with served(tmp_path, tokens={TOKEN: "novel"}) as found, Wire(found.address) as wire:
         told = wire.ask("GET", path)
         assert (told.status, told.json | ready) == (200, told.json)
-        wire.send(request("HEAD", path))
-        status, headers = wire.head()
-        assert (status, headers["content-length"]) == (200, str(len(told.body)))
+        head = wire.ask("HEAD", path)
+        assert (head.status, head.headers["content-length"], head.body) == (200, str(len(told.body)), b"")
         for method in ("POST", "PUT", "DELETE", "OPTIONS"):
             answer = wire.ask(method, path)
             assert (answer.status, answer.json) == (405, {"error": "method_not_allowed", "remedy": "use GET or HEAD"})
@@ -149,8 +148,7 @@ def test_a_path_that_there_is_not_is_told_with_those_that_there_are(server: Serv
         assert answer.headers["content-type"] == "application/json"
         told = {"error": "not_found", "remedy": f"{NO_PATH} /mcp, /health, /ready"}
         assert (answer.status, answer.json) == (404, told)
-        wire.send(request("HEAD", "/else"))
-        assert wire.head()[0] == 404
+        assert wire.ask("HEAD", "/else").status == 404
         assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"
 
 

@@ -126,8 +126,8 @@ async def test_a_second_signal_ends_the_process_at_once(server: Served) -> None:
     assert "ended in order" not in server.noted()
 
 
-async def test_a_client_that_reads_nothing_does_not_keep_the_process(server: Served) -> None:
-    with Wire(server.address, buffer=SLOW) as slow:
+async def test_a_client_that_reads_nothing_does_not_keep_the_process(tmp_path: Path) -> None:
+    with served(tmp_path, drain=1.0) as server, Wire(server.address, buffer=SLOW) as slow:
         slow.send(ask("modern", {}, "count", to=100_000, size=10_000))
         assert await server.notes_that("counted 20")
         server.process.terminate()

@@ -20,7 +20,7 @@ from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Policy, tool
 from worldagent.harness.gate import Rule
-from worldagent.hosts.sidecar import EVERYTHING, Grant, Sidecar
+from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedLM
 
 Mode = Literal["legacy", "auto"]
@@ -130,13 +130,11 @@ async def asked(
     mode: Mode,
     *replies: Reply | Person,
     shop: Shop | None = None,
-    grant: Grant = EVERYTHING,
-    approvers: Sequence[str] = (),
 ) -> AsyncGenerator[tuple[Client, Said]]:
     """A client of a sidecar of its own; without replies it says that it cannot ask anybody."""
     shop, said = shop or Shop(), Said(list(replies))
     async with (
-        Sidecar(lambda workspace: shop.agent(home, approvers=approvers), grant=grant) as sidecar,
+        Sidecar(lambda workspace: shop.agent(home)) as sidecar,
         Client(sidecar.server, mode=mode, elicitation_callback=said if replies else None) as client,
     ):
         yield client, said

@@ -15,6 +15,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from worldagent.hosts.serving.handlers import client_of
 
 BOUND = 60  # seconds
 SECRET = "Speak as the night ferryman of the lower river speaks."
-TOOLS = ("say", "count", "wait", "fail", "open", "print", "ask")
+TOOLS = ("say", "count", "wait", "fail", "open", "ask")
 
 
 class Plain:
@@ -94,11 +95,6 @@ class Plain:
             for number in range(arguments["to"]):
                 await ctx.session.report_progress(number, message="x" * arguments.get("size", 1))
                 self.note(f"counted {number}")
-        elif tool == "print":
-            sys.stdout.write("a stray line\n")
-            sys.stdout.flush()
-            child = [sys.executable, "-c", "import sys; print(sys.stdin.read())"]
-            await (await asyncio.create_subprocess_exec(*child)).wait()
         elif tool == "ask":
             try:
                 await ctx.session.send_request(PingRequest(), EmptyResult)
@@ -162,7 +158,7 @@ def command(notes: Path, **options: Any) -> list[str]:
 
 @contextmanager
 def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
-    """Serve over HTTP on a free port. Options are those of `HttpOptions`, and `tokens`, `plain`, `level` and `form`."""
+    """Serve over HTTP on a free port. Options are those of `HttpOptions`, and `tokens`, `level` and `form`."""
     notes, errors = folder / "notes", folder / "errors"
     with errors.open("wb") as log:
         process = subprocess.Popen(
@@ -181,8 +177,7 @@ def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
 async def main(notes: Path, given: dict[str, Any]) -> int | None:
     """Serve as the options say."""
     tokens = given.pop("tokens", None)
-    made = Plain if given.pop("plain", False) else Watched
-    service = made(notes, None if tokens is None else Tokens(tokens.items()))
+    service = Watched(notes, None if tokens is None else Tokens(tokens.items()))
     with quiet_logs(level=given.pop("level", "info"), form=given.pop("form", "text")):
         if given.pop("stdio", False):
             stopped = await serve_stdio(service, drain=given.pop("drain", 10.0))
@@ -243,7 +238,6 @@ class Wire:
     address: Address
     buffer: int = 0
     socket: socket.socket = field(init=False)
-    rest: bytes = field(default=b"", init=False)
 
     def __enter__(self) -> Wire:
         family = socket.AF_INET6 if ":" in self.address.host else socket.AF_INET
@@ -264,49 +258,14 @@ class Wire:
     def ask(self, method: str, path: str, body: bytes = b"", **headers: str) -> Answer:
         """Send a request and read its answer whole."""
         self.send(request(method, path, body, headers))
-        return self.read()
+        return self.read(method)
 
-    def read(self) -> Answer:
-        """Read one answer whole, whose body is counted, chunked, or everything until the end."""
-        status, headers = self.head()
-        if headers.get("transfer-encoding") == "chunked":
-            return Answer(status, headers, self._chunks())
-        if "content-length" in headers:
-            return Answer(status, headers, self._exactly(int(headers["content-length"])))
-        while self._more():
-            pass
-        return Answer(status, headers, self.rest)
-
-    def head(self) -> tuple[int, dict[str, str]]:
-        """Read the head of an answer."""
-        while b"\r\n\r\n" not in self.rest:
-            assert self._more(), f"the connection ended within a head: {self.rest!r}"
-        head, self.rest = self.rest.split(b"\r\n\r\n", 1)
-        first, *rows = head.decode("latin-1").split("\r\n")
-        pairs = (row.split(":", 1) for row in rows)
-        return int(first.split()[1]), {name.lower(): value.strip() for name, value in pairs}
-
-    def _more(self) -> bool:
-        data = self.socket.recv(1 << 16)
-        self.rest += data
-        return bool(data)
-
-    def _exactly(self, count: int) -> bytes:
-        while len(self.rest) < count:
-            assert self._more(), "the connection ended within a body"
-        body, self.rest = self.rest[:count], self.rest[count:]
-        return body
-
-    def _chunks(self) -> bytes:
-        body = b""
-        while True:
-            while b"\r\n" not in self.rest:
-                assert self._more(), "the connection ended within a chunked body"
-            size, self.rest = self.rest.split(b"\r\n", 1)
-            data = self._exactly(int(size, 16) + 2)
-            if len(data) == 2:
-                return body
-            body += data[:-2]
+    def read(self, method: str = "POST") -> Answer:
+        """Read the answer to a request of this method whole."""
+        response = HTTPResponse(self.socket, method=method)
+        response.begin()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, response.read())
 
 
 def request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> bytes:

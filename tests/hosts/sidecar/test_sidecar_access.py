@@ -96,25 +96,6 @@ async def test_threads_and_forks_stay_within_what_a_token_reaches(tmp_path: Path
         assert (await ana("fork", thread="ana-1"))["thread"].startswith("ana-1.")
 
 
-async def test_a_fork_without_a_name_makes_none_that_the_token_does_not_reach(tmp_path: Path) -> None:
-    lm = ScriptedLM(lambda call: {"reply": "Yes."})
-    known = tokens(odd=Grant(("novel",), ("ana",), ("g-*1",)), few=Grant(("novel",), ("ana",), ("f", "f.[23]")))
-    async with (
-        served(Sidecar(agents(tmp_path, lm=lm), tokens=known)) as url,
-        caller_of(url, "auto", "odd") as odd,
-        caller_of(url, "auto", "few") as few,
-    ):
-        await odd("converse", thread="g-1", text="Well?")
-        assert (await odd.refused("fork", thread="g-1"))["code"] == "forbidden"
-        await few("converse", thread="f", text="Well?")
-        assert [(await few("fork", thread="f"))["thread"] for _ in range(2)] == ["f.2", "f.3"]
-        assert (await few.refused("fork", thread="f"))["code"] == "forbidden"
-        assert {one["thread"] for one in (await few("threads"))["threads"]} == {"f", "f.2", "f.3"}
-    async with guarded(tmp_path) as url, caller_of(url, "auto", "operator") as all_of_it:
-        threads = (await all_of_it("threads", workspace="novel"))["threads"]
-    assert {one["thread"] for one in threads} == {"g-1", "f", "f.2", "f.3"}
-
-
 async def test_the_same_key_of_another_account_is_another_start(tmp_path: Path) -> None:
     async with guarded(tmp_path) as url, caller_of(url, "auto", "ana") as ana, caller_of(url, "auto", "ben") as ben:
         mine = await ana("converse", thread="shared", text="Well?", key="k")

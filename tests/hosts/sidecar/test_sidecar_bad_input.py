@@ -10,14 +10,13 @@ from typing import Any
 
 import httpx2
 import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # mcp brings it, without types
 from mcp import MCPError
 
 from support.sidecar_calls import LEGACY, MODERN
 from support.sidecar_clients import HttpClient
 from support.sidecar_served import agents, caller_of, served
 from worldagent import WorldAgent
-from worldagent.hosts.sidecar import CONTRACT, Sidecar, schemas
+from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedLM
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
@@ -57,18 +56,6 @@ async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
             assert not any(word in error["problem"] for word in ("dictionary", "instance", "Argument", " list"))
         assert sidecar.health()["workspaces"] == 0  # nothing was opened for any of them
     assert SECRET not in caplog.text
-
-
-async def test_the_remedy_of_a_nested_mistake_names_what_the_nested_object_has(tmp_path: Path) -> None:
-    outer = "the arguments are workspace, account, thread, channel, "
-    role = "role is an object with content, name, applies_to, exclusive"
-    where: dict[str, Any] = {"workspace": "novel", "thread": "t"}
-    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
-        skill = await ask.refused("run_skill", **where, skill={"prompt": "hm", "more": 1})
-        assert skill["remedy"] == "skill is an object with prompt, shape, params, name"
-        both = await ask.refused("converse", **where, text=3, role={})
-        assert role in both["remedy"].split("; ")
-        assert outer in both["remedy"]
 
 
 async def test_what_the_package_refuses_does_not_quote_either(tmp_path: Path) -> None:
@@ -112,27 +99,6 @@ async def test_a_revision_that_it_does_not_know_is_refused_with_those_that_it_do
         answer = await older.request("initialize", **older.hello | {"protocolVersion": "2031-01-01"})
         assert answer["protocolVersion"] == LEGACY
         await older.aclose()
-
-
-async def test_what_is_published_is_the_contract_and_answers_keep_to_it(tmp_path: Path) -> None:
-    known = schemas()
-    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
-    async with served(sidecar) as url, caller_of(url, "auto") as ask:
-        tools = {tool.name: tool for tool in (await ask.client.list_tools()).tools}
-        assert {f"{name}.{way}" for name in tools for way in ("input", "output")} | {"error"} == known.keys()
-        for name, tool in tools.items():
-            assert tool.input_schema == known[f"{name}.input"]
-            assert tool.output_schema == known[f"{name}.output"]
-            Draft202012Validator.check_schema(tool.input_schema)
-            described = tool.input_schema["properties"]
-            assert all("description" in part or "$ref" in part or "anyOf" in part for part in described.values())
-        where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
-        done = await ask("converse", **where, text="Well?", detach=True)
-        turn = {"workspace": "novel", "turn_id": done["turn"]["id"]}
-        for tool_name, arguments in (("events", turn), ("pauses", where), ("history", where), ("cancel", where)):
-            answer = await ask(tool_name, follow=False, **arguments)
-            assert answer["contract"] == CONTRACT
-        await ask.refused("converse", text=3)  # each of these is held to the published schemas
 
 
 @pytest.mark.requirement("R7")

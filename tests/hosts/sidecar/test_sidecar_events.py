@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,7 +16,6 @@ from support.sidecar_clients import HttpClient
 from support.sidecar_served import Caller, agents, caller_of, served
 from support.sidecars import REVISIONS, let, over_http, status, until
 from support.sidecars import Sidecar as Process
-from worldagent.core.errors import ModelUnavailable
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.memory.turn_log import TurnLog
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -126,26 +124,6 @@ async def test_a_number_that_the_turn_has_not_come_to_is_refused_with_the_last_o
         for none in (-1, True, 2**53 + 1):
             error = await ask.refused("events", **turn, after=none)
             assert (error["code"], error["problem"][:28]) == ("invalid_argument", "the arguments are invalid: a")
-
-
-async def test_who_followed_a_turn_before_a_backup_was_restored_is_told_and_reads_anew(tmp_path: Path) -> None:
-    home, backup = tmp_path / "home", tmp_path / "backup"
-
-    async def seen(home: Path, lm: ScriptedLM) -> dict[str, Any]:
-        async with served(Sidecar(agents(home, lm=lm))) as url, caller_of(url, "auto") as ask:
-            await ask.raw("converse", workspace="novel", thread="t1", text="Well?", key="k")
-            return await ask("events", follow=False, workspace="novel", turn_id=ask.events[0].turn_id)
-
-    before = await seen(home, ScriptedLM([ModelUnavailable("down", remedy="wait")]))
-    shutil.copytree(home, backup)
-    after = await seen(home, ScriptedLM([{"reply": "one two three four"}]))
-    assert after["seq"] > before["seq"]
-    async with served(Sidecar(agents(backup, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
-        turn: dict[str, Any] = {"workspace": "novel", "turn_id": before["turn"]["id"]}
-        error = await ask.refused("events", **turn, after=after["seq"])
-        assert (error["code"], error["problem"].endswith(f"last event, {before['seq']}")) == ("invalid_argument", True)
-        again = await ask("events", **turn, after=0, follow=False)
-        assert (again["seq"], again["events"]) == (before["seq"], before["events"])
 
 
 # --- readers ----------------------------------------------------------------------------------------------------------

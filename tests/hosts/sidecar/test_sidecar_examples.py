@@ -127,13 +127,6 @@ async def test_the_chat_in_typescript_goes_on_after_its_sidecar_was_killed(sidec
         assert await chat.ends() == 0
 
 
-async def test_the_chat_in_typescript_with_a_wrong_token_says_so_and_ends(sidecar: Sidecar, tmp_path: Path) -> None:
-    async with client(typescript_chat(sidecar.url), tmp_path, WORLDAGENT_SIDECAR_TOKEN="another") as chat:
-        await chat.sees("Unauthorized")
-        assert await chat.ends() == 1
-    assert "another" not in chat.said
-
-
 @pytest.mark.requirement("T4", "T10")
 async def test_the_conversation_with_curl_leaves_comes_back_asks_and_cancels(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(curl_chat(sidecar.url), tmp_path) as chat:
@@ -155,17 +148,6 @@ async def test_the_conversation_with_curl_goes_on_after_its_sidecar_was_killed(
         await sidecar.kill()
         await sidecar.start()
         await chat.sees(f"\n{COUNT}\n[done]\n")
-
-
-async def test_the_conversation_with_curl_waits_for_a_sidecar_that_is_not_up_yet_and_leaves_it_later(
-    sidecar: Sidecar, tmp_path: Path
-) -> None:
-    await sidecar.kill()
-    async with client(curl_chat(sidecar.url), tmp_path) as chat:
-        await chat.sees("> count to twelve\n")
-        await sidecar.start()
-        await chat.sees("[gone after event 4, and back]\n", "[done]\n")
-    assert chat.said.count("gone after") == 1
 
 
 async def test_the_conversation_with_curl_ends_at_once_where_the_address_or_the_token_is_wrong(

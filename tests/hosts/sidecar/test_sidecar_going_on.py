@@ -161,20 +161,6 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
     assert (waited["turn"]["id"], waited["turn"]["status"]) == (first["turn"]["id"], "done")
 
 
-async def test_a_turn_that_failed_says_in_next_when_it_goes_on(tmp_path: Path) -> None:
-    async with served(Shop(tmp_path).sidecar()) as url, HttpClient(url) as client:
-        with pytest.raises(Refused) as refused:
-            await client.ask("task", **PLACE, shape="fail", detach=True)
-        error = refused.value.told["structuredContent"]["error"]
-        for found in (
-            await client.ask("pauses", **PLACE),
-            await client.ask("events", workspace="novel", turn_id=error["turn_id"]),
-        ):
-            [step] = found["next"]
-            assert step["tool"] == "resume"
-            assert step["why"] == "it failed; once the cause is fixed, it continues from its last step"
-
-
 @revisions
 async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revision: Revision, tmp_path: Path) -> None:
     shop, asked = Shop(tmp_path), list[str]()

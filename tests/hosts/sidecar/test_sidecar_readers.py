@@ -142,7 +142,7 @@ async def test_a_client_that_reads_on_after_it_was_given_up_is_told_so(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
-    usual = 3.0  # seconds, in place of the many that a sidecar has by itself
+    usual = 1.0  # seconds, in place of the many that a sidecar has by itself
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_stall=usual))
     began = time.monotonic()
 

@@ -133,20 +133,6 @@ async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: P
     assert ROLE not in str(ask.events)
 
 
-async def test_of_two_clients_that_resume_one_pause_one_wins(tmp_path: Path, mode: Mode) -> None:
-    async with served(shop(tmp_path, ScriptedLM([]))) as url, caller_of(url, mode) as one, caller_of(url, mode) as two:
-        paused = await one("task", workspace="novel", thread="t1", shape="buy", pauses="return")
-        answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
-        both = await asyncio.gather(
-            *(each.raw("resume", workspace="novel", thread="t1", answers=answers) for each in (one, two))
-        )
-        later = await one.refused("resume", workspace="novel", thread="t1", answers=answers)
-    [won] = [each.structured_content for each in both if not each.is_error]
-    [lost] = [each.structured_content for each in both if each.is_error]
-    assert won["turn"]["status"] == "done"
-    assert (lost["error"]["code"], later["code"]) == ("already_answered", "already_answered")
-
-
 async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mode: Mode) -> None:
     held = Held()
     sidecar = shop(tmp_path, ScriptedLM(held))

@@ -76,15 +76,6 @@ async def test_heartbeats_are_sent_while_a_model_thinks(tmp_path: Path, mode: Mo
     assert "Yes." not in json.dumps([told for _, told in ask.heartbeats])
 
 
-@MODES
-async def test_without_a_progress_token_no_heartbeat_is_sent(tmp_path: Path, mode: Mode) -> None:
-    lm = ScriptedLM([{"reply": "Yes."}])
-    sidecar = Sidecar(agents(tmp_path, lm=lm), limits=Limits(heartbeat=0.001))
-    async with served(sidecar) as url, caller_of(url, mode) as ask:
-        await ask("converse", follow=False, workspace="novel", thread="t", text="Well?")
-    assert ask.heartbeats == []
-
-
 @pytest.mark.requirement("T10")
 async def test_client_that_restarts_its_time_out_at_progress_receives_the_answer(tmp_path: Path) -> None:
     held = Held()
