@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import dspy
@@ -21,7 +20,6 @@ from worldagent.signatures.engines.providers import PROVIDERS
 KEY = "sk-secret-1234567890"
 # dspy has no public name for this table. A plain import would have mypy read all of dspy.
 ENGINE = tuple(import_module("dspy._vendor.lm15.registry").PROVIDERS)
-DOCS = Path(__file__).parents[2] / "docs" / "guides" / "models.md"
 
 
 class Ask(dspy.Signature):
@@ -128,17 +126,6 @@ def test_models_lists_providers_and_whether_a_key_is_set_but_no_key(monkeypatch:
     assert KEY not in text
     assert "mistral/mistral-small-latest" in text
     assert "api_base" in text
-
-
-def test_table_in_the_docs_is_what_the_command_lists() -> None:
-    _, _, table = DOCS.read_text().partition("| prefix | key variable |")
-    rows = [line for line in table.partition("\n\n")[0].splitlines()[2:] if line]
-    listed = [
-        f"| `{each['prefix']}/` | {' or '.join(f'`{name}`' for name in each['variables']) or 'none'} "
-        f"| {each['needs'] or '-'} | `{each['example']}` |"
-        for each in models("--json")
-    ]
-    assert rows == listed
 
 
 def abilities(*words: str) -> dict[str, Any]:

@@ -263,13 +263,14 @@ def vendor_rows() -> list[str]:
     found: list[str] = []
     for each in PROVIDERS:
         if each.api_base:
-            continue  # told below the table
+            continue  # below the table
         route = find_route(each.example, api_key="none", api_base=None, env={})
         hints = caching_of(route)
         kinds = [] if hints is None else ["a mark"] * hints.mark + ["a key"] * hints.key
         tools = "native" if first_party(route.provider) else "tried once"
         key = " or ".join(f"`{name}`" for name in each.variables) or "none"
-        found.append(f"| `{each.example}` | {key} | {tools} | {' and '.join(kinds) or '-'} |")
+        needs = each.needs or "-"
+        found.append(f"| `{each.example}` | {key} | {needs} | {tools} | {' and '.join(kinds) or '-'} |")
     return found
 
 
