@@ -7,11 +7,7 @@ from typing import Annotated
 
 import typer
 
-from . import approvals, doctor, models, policy, profiles, ps, roles, serve, storage, threads, trace, upkeep
-from . import turns as ask
-from . import turns as chat_command
-from . import turns as resume
-from . import turns as task
+from . import approvals, doctor, models, policy, profiles, ps, roles, serve, storage, threads, trace, turns, upkeep
 from .command import DEBUG
 from .exits import USAGE
 from .options import ChatOptions, flag
@@ -57,14 +53,13 @@ def _worldagent(
     if ctx.invoked_subcommand is not None:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
-        raise typer.Exit(chat_command.open_chat(ChatOptions()))
+        raise typer.Exit(turns.open_chat(ChatOptions()))
     typer.echo(ctx.get_help(), nl=False)
     raise typer.Exit(USAGE)
 
 
 # In the order of `--help`. Typer adds the commands of an app without a name directly to this one.
-for module in (ask, chat_command, task, resume):
-    app.add_typer(module.app)
+app.add_typer(turns.app)
 app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
 app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
