@@ -31,6 +31,7 @@ from pydantic import BaseModel, ValidationError
 from ...core import Tier, check_id
 from ...core.errors import RoleTooLong, UsageError, WorldAgentError
 from ...role_resolution import Role, RoleStore
+from ..service.validation import validation_errors
 from ..serving import Tokens
 from ..serving import read_token_file as read_tokens
 from .contract import (
@@ -277,18 +278,8 @@ def _checked(name: str, arguments: Mapping[str, Any]) -> ListArguments | ScopeAr
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:
-        problem = _problem_of(model, failure)
+        problem = validation_errors(model, failure, unknown="an argument that the tool does not have")
     raise _Refused("invalid", f"{problem}; the arguments are {', '.join(model.model_fields)}")
-
-
-def _problem_of(model: type[BaseModel], failure: ValidationError) -> str:
-    """Say which arguments are invalid and why. The text has no values, and only names of the contract."""
-    problems: list[str] = []
-    for item in failure.errors(include_input=False, include_url=False, include_context=False):
-        field = str(item["loc"][0]) if item["loc"] else ""
-        known = field in model.model_fields
-        problems.append(f"{field}: {item['msg']}" if known else "an argument that the tool does not have")
-    return "; ".join(dict.fromkeys(problems))
 
 
 def _record(tier: Tier, role: Role) -> RoleRecord:

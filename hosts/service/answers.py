@@ -7,10 +7,10 @@ needs more is requested as JSON in a string. Bounds that a form cannot express a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NoReturn, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ...core.errors import AnswerInvalid, InvalidArgument
@@ -18,7 +18,7 @@ from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Person
 from ...harness.journal import decision_of
 from . import pauses as forms
 from .pauses import is_late, one_line, pause_lines
-from .validation import rule_of
+from .validation import validation_errors
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
 
@@ -30,8 +30,14 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
 """The forms of answer that each kind of pause accepts."""
 
 
-class _Body(BaseModel):
+class _Body(BaseModel):  # with the fields of the value that it becomes; a docstring would be part of the schema
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+def _unicode(text: str) -> str:
+    if any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise PydanticCustomError("no_unicode", "It has characters that UTF-8 cannot hold")
+    return text
 
 
 class _Approve(_Body):
@@ -39,42 +45,21 @@ class _Approve(_Body):
     always: bool | Literal["same", "any"] = False
     hash: Annotated[str, Field(max_length=200)] | None = None
 
-    def value(self) -> Approve:
-        return Approve(self.arguments, always=self.always, hash=self.hash)
-
 
 class _Reject(_Body):
-    reason: Annotated[str, Field(max_length=10_000)] = ""
-
-    def value(self) -> Reject:
-        if not _is_unicode(self.reason):
-            raise PydanticCustomError("no_unicode", "It has characters that UTF-8 cannot hold")
-        return Reject(self.reason)
+    reason: Annotated[str, Field(max_length=10_000), AfterValidator(_unicode)] = ""
 
 
 class _Happened(_Body):
     result: Any = None
 
-    def value(self) -> Happened:
-        return Happened(self.result)
 
-
-class _NotHappened(_Body):
-    def value(self) -> NotHappened:
-        return NotHappened()
-
-
-class _RunAgain(_Body):
-    def value(self) -> RunAgain:
-        return RunAgain()
-
-
-_BODIES: Final[Mapping[str, type[_Approve | _Reject | _Happened | _NotHappened | _RunAgain]]] = {
-    "approve": _Approve,
-    "reject": _Reject,
-    "happened": _Happened,
-    "not_happened": _NotHappened,
-    "run_again": _RunAgain,
+_BODIES: Final[Mapping[str, tuple[type[_Body], Callable[..., PersonAnswer]]]] = {
+    "approve": (_Approve, Approve),
+    "reject": (_Reject, Reject),
+    "happened": (_Happened, Happened),
+    "not_happened": (_Body, NotHappened),
+    "run_again": (_Body, RunAgain),
 }
 
 
@@ -135,32 +120,13 @@ def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:
         raise AnswerInvalid(f"{name} has a form that is not valid here", remedy=remedy)
     if form == "answer":
         return Answer(body)
-    model, problem = _BODIES[form], ""
+    model, value = _BODIES[form]
     try:
-        return model.model_validate(body).value()
+        return value(**dict(model.model_validate(body)))
     except ValidationError as failure:
-        problem = _problem_of(model, form, failure)
-    except PydanticCustomError as error:
-        problem = f"{form}: {error.message_template}"
+        problem = validation_errors(model, failure, within=form, unknown=f"{form} has an unknown field")
     fields = ", ".join(model.model_fields) or "no field"
     raise AnswerInvalid(f"{name} is invalid: {problem}", remedy=f"{form} is an object with {fields}")
-
-
-def _problem_of(model: type[BaseModel], form: str, failure: ValidationError) -> str:
-    """Say which fields are invalid and why. The text has no values, and only names of the contract."""
-    problems: list[str] = []
-    for item in failure.errors(include_input=False, include_url=False, include_context=False):
-        field = str(item["loc"][0]) if item["loc"] else ""
-        known = field in model.model_fields
-        if known or not item["loc"]:
-            problems.append(f"{form}{f'.{field}' if known else ''}: {rule_of(item)}")
-        else:
-            problems.append(f"{form} has an unknown field")
-    return "; ".join(dict.fromkeys(problems))
-
-
-def _is_unicode(text: str) -> bool:
-    return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _schema() -> dict[str, Any]:
@@ -175,7 +141,7 @@ def _schema() -> dict[str, Any]:
 def _body_schema(form: str) -> dict[str, Any]:
     if form == "answer":
         return {}
-    schema = _BODIES[form].model_json_schema()
+    schema = _BODIES[form][0].model_json_schema()
     for part in (schema, *schema.get("properties", {}).values()):
         part.pop("title", None)
     return schema

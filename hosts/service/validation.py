@@ -18,7 +18,6 @@ _IN_JSON: Final[Mapping[str, str]] = {
 }
 """Texts for errors that pydantic words in terms of Python, by the types of these errors."""
 
-
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -35,30 +34,27 @@ def validated(model: type[M], arguments: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:
-        items = failure.errors(include_input=False, include_url=False, include_context=False)
-    known = [item for item in items if item["loc"] and item["loc"][0] in model.model_fields]
-    problems = [f"{_place(model, item['loc'])}: {rule_of(item)}" for item in known]
-    remedies = [_fields(model, item["loc"]) for item in known]
-    if len(problems) < len(items):
-        problems.append("there is an argument that the tool does not have")
-        remedies.append(_fields(model, ()))
-    raise InvalidArgument(
-        f"the arguments are invalid: {'; '.join(dict.fromkeys(problems))}", remedy="; ".join(dict.fromkeys(remedies))
-    )
+        problem = validation_errors(model, failure, unknown="there is an argument that the tool does not have")
+        remedies = [_fields(model, each["loc"]) for each in failure.errors(include_input=False, include_url=False)]
+    raise InvalidArgument(f"the arguments are invalid: {problem}", remedy="; ".join(dict.fromkeys(remedies)))
 
 
-def rule_of(item: Mapping[str, Any]) -> str:
-    """Return the rule that a value breaks.
+def validation_errors(model: type[BaseModel], failure: ValidationError, *, unknown: str, within: str = "") -> str:
+    """Say which fields are invalid and which rules they break. The text has no values, and only names of the model.
 
     Args:
-        item: The error, as pydantic lists it.
+        model: The model.
+        failure: The error of pydantic.
+        unknown: The text for fields that the model does not have.
+        within: The name of the object that the model describes, for an object within another.
     """
-    return _IN_JSON.get(item["type"], str(item["msg"]))
-
-
-def _place(model: type[BaseModel], steps: Sequence[int | str]) -> str:
-    """Return the path of an error, up to the first name that the caller could have chosen."""
-    return ".".join(name for name, _ in _within(model, steps))
+    problems: list[str] = []
+    for item in failure.errors(include_input=False, include_url=False, include_context=False):
+        names = [name for name, _ in _within(model, item["loc"])]
+        path = ".".join([within, *names] if within else names)
+        rule = _IN_JSON.get(item["type"], item["msg"])
+        problems.append(f"{path}: {rule}" if names or not item["loc"] else unknown)
+    return "; ".join(dict.fromkeys(problems))
 
 
 def _fields(model: type[BaseModel], steps: Sequence[int | str]) -> str:
