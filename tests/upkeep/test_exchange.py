@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.homes import Line, change, read, row_counts, write
+from support.homes import Line, change, read, renamed, row_counts, write
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message
@@ -103,7 +103,6 @@ async def test_an_import_again_changes_nothing_and_another_conversation_is_not_r
         assert len(await agent.thread("copy").history()) == 2
 
 
-@pytest.mark.on_every_database
 async def test_a_long_thread_keeps_its_order_over_pages_and_its_marks(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     async with opened(tmp_path / "home") as agent:
@@ -142,6 +141,14 @@ async def test_attachments_go_along(tmp_path: Path) -> None:
 
 
 STRANGER = {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()}
+
+
+def again(lines: list[Line], place: int, **values: Any) -> None:
+    """Change a line, and give all lines ids that fit again."""
+    lines[place].update(values)
+    lines[:] = renamed(lines)
+
+
 CHANGES: list[tuple[Callable[[list[Line]], object], str]] = [
     (lambda lines: lines[1]["body"].update(text="something else"), "is not that of its message"),
     (lambda lines: lines.pop(2), "line 3 of .* does not follow the one before it"),
@@ -149,6 +156,11 @@ CHANGES: list[tuple[Callable[[list[Line]], object], str]] = [
     (lambda lines: lines[1].update(role="x"), "line 2 of .* is not a valid line of an export: role"),
     (lambda lines: lines[0].update(version=2), "has version 2 of the format, and this package reads up to 1; install"),
     (lambda lines: lines.insert(-1, STRANGER), "line 6 of .* holds the content of an attachment that no earlier"),
+    (lambda lines: again(lines, 1, at="9999-12-31T23:59:59+00:00"), "line 2 of .* cannot be read: at: "),
+    (lambda lines: again(lines, 1, body={"text": 5}), r"line 2 of .* cannot be read: body\.text"),
+    (lambda lines: again(lines, 1, turn="a\0b"), "line 2 of .* cannot be read: turn: must be a valid id"),
+    (lambda lines: lines[0].update(version=True), "line 1 of .* version"),
+    (lambda lines: lines[0].update(thread="a\nb"), "line 1 of .* thread"),
 ]
 
 

@@ -10,12 +10,11 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from worldagent import WorldAgent
-from worldagent.agent.upkeep import Imported
 from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments
 
 DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
-OWN = ("agent.db", "roles.db-journal", "role.key", "attachments/t1.jsonl")
+OWN = ("roles.db-journal", "attachments/t1.jsonl")
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -85,19 +84,6 @@ async def test_what_is_imported_outlasts_a_prune_beside_it(
         assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
         await agent.upkeep.remove("t1")
         assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
-
-
-@pytest.mark.requirement("T4")
-async def test_an_import_again_brings_back_what_is_gone(tmp_path: Path) -> None:
-    file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await exported(agent, file)
-        for path in (tmp_path / "home" / "attachments").rglob("*"):
-            if path.is_file():
-                path.unlink()
-        imported: Imported = await agent.upkeep.import_thread(file)
-        assert (imported.made, imported.added) == (False, 0)
-        assert await read(agent) == list(DATA)
 
 
 async def exported(agent: WorldAgent, file: Path) -> None:

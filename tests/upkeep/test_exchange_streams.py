@@ -14,8 +14,7 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.homes import read, write
-from support.processes import full_device
-from worldagent.core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
+from worldagent.core.errors import ExportInvalid, InvalidArgument
 
 FILES = "worldagent.agent.upkeep.thread_files"
 
@@ -57,25 +56,6 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None
             await agent.upkeep.import_thread(io.StringIO("{}"), to="t5")  # type: ignore[arg-type]  # what it refuses
         with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is incomplete"):
             await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
-
-
-async def test_a_stream_gets_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("x" * 5000)
-        stream = io.BytesIO()
-        with monkeypatch.context() as patch:
-            patch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
-            with pytest.raises(
-                InvalidArgument, match="a message is longer than 4000 bytes, the limit of an import; make"
-            ):
-                await agent.upkeep.export("t1", stream)
-            with pytest.raises(InvalidArgument, match="a message is longer than 4000 bytes"):
-                await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
-        assert stream.getvalue() == b""
-        full = os.fdopen(full_device()[0], "wb", buffering=0)
-        with full, pytest.raises(StorageUnavailable, match="'the stream' cannot be written"):
-            await agent.upkeep.export("t1", full)
-    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 @pytest.mark.requirement("T4")

@@ -159,49 +159,6 @@ async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who
         assert found(tmp_path / "home", [kept, WORDS["argument"]]) == []
 
 
-@pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
-async def test_a_fork_that_is_removed_leaves_its_origin_as_it_was(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        first = agent.thread("first")
-        await first.converse("one")
-        await first.converse("two")
-        said = await first.history()
-        for number, at in enumerate((None, said[1].id, said[0].id)):  # of its head, and of what it said before
-            fork = await first.fork(at=at, to=f"fork {number}")
-            if number != 1:
-                await fork.converse("other")
-        again = await agent.thread("fork 0").fork(to="fork of a fork")
-        forked = await again.history()
-        assert [message.id for message in forked[:4]] == [message.id for message in said]
-        for number, gone in enumerate((0, 0, 2)):  # what the first one said, its own fork still has
-            removed = await agent.upkeep.remove(f"fork {number}")
-            assert removed is not None
-            assert removed.messages == gone
-        assert await again.history() == forked
-        assert len(forked) == 6
-        removed = await agent.upkeep.remove("fork of a fork")
-        assert removed is not None
-        assert removed.messages == 2
-        assert await first.history() == said
-        assert await rows(agent, "wa_message") == 4
-        assert (await first.converse("three")).status == "done"
-
-
-@pytest.mark.requirement("T4")
-async def test_a_thread_that_was_edited_is_removed_and_the_branch_that_was_kept_stays(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        await thread.converse("two")
-        said = await thread.history()
-        await thread.edit(WORDS["message"], keep_as="before")
-        assert await agent.upkeep.remove("t1") is not None
-        assert await agent.thread("before").history() == said
-        assert found(tmp_path / "home", [WORDS["message"]]) == []
-        assert await thread.history() == ()
-
-
 @pytest.mark.requirement("T4")
 async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -254,18 +211,6 @@ async def _epoch(agent: WorldAgent, key: str) -> int:
 
 
 @pytest.mark.on_every_database
-async def test_a_removed_thread_leaves_no_lock_file(tmp_path: Path, database_engine: str) -> None:
-    async with opened(tmp_path / "home") as agent:
-        await agent.thread("t1").converse("one")
-        locks = tmp_path / "home" / "locks"
-        assert len(list(locks.glob("*"))) == (1 if database_engine == "sqlite" else 0)
-        assert await agent.upkeep.remove("t1") is not None
-        assert list(locks.glob("*")) == []
-        assert await agent.upkeep.remove("never there") is None
-        assert list(locks.glob("*")) == []
-
-
-@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
@@ -297,7 +242,6 @@ async def _tables(agent: WorldAgent) -> list[str]:
     return [name for (name,) in await selected(agent, query)]
 
 
-@pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", answer="Fine.") as agent:
@@ -324,25 +268,7 @@ async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path
             assert await rows(agent, table) == 0
 
 
-@pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
-async def test_what_a_fork_stands_on_stays_and_the_turns_behind_it_go(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home", answer="Fine.") as agent:
-        thread = agent.thread("t1")
-        second = await edited_later(agent)
-        fork = await thread.fork(at=second, to="fork")
-        stands = await fork.history()
-        await thread.edit("two", at=second, keep_as="before")
-        assert await agent.upkeep.remove("before") is not None
-        assert found(tmp_path / "home", [text for place, text in WORDS.items() if place != "message"]) == []
-        assert await fork.history() == stands
-        assert (await fork.replay()).text == "Fine."
-        assert await rows(agent, "wa_turn", "thread='novel/t1'") == 2
-
-
-@pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
-@pytest.mark.requirement("T5")
+@pytest.mark.requirement("T4", "T5")
 async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", answer="Fine.", settings={"checkpoint_keep": 0}) as agent:
         thread = agent.thread("t1")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import CRITIC, Nothing, Said, scripted_agent
-from support.homes import change, checkpoints_of, rows, selected
+from support.homes import checkpoints_of, rows, selected
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import InvalidArgument, SettingsInvalid
 from worldagent.graphs import Shape, TaskContext
@@ -56,28 +56,6 @@ async def test_a_thread_keeps_as_many_checkpoints_as_the_setting_says_and_goes_o
         await agent.thread("t1").converse("again")
         assert (await kept(agent))["checkpoints"] == 1
         assert len(await agent.thread("t1").history()) == 18
-
-
-@pytest.mark.on_every_database
-async def test_checkpoints_that_workers_wrote_in_older_homes_go_with_those_of_their_turns(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home", checkpoint_keep=4) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("say")
-        theirs = "UPDATE checkpoints SET thread_id = thread_id || '#turn/critic' WHERE checkpoint_id = ?"
-        await change(agent, theirs, *await selected(agent, "SELECT MIN(checkpoint_id) FROM checkpoints"))
-        await thread.task("subagent", {"worker": "critic", "request": "Judge it."})
-        assert (await kept(agent, "novel/t1#%"))["checkpoints"] == 1, "a worker writes none any more"
-        await thread.converse("no more")
-        await thread.converse("no more")
-        assert set((await kept(agent, "novel/t1#%")).values()) == {0}
-        assert (await kept(agent, "novel/t1"))["checkpoints"] == 4
-
-
-async def test_without_a_limit_every_checkpoint_stays(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home", checkpoint_keep=0) as agent:
-        for number in range(1, 4):
-            await agent.thread("t1").converse("say")
-            assert (await kept(agent))["checkpoints"] == 2 * number
 
 
 @pytest.mark.on_every_database

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from support.agents import Nothing, Said, answering, scripted_agent
 from support.homes import found
 from support.processes import start_script
-from worldagent import Storage, WorldAgent
+from worldagent import Storage
 from worldagent.core.errors import StorageUnavailable
 from worldagent.graphs import Shape, TaskContext
 
@@ -98,28 +98,6 @@ async def test_lines_that_name_no_thread_are_told_by_what_was_said(tmp_path: Pat
     assert lines.pop() == "not ours"
     kept = ["Something else", "Hello there, you", "no such thing", "/thread t10", "/roles"]
     assert [json.loads(line) for line in lines] == kept
-
-
-async def filled(agent: WorldAgent, thread: str) -> None:
-    turn = await agent.thread(thread).task("fill", {})
-    await agent.thread(thread).resume({turn.pauses[0].id: {"name": GUEST, "ok": True}})
-
-
-FORMS = [
-    f"name={QUOTED} ok=true",
-    json.dumps({"ok": True, "name": GUEST}),
-    f'happened {{"name": {QUOTED}, "ok": true}}',
-]
-
-
-@pytest.mark.parametrize("typed", FORMS)
-async def test_the_answer_to_a_form_is_told_however_it_was_typed(tmp_path: Path, typed: str) -> None:
-    others = ["name=Bo ok=true", '{"name": "Bo", "ok": true}', "ok"]
-    async with agent_at(tmp_path / "home") as agent:
-        await filled(agent, "t1")
-        file = write(tmp_path / "home", [*others, typed])
-        assert await agent.upkeep.remove("t1") is not None
-    assert read(file) == others
 
 
 async def test_a_history_that_cannot_be_changed_is_named_and_the_thread_is_removed_once_it_can(tmp_path: Path) -> None:
