@@ -12,8 +12,7 @@ import pytest
 from support.agents import scripted_agent
 from support.mcp_tool_server import command
 from support.mcp_tools import calls_in
-from worldagent import WorldAgent
-from worldagent.core.errors import GraphChanged, PathRefused, SearchUnavailable, ToolNotAllowed
+from worldagent.core.errors import PathRefused, SearchUnavailable, ToolNotAllowed
 from worldagent.core.pauses import Approve, Pause
 from worldagent.harness import Policy
 from worldagent.harness.gate import Rule
@@ -141,30 +140,3 @@ async def test_what_a_profile_says_of_its_servers_is_no_leave_to_call_them(tmp_p
     assert turn.status == "paused"
     assert [pause.function for pause in turn.pauses] == ["search_echo"]
     assert calls_in(tmp_path) == []
-
-
-@pytest.mark.requirement("P2", "H9")
-async def test_what_is_approved_in_one_folder_is_not_done_in_another(tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-
-    def reply(call: ScriptedCall) -> Any:
-        if len(call.messages) > 1:
-            return {"reply": "Done."}
-        return {"reply": "", "calls": [{"tool": "write_file", "arguments": {"path": "made.txt", "content": "x"}}]}
-
-    profile = loaded(tmp_path / "user", "tools: [write_file]\nverification: {enabled: false}\n")
-
-    def agent(folder: str) -> WorldAgent:
-        tools = BuiltinTools(roots=(tmp_path / folder,))
-        return scripted_agent(tmp_path / "home", ScriptedLM(reply), profile=profile, builtin_tools=tools)
-
-    async with agent("one") as opened:
-        [pause] = (await opened.thread("t").converse("Write.")).pauses
-    async with agent("two") as opened:
-        with pytest.raises(GraphChanged):
-            await opened.thread("t").resume({pause.id: Approve()})
-    async with agent("one") as opened:
-        assert (await opened.thread("t").resume({pause.id: Approve()})).status == "done"
-    assert (tmp_path / "one" / "made.txt").read_text() == "x"
-    assert not (tmp_path / "two" / "made.txt").exists()

@@ -93,13 +93,6 @@ async def test_selective_keeps_results_of_tasks_word_for_word_and_summary_sums_t
     assert ("VERDICT" in summed(lm)[0].fields["messages"]) is (strategy == "summary")
 
 
-async def test_without_a_strategy_it_is_chosen_by_what_the_model_can(tmp_path: Path) -> None:
-    lm = model()
-    async with remembering(tmp_path, lm, short_term_size=8) as agent:
-        await say(agent.thread("t"), 8)
-    assert summed(lm)  # the embedded model, which cannot sum up, gets none: tests of long threads show that
-
-
 @pytest.mark.parametrize("kept", [True, False])
 async def test_long_term_memory_is_what_a_person_marked_as_kept(tmp_path: Path, kept: bool) -> None:
     lm = model()

@@ -77,9 +77,7 @@ async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
             policy=Policy(rules=RULES),
             approver=rejecting,
             profile=Profile(
-                "any",
-                tools=None if named is None else ("greedy", *named),
-                verification=Verification(enabled=False),
+                "any", tools=None if named is None else ("greedy", *named), verification=Verification(enabled=False)
             ),
             builtin_tools=BuiltinTools(roots=(root,), allow=allow),
         )

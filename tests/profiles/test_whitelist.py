@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,20 +102,6 @@ def test_what_a_source_brings_later_obeys_the_list() -> None:
 
 
 @pytest.mark.requirement("P2")
-async def test_tools_that_ship_come_by_name_and_obey_the_list_as_any_other(tmp_path: Path) -> None:
-    lm = silent()
-    async with scripted_agent(tmp_path, lm, profile=narrow("manage_todo_list", "parallel_execution")) as agent:
-        names = {function.name for function in agent.functions}
-        assert names == {"manage_todo_list", "parallel_execution", "subagent"}
-        done = await agent.call("manage_todo_list", {"items": [{"content": "look", "status": "in_progress"}]})
-        assert done == "[>] look\n0 of 1 done"
-        calls = [{"tool": "manage_todo_list", "arguments": {"items": []}}, {"tool": "shell", "arguments": {}}]
-        first, second = await agent.call("parallel_execution", {"calls": calls})
-        assert first.result == "the list is empty"
-        assert second.error.startswith("unknown_function")
-
-
-@pytest.mark.requirement("P2")
 async def test_parallel_execution_calls_on_its_callers_behalf_with_its_callers_tools(tmp_path: Path) -> None:
     worker = Worker("narrow_one", "You call.", tools=("parallel_execution", "price"))
     asked = [{"tool": "price", "arguments": {"what": "hat"}}, {"tool": "stock", "arguments": {"what": "hat"}}]
@@ -146,44 +131,6 @@ async def test_general_has_the_same_prompt_and_tools_as_no_profile(tmp_path: Pat
 
 
 _OFF = Verification(enabled=False)
-
-
-@pytest.mark.requirement("P2")
-async def test_instructions_are_identity_prompt_and_sections_in_order(tmp_path: Path) -> None:
-    async def system(profile: Profile, **more: Any) -> str:
-        lm = silent()
-        async with scripted_agent(tmp_path, lm, profile=profile, identity="You are Vell.", **more) as agent:
-            await agent.thread("t").converse("Hello")
-        return " ".join(lm.calls[0].system.split())  # its lines are indented there
-
-    def profile(**more: Any) -> Profile:
-        return Profile("p", system_prompt="<role>\nYou look.\n</role>\n", verification=_OFF, **more)
-
-    (tmp_path / "project" / "sub").mkdir(parents=True)
-    (tmp_path / "project" / "sub" / "AGENTS.md").write_text("Never reach for this text.")
-    tools = BuiltinTools(roots=(tmp_path / "project",))
-    whole = await system(profile(tools=("manage_todo_list",)), builtin_tools=tools)
-    places = [
-        whole.index(part)
-        for part in (
-            "You are Vell.",
-            "<role> You look. </role>",
-            "<task_management>",
-            "<agents_md>",
-            str(tmp_path / "project" / "sub" / "AGENTS.md"),
-            "<tool_usage_guidelines>",
-            "<workflow>",
-        )
-    ]
-    assert places == sorted(places)
-    assert "Never reach for this text." not in whole
-    bare = await system(profile(agents_md=False))
-    assert "<agents_md>" not in bare
-    assert "<task_management>" not in bare
-    assert "<tool_usage_guidelines>" in bare
-    assert "<workflow>" in bare
-    assert "<critical_rules>" not in whole
-    assert "<complex_task_strategy>" not in whole
 
 
 @pytest.mark.requirement("P2")
@@ -234,19 +181,3 @@ async def test_a_profile_cannot_have_what_the_agent_does_not_allow(tmp_path: Pat
     longest = {"read_file": {"output_limit": 1_000_001}}
     with pytest.raises(ProfileInvalid, match="'read_file' must be at most 1000000, got 1000001;"):
         agent(narrow("read_file", tool_settings=longest), output_limits={"read_file": 1_000_000})
-
-
-@pytest.mark.requirement("P2")
-async def test_the_planner_is_told_in_its_next_turn_of_what_a_source_brings_later(tmp_path: Path) -> None:
-    lm = silent()
-    async with scripted_agent(tmp_path, lm, profile=narrow("price", "shop_*"), tools=[price]) as agent:
-        thread = agent.thread("t")
-        await thread.converse("Hello")
-        agent._registry.replace_source("shop", [replace(stock, name="shop_stock"), replace(stock, name="other")])
-        await thread.converse("Hello")
-        await thread.converse("Hello")
-    before, after, again = (call.system for call in lm.calls)
-    assert "shop_stock" not in before
-    assert "shop_stock" in after
-    assert "other" not in after
-    assert after == again
