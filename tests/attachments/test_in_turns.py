@@ -239,28 +239,6 @@ async def test_attachments_that_are_too_large_together_are_refused_before_anythi
     assert len(call.media) == 2
 
 
-@pytest.mark.requirement("T4", "R17")
-async def test_of_attachments_that_are_too_large_together_a_note_names_the_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(shown_module, "ROOM", 1000)
-    lm = answering()
-    settings = {"attachment_fallback": "note", "attachment_limit": 900}
-    async with scripted_agent(tmp_path, lm, settings=settings) as agent:
-        given = [b"a" * 300, PNG + b"." * 600, PNG + b"." * 400, b"b" * 10]
-        async with agent.thread("t").stream("Look.", attachments=given) as stream:
-            told = [event async for event in stream if isinstance(event, AttachmentLeftOut)]
-        await agent.thread("t").converse("And now?")
-    assert [(event.name, event.reason) for event in told] == [
-        ("attachment.png", "too_large"),
-        ("attachment.txt", "too_large"),
-    ]
-    assert [call.media for call in lm.calls] == [(("image", data_uri(given[1])),)] * 2
-    assert [line.rpartition("), ")[2] for line in listed(lm.calls[0])[1:]] == [
-        "image 1", "not shown: it is too large beside the others", "not shown: it is too large beside the others"
-    ]  # fmt: skip
-
-
 async def test_the_address_and_the_content_of_an_image_go_over_the_wire(tmp_path: Path) -> None:
     async with openai_stub() as stub:
         settings = {"api_base": stub.url}

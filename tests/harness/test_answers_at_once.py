@@ -44,18 +44,3 @@ async def test_who_answers_while_another_does_waits_for_it_and_is_told_what_is_a
         }
         assert await journal.answer("turn", {"turn/a": YES}) == ()
         assert await journal.answer("turn", {"turn/a": YES, "turn/c": YES}) == ("turn/a", "turn/c")
-
-
-@pytest.mark.requirement("T4")
-async def test_of_two_who_answer_all_calls_at_once_exactly_one_does() -> None:
-    url = new_database()
-    async with aclosing(await Database.open(PostgresAddress(url), schemas=[EPOCHS, JOURNAL])) as database:
-        journal = SqlJournal(database)
-        for number in range(20):
-            names = [f"{number}a", f"{number}b"]
-            await journal.put([question(name) for name in names], lease=None)
-            ids = [f"turn/{name}" for name in names]
-            told = await asyncio.gather(
-                journal.answer("turn", dict.fromkeys(ids, YES)), journal.answer("turn", dict.fromkeys(ids[::-1], YES))
-            )
-            assert sorted(map(len, told)) == [0, 2]

@@ -13,7 +13,7 @@ from support.agents import failure, scripted_agent, shape
 from worldagent.core.errors import FunctionInvalid, TaskFailed
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
-from worldagent.harness import CallContext, ToolContext, Worker, flow, tool
+from worldagent.harness import CallContext, Worker, flow, tool
 from worldagent.testing import ScriptedLM
 
 pytestmark = [pytest.mark.requirement("H4"), pytest.mark.timeout(120)]
@@ -81,23 +81,6 @@ async def test_sys_exit_of_an_approver_does_not_end_the_process(tmp_path: Path) 
         assert [pause.function for pause in turn.pauses] == ["put"]
 
 
-async def test_being_cancelled_stays_being_cancelled(tmp_path: Path) -> None:
-    begun = asyncio.Event()
-
-    @tool(risk="read_only")
-    async def wait() -> str:
-        begun.set()
-        await asyncio.Event().wait()
-        return "never"
-
-    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[wait]) as agent:
-        running = asyncio.ensure_future(agent.call("wait", {}))
-        await asyncio.wait_for(begun.wait(), 30)
-        running.cancel()
-        await asyncio.wait([running], timeout=30)
-        assert running.cancelled()
-
-
 async def test_a_context_calls_nothing_once_its_call_is_over(tmp_path: Path) -> None:
     kept: list[Any] = []
     done: list[str] = []
@@ -112,27 +95,14 @@ async def test_a_context_calls_nothing_once_its_call_is_over(tmp_path: Path) -> 
         kept.append(ctx)
         return "kept"
 
-    @flow
-    async def fail(ctx: CallContext) -> str:
-        kept.append(ctx)
-        raise ValueError
-
-    @tool(risk="read_only")
-    async def leaf(ctx: ToolContext) -> str:
-        kept.append(ctx)
-        return "kept"
-
     async def handler(ctx: TaskContext) -> str:
         kept.append(ctx)
         return "kept"
 
-    functions = [put, keep, fail, leaf]
-    async with scripted_agent(tmp_path, ScriptedLM([]), tools=functions, shapes=[shape(handler)]) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[put, keep], shapes=[shape(handler)]) as agent:
         await agent.call("keep", {})
-        await failure(agent.call("fail", {}))
-        await agent.call("leaf", {})
         await agent.thread("t").task("job", {})
-        assert len(kept) == 4
+        assert len(kept) == 2
         for ctx in kept:
             running = asyncio.ensure_future(ctx.call("put", {}))
             await asyncio.wait([running], timeout=30)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.journals import TURN, Turns, effects, flow_of, turns_of
-from worldagent.core.errors import AnswerInvalid, Diverged, EffectLost, TaskFailed
+from worldagent.core.errors import AnswerInvalid, Diverged, EffectLost
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.harness import CallContext, tool
 from worldagent.harness.journal import decision_of
@@ -47,23 +47,9 @@ async def test_a_call_that_needs_leave_waits_and_what_was_done_is_not_done_again
     assert done == ["first", "second", "third"]
 
 
-async def test_a_question_with_options_takes_one_of_them(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        return await ctx.ask_person("Which?", ["red", "blue"])
-
-    async with turns_of(tmp_path, flow_of(main)) as turns:
-        [pause] = await turns.drive("main", {})
-        assert (pause.kind, pause.question, pause.options) == ("question", "Which?", ("red", "blue"))
-        with pytest.raises(AnswerInvalid, match="one of its options"):
-            decision_of(pause, Answer("green"))
-        await turns.answer(pause, "blue")
-        assert await turns.drive("main", {}) == "blue"
-
-
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize(
-    ("answer", "outcome", "count"),
-    [(Happened("ok"), "ok", 1), (NotHappened(), "lost", 1), (RunAgain(), "ok x", 2)],
+    ("answer", "outcome", "count"), [(Happened("ok"), "ok", 1), (NotHappened(), "lost", 1), (RunAgain(), "ok x", 2)]
 )
 async def test_an_effect_that_was_under_way_is_uncertain_until_a_person_says(
     tmp_path: Path, answer: Any, outcome: str, count: int
@@ -161,44 +147,6 @@ async def test_what_was_withdrawn_needs_leave_again_should_anybody_ask_for_it(tm
         assert done == []
         assert await turns.answer(pause, Approve())
         assert await turns.drive("main", {}) == "ok x"
-
-
-async def test_tasks_that_a_body_leaves_behind_at_a_pause_end_with_it(tmp_path: Path) -> None:
-    async def main(ctx: CallContext) -> Any:
-        asked = [asyncio.create_task(ctx.ask_person(f"{place}?")) for place in range(3)]
-        found, _ = await asyncio.wait(asked)
-        return sorted(task.result() for task in found)
-
-    async with turns_of(tmp_path, flow_of(main)) as turns:
-        tasks = len(asyncio.all_tasks())
-        pauses = await turns.drive("main", {})
-        await asyncio.sleep(0)
-        assert len(asyncio.all_tasks()) == tasks
-        for pause in pauses:
-            await turns.answer(pause, "yes")
-        assert await turns.drive("main", {}) == ["yes", "yes", "yes"]
-
-
-async def test_a_sibling_that_was_cancelled_keeps_nobody_waiting(tmp_path: Path) -> None:
-    async def fail() -> None:
-        raise RuntimeError
-
-    async def main(ctx: CallContext) -> Any:
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_asked(ctx))
-                await ctx.call("write", {"what": "x"})
-                await ctx.call("fail", {})
-        except* TaskFailed:
-            pass
-        await asyncio.sleep(0.2)  # longer than a body that waits is given
-        return "without it"
-
-    async def _asked(ctx: CallContext) -> None:
-        await ctx.ask_person("Which?")
-
-    async with turns_of(tmp_path, effects([]), tool(fail), flow_of(main)) as turns:
-        assert await turns.drive("main", {}) == "without it"
 
 
 def form(schema: Mapping[str, Any]) -> Pause:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from typing import Any
 
 import pytest
 
-from support.house import ROOT
 from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid
 from worldagent.core.validation import (
     declaration,
@@ -68,9 +64,7 @@ def test_another_schema_is_another_declaration() -> None:
     ("given", "told"),
     [
         ({}, "path: is required"),
-        ({"path": 3}, "path: should be string"),
         ({"path": "a", "sort-by": SECRET}, 'sort-by: should be "name", "size"'),
-        ({"path": "a", "extra": SECRET}, "extra: is not declared"),
         ({"path": "a", SECRET: 1}, "...: is not declared"),
         ({"path": "a", "tree": {"b": {"c": SECRET}}}, "tree.b.c: should be object"),
         ([SECRET], "value: should be object"),
@@ -98,12 +92,10 @@ def test_a_result_is_checked_and_read_again() -> None:
     ("schema", "problem"),
     [
         ({"type": "strin"}, "is not a JSON Schema (at type: anyOf)"),
-        ({"type": "string"}, "must describe an object"),
         ({"properties": {"a": {"$ref": "https://example.com/schema"}}}, "refers to something that is not in it"),
         ({"properties": {f"a{number}": {} for number in range(6000)}}, "holds more than"),
         ({"description": "x" * 300_000}, "is too large"),
         ({"default": object()}, "is not JSON"),
-        (["object"], "must be a JSON object"),
         ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has both patternProperties"),
     ],
 )
@@ -113,17 +105,10 @@ def test_what_is_no_json_schema_is_refused(schema: Any, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-def test_a_name_that_only_looks_like_a_reference_is_none() -> None:
-    schema = {"properties": {"$ref": {"type": "string"}}, "default": {"$ref": "https://example.com/x"}}
-    taken = validate_model(params_of("x", schema), {"$ref": "https://y"}, what="params", error=ParamsInvalid)
-    assert taken.model_extra == {"$ref": "https://y"}
-
-
 @pytest.mark.parametrize(
     ("schema", "value", "fits"),
     [
         ({"pattern": "^(a+)+$"}, "a" * 60 + "!", False),
-        ({"pattern": "^(?!x)"}, "x", True),
         ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 60 + "!": 1}, False),
         (
             {"$defs": {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in range(40)} | {"d40": {}}}
@@ -144,13 +129,6 @@ def test_a_hostile_schema_takes_no_more_than_a_bounded_time(schema: Any, value: 
         taken = False
     assert taken is fits
     assert time.process_time() - began < 10
-
-
-def test_the_library_is_loaded_by_the_first_schema_and_not_before() -> None:
-    code = "import sys, worldagent.harness.schema; sys.exit('jsonschema' in sys.modules)"
-    environment = os.environ | {"PYTHONPATH": str(ROOT / ".dev")}
-    done = subprocess.run([sys.executable, "-P", "-c", code], timeout=60, check=False, env=environment)
-    assert done.returncode == 0
 
 
 async def test_checks_that_run_side_by_side_count_their_own_steps() -> None:

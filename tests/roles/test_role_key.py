@@ -12,7 +12,6 @@ import pytest
 from support.agents import answering, scripted_agent
 from worldagent import Role
 from worldagent.core.errors import HostError, StorageInvalid, StorageUnavailable
-from worldagent.hosts.doctor import InstallationOptions, check_installation
 
 LIMIT = 20
 FILE = "must be a regular file; move it away, or set role_key"
@@ -41,12 +40,3 @@ async def test_what_is_no_file_is_named_with_the_remedy_and_nobody_waits_for_it(
         with pytest.raises(error, match=rf"role\.key'.*{told}$"):
             await agent.thread("t").converse("Hi", role=Role("critic", "Be harsh."))
         assert lm.calls == []
-
-
-@pytest.mark.requirement("R13")
-@pytest.mark.skipif(os.name != "posix", reason="links need a right of their own on Windows")
-async def test_doctor_says_that_a_key_is_a_link_to_nothing(tmp_path: Path) -> None:
-    (tmp_path / "role.key").symlink_to(tmp_path / "gone")
-    options = InstallationOptions(home=tmp_path, lm="local")
-    [point] = [result for result in await check_installation(options) if result.id == "role.key"]
-    assert point.status == "fail"

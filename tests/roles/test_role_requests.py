@@ -11,15 +11,7 @@ from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.leaks import watch
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Thread
-from worldagent.core.errors import (
-    InvalidArgument,
-    NameTaken,
-    NobodyToAsk,
-    NothingToResume,
-    RoleTooLong,
-    UnknownFunction,
-    UnknownMessage,
-)
+from worldagent.core.errors import NobodyToAsk, RoleTooLong, UnknownFunction, UnknownMessage
 from worldagent.core.events import PlanRejected
 from worldagent.core.pauses import Approve, Pause, Reject
 from worldagent.graphs import Shape, TaskContext
@@ -28,7 +20,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 WORDS = "For the rest of this conversation, be as critical as the keeper of the seventh lighthouse."
 ASK = Roles(on_request="ask")
-NOBODY = "0" * 32
 
 
 def asking(*dispatches: dict[str, Any], words: str = WORDS) -> ScriptedLM:
@@ -120,12 +111,11 @@ async def conversation(home: Path) -> dict[str, str]:
         ids: dict[str, str] = {message.kind: message.id for message in reversed(history)}
         ids["of another account"] = next(message.id for message in history if message.author == "ben")
         ids["of another thread"] = await id_of(agent.thread("foreign"), "message")
-        ids["of nobody"] = NOBODY
         return ids
 
 
 @pytest.mark.requirement("R10", "T8")
-@pytest.mark.parametrize("which", ["answer", "task", "of another account", "of another thread", "of nobody"])
+@pytest.mark.parametrize("which", ["answer", "of another account", "of another thread"])
 async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_taken(tmp_path: Path, which: str) -> None:
     message_id = (await conversation(tmp_path))[which]
     async with opened(tmp_path, asking({"tool": "thread_role", "arguments": {"message_id": message_id}})) as agent:
@@ -137,24 +127,6 @@ async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_take
         assert "It failed (unknown_message): " in turn.text
         assert message_id in turn.text
         assert (await thread.converse("Well?")).role_tiers == ()
-
-
-async def test_an_earlier_message_of_the_same_account_is_taken_by_its_id(tmp_path: Path) -> None:
-    lm = answering()
-    async with opened(tmp_path, lm) as agent:
-        thread = agent.thread("t", account="ana")
-        await thread.converse(WORDS)
-        await agent.thread("t", account="ben").converse("I am ben.")
-        turn = await thread.task("thread_role", {"message_id": await id_of(thread, "message")})
-        await thread.resume({turn.pauses[0].id: Approve()})
-        await thread.converse("Is it good?")
-    assert lm.calls[-1].role == WORDS
-
-
-async def test_a_turn_without_a_persons_message_has_none_to_take(tmp_path: Path) -> None:
-    async with opened(tmp_path) as agent:
-        with pytest.raises(UnknownMessage, match="its kind is 'task'"):
-            await agent.thread("t").task("thread_role", {})
 
 
 @pytest.mark.requirement("R15", "R10")
@@ -172,7 +144,7 @@ async def test_a_message_that_is_too_long_for_a_role_is_refused_before_anybody_i
 
 
 @pytest.mark.requirement("T8")
-@pytest.mark.parametrize("given", [WORDS, f"{NOBODY} {WORDS}", "A" * 32])
+@pytest.mark.parametrize("given", [WORDS, "A" * 32])
 async def test_a_plan_with_anything_else_than_an_id_is_refused_and_kept_nowhere(tmp_path: Path, given: str) -> None:
     async with opened(tmp_path, asking({"tool": "thread_role", "arguments": {"message_id": given}})) as agent:
         thread = agent.thread("t")
@@ -181,16 +153,6 @@ async def test_a_plan_with_anything_else_than_an_id_is_refused_and_kept_nowhere(
         assert rejected
         assert not any(given in event.reason for event in rejected)
         assert "plan" not in [message.kind for message in await thread.history()]
-
-
-def test_names_that_are_taken_and_options_that_are_none_are_refused() -> None:
-    async def mine(what: str) -> str:
-        return what
-
-    with pytest.raises(NameTaken, match="set_thread_role"):
-        WorldAgent("novel", lm=answering(), roles=ASK, tools=[tool(name="set_thread_role")(mine)])
-    with pytest.raises(InvalidArgument, match="on_request"):
-        Roles(on_request="yes")  # type: ignore[arg-type]  # on purpose
 
 
 # --- off ------------------------------------------------------------------------------------------------------------
@@ -229,26 +191,22 @@ def paying(home: Path, lm: ScriptedLM) -> WorldAgent:
 
 
 @pytest.mark.requirement("R10", "R13")
-@pytest.mark.parametrize("before", [None, Role("friend", "Be as mild as the baker at the harbour.")])
-async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(
-    tmp_path: Path, before: Role | None
-) -> None:
+async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(tmp_path: Path) -> None:
+    before = Role("friend", "Be as mild as the baker at the harbour.")
     lm = asking(
         {"tool": "thread_role", "arguments": {}},
         {"tool": "thread_role", "arguments": {}},
         {"tool": "job", "arguments": {}},
     )
-    content = None if before is None else before.content
     async with paying(tmp_path, lm) as agent:
         thread = agent.thread("t")
-        if before is not None:
-            thread.role.set(before)
+        thread.role.set(before)
         turn = await thread.converse(WORDS)
         for _ in range(3):
             assert turn.status == "paused"
             turn = await thread.resume({turn.pauses[0].id: Approve()})
         assert turn.status == "done"
-        assert [call.role for call in lm.calls] == [content] * 4
+        assert [call.role for call in lm.calls] == [before.content] * 4
         await thread.converse("Is it good?")
         assert lm.calls[-1].role == WORDS
 
@@ -277,20 +235,3 @@ async def test_the_words_stand_in_the_conversation_once_and_nowhere_else(tmp_pat
         found = [place for place in seen.leaks(WORDS) if not place.startswith("home/agent.db")]
         assert found == []
     assert places(tmp_path / "home") == ["wa_message.body"] * 2  # it was said twice
-
-
-@pytest.mark.requirement("R7", "R10", "T4")
-async def test_it_is_approved_through_another_agent_which_then_has_it(tmp_path: Path) -> None:
-    async with opened(tmp_path) as agent:
-        pause = await said(agent.thread("t", account="ana"))
-    async with opened(tmp_path) as agent:
-        thread = agent.thread("t", account="ana")
-        assert (await thread.resume({pause.id: Approve()})).status == "done"
-        assert (await thread.converse("Is it good?")).role_tiers == (Tier.THREAD,)
-    assert places(tmp_path) == ["wa_message.body"]
-    async with opened(tmp_path) as agent:
-        thread = agent.thread("t", account="ana")
-        with pytest.raises(NothingToResume):
-            await thread.resume()
-        assert (await thread.converse("Is it still?")).role_tiers == ()
-        assert "role" in [message.kind for message in await thread.history()]

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import sqlite3
-import traceback
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.role_hosts import KINDS, StoreKind, on_every_store, stored
+from support.role_hosts import StoreKind, on_every_store, stored
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import (
@@ -24,10 +21,8 @@ from worldagent.core.errors import (
     RoleSourceInvalid,
     RoleSourceUnavailable,
     RoleTooLong,
-    StorageInvalid,
     UnknownTier,
 )
-from worldagent.role_resolution import SqliteRoleStore
 from worldagent.testing import ScriptedLM, VirtualClock
 
 
@@ -39,12 +34,9 @@ class MemoryStore:
     def __init__(self) -> None:
         self.kept: dict[tuple[Tier, str], Role] = {}
         self.lists = 0
-        self.down = False
 
     async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
         self.lists += 1
-        if self.down:
-            raise ConnectionError("secret address")
         return {key[0]: self.kept[key] for key in scope_ids.items() if key in self.kept}
 
     async def get(self, tier: Tier, scope_id: str) -> Role | None:
@@ -55,16 +47,6 @@ class MemoryStore:
 
     async def delete(self, tier: Tier, scope_id: str) -> bool:
         return self.kept.pop((tier, scope_id), None) is not None
-
-
-@contextlib.contextmanager
-def kept(kind: StoreKind | Literal["own"], home: Path) -> Generator[dict[str, Any]]:
-    """One of the stores that ship, or an embedder's own."""
-    if kind == "own":
-        yield {"roles": Roles(host=MemoryStore())}
-    else:
-        with stored(kind, home) as given:
-            yield given
 
 
 async def thread_source(scope: Scope) -> Role | None:
@@ -108,10 +90,7 @@ async def test_tiers_are_asked_at_the_same_time_and_before_the_model(tmp_path: P
         return ask
 
     roles = Roles(
-        sources={
-            Tier.THREAD: source(Tier.THREAD, Tier.CHANNEL),
-            Tier.CHANNEL: source(Tier.CHANNEL, Tier.THREAD),
-        }
+        sources={Tier.THREAD: source(Tier.THREAD, Tier.CHANNEL), Tier.CHANNEL: source(Tier.CHANNEL, Tier.THREAD)}
     )
     async with scripted_agent(tmp_path, lm, roles=roles) as agent:
         turn = await agent.thread("t1", channel="c7").converse("Hi")
@@ -179,35 +158,23 @@ async def test_the_host_may_go_on_without_a_tier_and_the_turn_says_so(tmp_path: 
     assert stream.turn.role_tiers == (Tier.CALL,)
 
 
-@pytest.mark.requirement("R14")
-async def test_a_role_store_that_is_down_names_its_tiers(tmp_path: Path) -> None:
-    store = MemoryStore()
-    store.down = True
-    lm = answering()
-    async with scripted_agent(tmp_path, lm, roles=Roles(host=store)) as agent:
-        with pytest.raises(RoleSourceUnavailable, match="workspace and account"):
-            await agent.thread("t1", account="ana").converse("Hi")
-    assert lm.calls == []
-
-
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("kind", ["own", *KINDS])
-async def test_stored_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, kind: StoreKind) -> None:
-    with kept(kind, tmp_path) as given:
-        async with scripted_agent(tmp_path, answering(), **given) as agent:
-            assert await agent.roles.get(Tier.WORKSPACE) is None
-            await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
-            await agent.roles.put(Tier.WORKSPACE, Role("house", "second"))
-            await agent.roles.put(Tier.ACCOUNT, Role("ana", "hers"), scope_id="ana")
-            assert await agent.roles.get("workspace") == Role("house", "second")
-            assert await agent.roles.list({Tier.WORKSPACE: "novel", Tier.ACCOUNT: "ana"}) == {
-                Tier.WORKSPACE: Role("house", "second"),
-                Tier.ACCOUNT: Role("ana", "hers"),
-            }
-            assert await agent.roles.list() == {Tier.WORKSPACE: Role("house", "second")}
-            assert await agent.roles.delete(Tier.WORKSPACE) is True
-            assert await agent.roles.delete(Tier.WORKSPACE) is False
-            assert await agent.roles.list() == {}
+@pytest.mark.parametrize("roles", [Roles(), Roles(host=MemoryStore())], ids=["embedded", "own"])
+async def test_stored_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, roles: Roles) -> None:
+    async with scripted_agent(tmp_path, answering(), roles=roles) as agent:
+        assert await agent.roles.get(Tier.WORKSPACE) is None
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "first"))
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "second"))
+        await agent.roles.put(Tier.ACCOUNT, Role("ana", "hers"), scope_id="ana")
+        assert await agent.roles.get("workspace") == Role("house", "second")
+        assert await agent.roles.list({Tier.WORKSPACE: "novel", Tier.ACCOUNT: "ana"}) == {
+            Tier.WORKSPACE: Role("house", "second"),
+            Tier.ACCOUNT: Role("ana", "hers"),
+        }
+        assert await agent.roles.list() == {Tier.WORKSPACE: Role("house", "second")}
+        assert await agent.roles.delete(Tier.WORKSPACE) is True
+        assert await agent.roles.delete(Tier.WORKSPACE) is False
+        assert await agent.roles.list() == {}
 
 
 @pytest.mark.requirement("R9")
@@ -218,57 +185,6 @@ async def test_stored_roles_outlive_the_process_in_a_file_of_their_own(tmp_path:
     assert b"Kept words" not in (tmp_path / "agent.db").read_bytes()
     async with scripted_agent(tmp_path, answering()) as agent:
         assert await agent.roles.get(Tier.WORKSPACE) == Role("house", "Kept words of the house.")
-
-
-@pytest.mark.requirement("R9")
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [("n" * 4_000_000, "n" * 199 + "…"), ("a\x1b[2Jname\nof \0lines", "a [2Jname of  lines"), (b"\xff", "unnamed")],
-)
-async def test_a_role_that_was_stored_under_a_name_that_no_longer_fits_is_still_used(
-    tmp_path: Path, name: str | bytes, shown: str
-) -> None:
-    lm = answering()
-    async with scripted_agent(tmp_path, lm) as agent:
-        await agent.roles.put(Tier.WORKSPACE, Role("house", "Kept words."))
-        with contextlib.closing(sqlite3.connect(tmp_path / "roles.db")) as other, other:
-            other.execute("UPDATE wa_role SET name = ?", (name,))
-        assert await agent.roles.get(Tier.WORKSPACE) == Role(shown, "Kept words.")
-        await agent.thread("t").converse("Hi")
-    assert [call.role for call in lm.calls] == ["Kept words."]
-
-
-@pytest.mark.requirement("R9")
-async def test_a_file_of_roles_whose_table_is_another_is_named_with_the_remedy(tmp_path: Path) -> None:
-    store = await SqliteRoleStore.open(tmp_path / "roles.db")
-    try:
-        with contextlib.closing(sqlite3.connect(tmp_path / "roles.db")) as other:
-            other.executescript("DROP TABLE wa_role; CREATE TABLE wa_role(x)")
-        for attempt in (
-            store.list({Tier.WORKSPACE: "novel"}),
-            store.get(Tier.WORKSPACE, "novel"),
-            store.put(Tier.WORKSPACE, "novel", Role("house", "Kept words.")),
-        ):
-            with pytest.raises(StorageInvalid, match=r"roles\.db' differ from those of this package") as caught:
-                await attempt
-            assert "use another home" in caught.value.remedy
-            assert "Kept words" not in str(caught.value)
-    finally:
-        await store.aclose()
-
-
-@pytest.mark.requirement("R7", "R9")
-async def test_a_stored_role_that_is_no_text_is_told_without_its_words(tmp_path: Path) -> None:
-    store = await SqliteRoleStore.open(tmp_path / "roles.db")
-    try:
-        await store.put(Tier.WORKSPACE, "novel", Role("house", "Kept words."))
-        with contextlib.closing(sqlite3.connect(tmp_path / "roles.db")) as other, other:
-            other.execute("UPDATE wa_role SET content = CAST(? AS TEXT)", (b"Kept words \xff",))
-        with pytest.raises(StorageInvalid, match=r"roles\.db'") as caught:
-            await store.get(Tier.WORKSPACE, "novel")
-    finally:
-        await store.aclose()
-    assert "Kept" not in "".join(traceback.format_exception(caught.value))
 
 
 @pytest.mark.requirement("R9")
@@ -335,26 +251,24 @@ async def test_a_stored_role_is_kept_for_its_time_and_no_longer(tmp_path: Path) 
 
 
 @pytest.mark.requirement("R9")
-@on_every_store
-async def test_stored_roles_of_those_who_come_no_more_are_let_go_of(tmp_path: Path, kind: StoreKind) -> None:
+async def test_stored_roles_of_those_who_come_no_more_are_let_go_of(tmp_path: Path) -> None:
     def kept() -> int:
         gc.collect()
         return sum(isinstance(each, Role) and each.name == "gone" for each in gc.get_objects())
 
     clock = VirtualClock()
-    with stored(kind, tmp_path) as given:
-        async with scripted_agent(tmp_path, answering(), clock=clock, **given) as agent:
-            for number in range(10):
-                await agent.roles.put(Tier.ACCOUNT, Role("gone", "Be brief."), scope_id=f"account{number}")
-                await agent.thread(f"t{number}", account=f"account{number}").converse("Hi")
-            assert kept() == 10
-            await clock.advance(5.1)
-            await agent.thread("t", account="ana").converse("Hi")
-            assert kept() == 0
+    async with scripted_agent(tmp_path, answering(), clock=clock) as agent:
+        for number in range(10):
+            await agent.roles.put(Tier.ACCOUNT, Role("gone", "Be brief."), scope_id=f"account{number}")
+            await agent.thread(f"t{number}", account=f"account{number}").converse("Hi")
+        assert kept() == 10
+        await clock.advance(5.1)
+        await agent.thread("t", account="ana").converse("Hi")
+        assert kept() == 0
 
 
 @pytest.mark.requirement("R9")
-@on_every_store
+@pytest.mark.parametrize("kind", ["embedded", "http"])
 async def test_a_put_through_the_agent_is_seen_at_once(tmp_path: Path, kind: StoreKind) -> None:
     lm = answering()
     with stored(kind, tmp_path) as given:
@@ -368,38 +282,14 @@ async def test_a_put_through_the_agent_is_seen_at_once(tmp_path: Path, kind: Sto
     assert [call.role for call in lm.calls] == [None, "now", None]
 
 
-@pytest.mark.requirement("R9")
-async def test_a_cache_time_of_zero_asks_every_time(tmp_path: Path) -> None:
-    store = MemoryStore()
-    settings = {"role_cache_ttl": 0}
-    async with scripted_agent(tmp_path, answering(), roles=Roles(host=store), settings=settings) as agent:
-        for _ in range(3):
-            await agent.thread("t").converse("Hi")
-    assert store.lists == 3
-
-
-@pytest.mark.requirement("R9")
-async def test_the_host_that_offers_channel_roles_goes_before_the_embedders_source(tmp_path: Path) -> None:
-    store = MemoryStore()
-    store.tiers = store.tiers | {Tier.CHANNEL}
-    await store.put(Tier.CHANNEL, "c7", Role("c", "from the host"))
-    lm = answering()
-    roles = Roles(host=store, sources={Tier.CHANNEL: channel_source})
-    async with scripted_agent(tmp_path, lm, roles=roles) as agent:
-        await agent.thread("t", channel="c7").converse("Hi")
-    assert [call.role for call in lm.calls] == ["from the host"]
-
-
 @pytest.mark.requirement("R1", "R4")
-@on_every_store
-async def test_explain_role_tells_order_length_and_reach_and_no_content(tmp_path: Path, kind: StoreKind) -> None:
-    sources = {Tier.THREAD: _down, Tier.CHANNEL: channel_source}
-    with stored(kind, tmp_path, sources=sources) as given:
-        async with scripted_agent(tmp_path, ScriptedLM([]), **given) as agent:
-            await agent.roles.put(Tier.WORKSPACE, Role("house", "the house's words"))
-            explained = await agent.explain_role(
-                agent.thread("t1", channel="c7"), role=Role("c", "Be harsh.", applies_to="critic")
-            )
+async def test_explain_role_tells_order_length_and_reach_and_no_content(tmp_path: Path) -> None:
+    roles = Roles(sources={Tier.THREAD: _down, Tier.CHANNEL: channel_source})
+    async with scripted_agent(tmp_path, ScriptedLM([]), roles=roles) as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("house", "the house's words"))
+        explained = await agent.explain_role(
+            agent.thread("t1", channel="c7"), role=Role("c", "Be harsh.", applies_to="critic")
+        )
     assert [(tier.tier, tier.state, tier.name, tier.length, tier.signatures) for tier in explained.tiers] == [
         (Tier.ACCOUNT, "absent", None, 0, ()),
         (Tier.WORKSPACE, "active", "house", 17, ("Converse",)),
@@ -409,13 +299,3 @@ async def test_explain_role_tells_order_length_and_reach_and_no_content(tmp_path
     ]
     assert "harsh" not in repr(explained)
     assert "words" not in repr(explained)
-
-
-@pytest.mark.requirement("R14")
-def test_roles_refuse_settings_that_mean_nothing() -> None:
-    with pytest.raises(InvalidArgument, match="policy 'heap'"):
-        Roles(policy="heap")  # type: ignore[arg-type]  # the mistake that is tested
-    with pytest.raises(UnknownTier, match="workspace"):
-        Roles(sources={Tier.WORKSPACE: channel_source})
-    with pytest.raises(InvalidArgument, match="RoleStore"):
-        Roles(host=object())  # type: ignore[arg-type]  # the mistake that is tested

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import json
@@ -19,7 +18,6 @@ from support.noted_turns import HOUSE, opened, pause_all, resumed
 from worldagent import Role, Tier
 from worldagent.core import canonical_json
 from worldagent.core.errors import RoleChanged, RoleKeyMismatch
-from worldagent.hosts.doctor import InstallationOptions, check_installation, look_at_key
 from worldagent.role_resolution.keys import RoleKey
 
 pytestmark = pytest.mark.requirement("R13")
@@ -81,17 +79,12 @@ async def test_chosen_key_is_stretched_once_and_off_the_event_loop(
     assert threads[0] is not threading.main_thread()
 
 
-@pytest.mark.parametrize("where", ["setting", "file"])
-async def test_random_key_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+async def test_random_key_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hashlib, "scrypt", None)
-    settings = {}
-    if where == "setting":
-        settings["role_key"] = RANDOM
-    async with opened(tmp_path, **settings) as agent:
+    async with opened(tmp_path, role_key=RANDOM) as agent:
         await pause_all(agent)
         assert await resumed(agent, "roled") == "done"
-    key = RANDOM if where == "setting" else (tmp_path / "role.key").read_text().strip()
-    assert noted(tmp_path, "skill")["key"] == plain_id(key)
+    assert noted(tmp_path, "skill")["key"] == plain_id(RANDOM)
 
 
 @pytest.mark.parametrize("name", ["nested", "roled"])
@@ -115,20 +108,6 @@ async def test_role_of_a_turn_noted_under_an_unstretched_key_is_compared(
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Answer at length."))
         with pytest.raises(RoleChanged):
             await resumed(agent, "roled")
-
-
-async def test_doctor_takes_an_unstretched_key_for_the_same_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await write_as_before(tmp_path, monkeypatch)
-    (tmp_path / "role.key").write_text(CHOSEN)
-    (tmp_path / "role.key").chmod(0o600)
-    options = InstallationOptions(home=tmp_path, lm="local")
-    [point] = [result for result in await check_installation(options) if result.id == "role.key"]
-    assert (point.status, "stretched" in point.detail) == ("pass", True)
-    state = await asyncio.to_thread(look_at_key, options)
-    assert state.recorded_with_other_key(state.key) == ()
-    assert len(state.turns) == 3
 
 
 def test_key_shows_nothing_of_its_secret() -> None:
