@@ -92,19 +92,6 @@ async def test_what_is_kept_is_written_with_the_next_commit_in_order_in_one_tran
         assert seen.transactions == 1
 
 
-async def test_what_is_left_is_written_when_the_lease_is_released_and_nothing_afterwards(
-    database: Database, leases: Leases
-) -> None:
-    async with leases.hold("t", wait=0) as lease:
-        lease.enqueue(say("one"))
-    assert await said(database) == ["one"]
-    with pytest.raises(LeaseLost, match="has ended"):
-        lease.enqueue(say("late"))
-    with pytest.raises(LeaseLost, match="has ended"):
-        await lease.commit(say("late"))
-    assert await said(database) == ["one"]
-
-
 async def test_commits_that_come_while_one_is_under_way_go_together(database: Database, leases: Leases) -> None:
     async with leases.hold("t", wait=0) as lease:
         seen = watched(lease)

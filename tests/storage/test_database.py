@@ -26,14 +26,6 @@ async def database(place: Place) -> AsyncIterator[Database]:
         yield opened
 
 
-async def test_what_a_transaction_wrote_is_read_afterwards_and_after_a_reopen(place: Place) -> None:
-    async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as database:
-        await database.transact(lambda tx: add("one", tx))
-        assert await database.read(texts) == ["one"]
-    async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as database:
-        assert await database.read(texts) == ["one"]
-
-
 async def test_work_that_raises_writes_nothing_and_its_error_comes_out(database: Database) -> None:
     def work(transaction: Transaction) -> None:
         add("one", transaction)

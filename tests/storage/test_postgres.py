@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
-from typing import Any
 
 import psutil
 import psycopg
@@ -14,7 +13,7 @@ import pytest
 
 from support.postgres import cut, new_database
 from support.processes import eventually
-from worldagent.core.errors import InvalidArgument, StorageInvalid, StorageUnavailable
+from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.storage import EPOCHS, Database, Lease, Leases, PostgresAddress, Schema, Storage, Transaction
 
 pytestmark = pytest.mark.requirement("T4")
@@ -48,22 +47,6 @@ async def test_as_many_transactions_run_at_once_as_there_are_connections(url: st
         ) as opened:
             found = await asyncio.gather(*(opened.transact(work) for _ in range(2 * connections)))
         assert len(set(found)) == connections
-
-
-@pytest.mark.parametrize("connections", [0, "4"])
-def test_a_number_of_connections_that_is_out_of_bounds_is_refused(url: str, connections: Any) -> None:
-    with pytest.raises(InvalidArgument, match=r"`connections` must be an integer from 1 to 100, got "):
-        PostgresAddress(url, connections)
-
-
-async def test_the_server_is_told_to_notice_a_client_whose_machine_is_gone(database: Database) -> None:
-    # Through a socket of the same machine it has no effect, but is noted all the same.
-    asked = "SELECT name FROM pg_settings WHERE name LIKE 'tcp_keepalives_%' AND source='session' ORDER BY name"
-    assert await database.read(lambda tx: tx.execute(asked)) == [
-        ("tcp_keepalives_count",),
-        ("tcp_keepalives_idle",),
-        ("tcp_keepalives_interval",),
-    ]
 
 
 async def test_transactions_that_stand_in_each_others_way_all_come_through(database: Database) -> None:
@@ -136,15 +119,6 @@ async def test_a_text_with_a_nul_is_refused_and_not_repeated(database: Database)
         await database.transact(lambda tx: tx.execute("INSERT INTO note VALUES('a', ?)", ("secret \0",)))
     assert "secret" not in str(caught.value)
     assert caught.value.__context__ is None
-
-
-async def test_tables_of_somebody_else_are_named_and_left_alone(url: str) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE note(other int)")
-    with pytest.raises(StorageInvalid, match=r"the tables in database 'test_.*' differ from those of this package"):
-        await Database.open(PostgresAddress(url), schemas=[NOTES])
-    with psycopg.connect(url, autocommit=True) as connection:
-        assert connection.execute("SELECT count(*) FROM pg_tables WHERE schemaname='public'").fetchall() == [(1,)]
 
 
 @pytest.mark.parametrize("bad", ["mysql://a/b", "postgresql://a:b:c@[/d", 5])
