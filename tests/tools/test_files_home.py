@@ -82,13 +82,12 @@ async def test_home_below_a_root_is_out_of_reach_of_every_tool(project: Path) ->
         assert "cannot be opened" not in listed
 
 
-@pytest.mark.parametrize("below", [".", "inside", "inside/deeper"])
-async def test_root_in_the_home_is_refused(tmp_path: Path, below: str) -> None:
+async def test_root_in_the_home_is_refused(tmp_path: Path) -> None:
     home = tmp_path / "home"
-    (home / below).mkdir(parents=True)
+    (home / "inside").mkdir(parents=True)
     (tmp_path / "link").symlink_to(home)
-    for root in (home / below, tmp_path / "link" / below):
+    for root in (home, home / "inside", tmp_path / "link" / "inside"):
         with pytest.raises(InvalidArgument, match=r"is in the agent's home .*; use a folder outside of it"):
             agent(home, root)
     with pytest.raises(InvalidArgument):
-        agent(tmp_path / "link", home / below)
+        agent(tmp_path / "link", home / "inside")

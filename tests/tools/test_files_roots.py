@@ -110,23 +110,6 @@ def test_links_that_lead_out_are_named_and_never_followed(home: Path) -> None:
     assert files.grep("secret|inside") == "a/file\n1:inside\n\ntop\n1:inside"
 
 
-def test_what_stays_inside_is_found_by_every_spelling(home: Path) -> None:
-    ws = home / "ws"
-    (ws / "in").symlink_to("a")
-    (ws / "in-absolute").symlink_to(ws / "a")
-    (ws / "a/back").symlink_to("../in/b/../../top")
-    (home / "alias").symlink_to("ws")
-    (ws / "by-alias").symlink_to(home / "alias/a")
-    files = FileTools(home / "alias")
-    for path in [
-        "top", "./top", "a/../top", "a/b/../../top", "in/back", "in-absolute/back", "by-alias/back", ".//top",
-        f"{ws}/top", f"{home}/alias/top", f"//{ws}//top", f"{HIGH}{ws}/top", "../ws/top", "a/../../ws/in/../top",
-    ]:  # fmt: skip
-        assert files.read(path) == "1\tinside", path
-    assert Roots([home / "alias"]).folder("in-absolute/b/..") == ws / "a"
-    assert Roots([home / "alias"]).folders == (ws,)
-
-
 def test_a_link_that_leads_nowhere_can_be_written_over_where_it_leads_inside(home: Path) -> None:
     (home / "ws/later").symlink_to("a/made/file")
     (home / "ws/never").symlink_to("../out/made")
@@ -154,27 +137,6 @@ def test_several_folders_are_one_place_to_move_in(home: Path) -> None:
     assert inner.glob("*", path="..").split("\n") == ["./", f"{home}/ws/across", f"{home}/ws/top"]
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [("a\0b", "character that no name can have"), ("a/" + "x" * 300 + "/b", "too long"), ("ping", "too many links")],
-)
-def test_a_name_that_cannot_be_is_refused_and_told_in_short(home: Path, path: str, says: str) -> None:
-    (home / "ws/loop").symlink_to("loop")
-    (home / "ws/ping").symlink_to("pong")
-    (home / "ws/pong").symlink_to("ping")
-    files = FileTools(home / "ws")
-    for doing in DOINGS:
-        with pytest.raises(PathRefused, match=says) as caught:
-            doing(files, path)
-        assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize("path", ["nothing", "top/x", "nothing/../top"])
-def test_what_is_not_there_fails_and_says_what_to_do(home: Path, path: str) -> None:
-    with pytest.raises(ToolFailed, match="glob_files"):
-        FileTools(home / "ws").read(path)
-
-
 def test_pipes_devices_and_sockets_are_neither_waited_for_nor_replaced(home: Path) -> None:
     os.mkfifo(home / "ws/pipe")
     (home / "ws/to-pipe").symlink_to("pipe")
@@ -199,25 +161,6 @@ def test_a_root_that_is_no_folder_is_told_to_whoever_declares_it(home: Path) -> 
     for wrong in (home / "nothing", home / "ws/top", Path("a\0b")):
         with pytest.raises(InvalidArgument, match="create the folder first"):
             Roots([wrong])
-
-
-def test_the_whole_file_system_can_be_declared(home: Path) -> None:
-    files = FileTools(Path("/"))
-    assert files.read(f"{home}/ws/top") == files.read(f"..{home}/ws/top") == "1\tinside"
-    assert files.glob("ws/t*", path=str(home)) == f"{str(home)[1:]}/ws/top"
-
-
-def test_a_folder_that_goes_away_fails_until_it_is_back(home: Path) -> None:
-    files = FileTools(home / "ws")
-    (home / "ws").rename(home / "gone")
-    with pytest.raises(ToolFailed):
-        files.read("top")
-    (home / "ws").symlink_to("out")  # and a link in its place is no folder that was declared
-    with pytest.raises(ToolFailed):
-        files.read("secret")
-    (home / "ws").unlink()
-    (home / "gone").rename(home / "ws")
-    assert files.read("top") == "1\tinside"
 
 
 # --- others who move things meanwhile -------------------------------------------------------------------------------
@@ -270,7 +213,7 @@ def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_
     (ws / "link").symlink_to("../out")
     files, seen = FileTools(ws), {"done": 0, "kept out": 0}
     with swapped(ws / "d", ws / "link"):
-        for number in range(8000):
+        for number in range(4000):
             try:
                 said = RACES[number % len(RACES)](files)
                 seen["done"] += 1
@@ -279,29 +222,6 @@ def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_
                 seen["kept out"] += 1
             assert "outside" not in said
     assert os.listdir(out) == ["secret"]
-    assert (out / "secret").read_text() == SECRET
-    assert min(seen.values()) > 100, seen
-
-
-@pytest.mark.usefixtures("quick")
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux swaps two names in one step")
-def test_a_file_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_path: Path) -> None:
-    ws, out = tree(tmp_path / "ws", "file", "link"), tree(tmp_path / "out", "secret", content=SECRET)
-    files, seen = FileTools(ws), {"done": 0, "kept out": 0}
-    with swapped(ws / "file", ws / "link"):
-        for number in range(3000):
-            if number % 10 == 0:  # whoever writes puts a file in the link's place
-                (ws / "fresh").write_text("inside")
-                os.replace(ws / "fresh", ws / "file")
-                (ws / "fresh").symlink_to(out / "secret")
-                os.replace(ws / "fresh", ws / "link")
-            try:
-                said = files.write("file", "inside") if number % 5 == 0 else files.read("file")
-                seen["done"] += 1
-            except (PathRefused, ToolFailed) as error:
-                said = str(error)
-                seen["kept out"] += 1
-            assert "outside" not in said
     assert (out / "secret").read_text() == SECRET
     assert min(seen.values()) > 100, seen
 
@@ -320,7 +240,7 @@ class Moving:
         return False
 
 
-@pytest.mark.parametrize("asked", range(1, 12))
+@pytest.mark.parametrize("asked", [1, 4, 8, 11])
 def test_a_folder_that_is_moved_out_while_it_is_searched_is_not_left_by_its_new_way_up(
     tmp_path: Path, asked: int
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,6 @@ from support.processes import NO_NAMESPACES, environment, eventually, held, kill
 from worldagent import WorldAgent
 from worldagent.core.errors import AgentClosed, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
-from worldagent.tools import launcher
 from worldagent.tools.files import Roots
 from worldagent.tools.shell import ShellResult, shell_function
 
@@ -60,15 +58,6 @@ def left(mark: str) -> list[psutil.Process]:
 async def test_what_it_wrote_comes_back_in_order_with_its_exit_code(tmp_path: Path) -> None:
     result = await run(tmp_path, "echo one; echo two >&2; echo three; exit 3")
     assert result == ShellResult(exit_code=3, output="one\ntwo\nthree\n", stopped=None, cut=0)
-
-
-async def test_a_signal_that_ends_it_is_told_as_a_shell_tells_it(tmp_path: Path) -> None:
-    assert (await run(tmp_path, "kill -TERM $$")).exit_code == 128 + signal.SIGTERM
-
-
-async def test_signals_are_as_a_program_expects_them(tmp_path: Path) -> None:
-    """Python ignores SIGPIPE, and what a process ignores it hands on: `yes` would complain instead of ending."""
-    assert await run(tmp_path, "yes | head -n 1") == ShellResult(exit_code=0, output="y\n")
 
 
 async def test_it_has_no_input_and_no_terminal(tmp_path: Path) -> None:
@@ -126,7 +115,6 @@ def namespaces() -> bool:
 
 
 with_namespaces = pytest.mark.skipif(not namespaces(), reason="this system lets no process make user namespaces")
-as_root = pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="it needs root")
 
 
 @on_linux
@@ -137,25 +125,6 @@ async def test_it_cannot_read_the_hosts_keys_in_proc(tmp_path: Path) -> None:
     assert every["output"].splitlines()[-2:] == [str(os.getuid()), str(os.getgid())]
     assert parent["exit_code"] != 0
     assert "Permission denied" in parent["output"]
-
-
-@on_linux
-@as_root
-async def test_as_root_it_reads_and_makes_files_of_other_users(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("theirs ")
-    os.chown(file, 1234, 1234)
-    file.chmod(0o600)
-    result = await run(tmp_path, f"cat {file}; touch new; chown 1235:1236 new; stat -c '%u:%g' new")
-    assert result.output == "theirs 1235:1236\n"
-
-
-@on_linux
-@with_namespaces
-async def test_it_runs_all_the_same_where_the_system_makes_no_namespaces(tmp_path: Path) -> None:
-    [every] = await planted(tmp_path, EVERY_ENVIRONMENT, before=NO_NAMESPACES)
-    assert every["output"].splitlines()[-2:] == ["0", "0"]
-    assert "sk-canary" in every["output"], "nothing keeps it from that here, and doctor says so"
 
 
 LOOKED_AT = """
@@ -216,13 +185,6 @@ async def test_it_runs_in_a_folder_that_is_allowed(tmp_path: Path) -> None:
             await opened.call("shell", {"command": "pwd", "cwd": "missing"})
 
 
-async def test_without_folders_nothing_runs(tmp_path: Path) -> None:
-    function = shell_function(Roots([]))
-    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[function]) as opened:
-        with pytest.raises(PathRefused):
-            await opened.call("shell", {"command": "echo hi"})
-
-
 def test_it_is_declared_as_what_it_is() -> None:
     function = shell_function(Roots([]), timeout=7)
     assert function.risk == ("write", "network", "destructive")
@@ -235,7 +197,6 @@ def test_it_is_declared_as_what_it_is() -> None:
     ("command", "exit_code"),
     [
         ("nohup SLEEP >/dev/null 2>&1 & echo done", 0),
-        pytest.param("(setsid sh -c '(setsid SLEEP &) ; sleep 0.1' &) ; echo done", 0, marks=on_linux),
         pytest.param("setsid SLEEP & echo done; kill -9 $PPID; SLEEP", 137, marks=on_linux),
         ("trap '' TERM HUP INT; SLEEP & echo done; kill -9 0", 137),
     ],
@@ -247,14 +208,6 @@ async def test_nothing_that_it_started_goes_on_when_it_ends(tmp_path: Path, comm
         assert left(f"{FOR_EVER}1") == []
         assert held()[2] == 0
     assert (result.exit_code, result.output, result.stopped) == (exit_code, "done\n", None)
-
-
-async def test_nothing_in_the_folder_is_run_instead(tmp_path: Path) -> None:
-    work = tmp_path / "work"
-    work.mkdir()
-    for name in ("json.py", "sitecustomize.py", "select.py", "os.py"):
-        (work / name).write_text("raise SystemExit('canary')", encoding="utf-8")
-    assert await run(tmp_path, "echo done") == ShellResult(exit_code=0, output="done\n")
 
 
 @on_linux
@@ -330,18 +283,6 @@ async def test_of_long_output_beginning_and_end_are_kept(tmp_path: Path) -> None
     assert result.cut == len("first\nlast\n") + sum(len(f"{n}\n") for n in range(1, 100001)) - 100
 
 
-async def test_a_character_that_the_cut_goes_through_is_left_out(tmp_path: Path) -> None:
-    command = "for i in 1 2 3 4 5 6 7 8; do printf 'a\\342\\202\\254\\342\\202\\254'; done"
-    result = await run(tmp_path, command, limit=20)
-    assert "\ufffd" not in result.output
-    assert result.output == "a€€a\n[... 36 bytes are omitted here ...]\n€a€€"
-
-
-async def test_bytes_that_are_no_text_are_replaced(tmp_path: Path) -> None:
-    result = await run(tmp_path, "printf 'a\\377b\\000c'")
-    assert result.output == "a\ufffdb\0c"
-
-
 async def test_one_that_writes_without_end_is_killed(tmp_path: Path) -> None:
     async with asyncio.timeout(60):
         result = await run(tmp_path, "yes", limit=1000)
@@ -356,30 +297,6 @@ async def test_one_that_starts_processes_without_end_is_killed(tmp_path: Path) -
         result = await run(tmp_path, f"while :; do {FOR_EVER}7 & done", timeout=40)
     assert (result.stopped, result.exit_code) == ("processes", None)
     assert left(f"{FOR_EVER}7") == []
-
-
-@on_linux
-async def test_children_are_found_where_the_system_does_not_list_them() -> None:
-    process = await asyncio.create_subprocess_exec("sleep", "60")
-    try:
-        assert process.pid in launcher._scanned(os.getpid())
-        assert launcher._scanned(process.pid) == []
-        assert process.pid in list(launcher._below(os.getpid()))
-    finally:
-        process.kill()
-        await process.wait()
-
-
-async def test_commands_run_side_by_side(tmp_path: Path) -> None:
-    async with agent(tmp_path) as opened, asyncio.timeout(60):
-        calls = [opened.call("shell", {"command": f"sleep 0.2; echo {n}"}) for n in range(6)]
-        assert [each.output for each in await asyncio.gather(*calls)] == [f"{n}\n" for n in range(6)]
-
-
-@pytest.mark.parametrize("command", ["echo a\0b", "echo " + "x" * 200_000])
-async def test_a_command_that_no_shell_takes_is_told_to_the_model(tmp_path: Path, command: str) -> None:
-    with pytest.raises(ToolFailed):
-        await run(tmp_path, command)
 
 
 async def test_what_is_stopped_is_killed_all_the_same(tmp_path: Path) -> None:
@@ -397,10 +314,8 @@ LAUNCHER = "L=$(awk '{print $4}' /proc/$PPID/stat); "
     "command",
     [
         "kill -TERM $L; FOREVER",
-        "echo nonsense >/proc/$L/fd/1; kill -9 $L; FOREVER",
         "head -c 200000 /dev/zero >/proc/$L/fd/1; FOREVER",
         """echo '{"exit_code": "canary", "stopped": null, "size": 5, "head": 0}' >/proc/$L/fd/1; kill -9 $L""",
-        """echo '["canary"]' >/proc/$L/fd/1; kill -9 $L""",
     ],
 )
 async def test_one_that_disturbs_what_runs_it_is_told_as_failed(tmp_path: Path, command: str) -> None:
@@ -409,14 +324,3 @@ async def test_one_that_disturbs_what_runs_it_is_told_as_failed(tmp_path: Path, 
             await run(tmp_path, LAUNCHER + command.replace("FOREVER", f"{FOR_EVER}0"))
     assert "canary" not in str(caught.value)
     assert await eventually(lambda: left(f"{FOR_EVER}0") == [])
-
-
-@on_linux
-async def test_what_is_written_in_place_of_its_output_is_not_held_in_memory(tmp_path: Path) -> None:
-    import resource
-
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    async with asyncio.timeout(30):
-        with pytest.raises(ToolFailed, match="the command was lost"):
-            await run(tmp_path, f"{LAUNCHER} head -c 150000000 /dev/zero >/proc/$L/fd/1; kill -9 $L")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 50_000  # in units of 1,024 bytes

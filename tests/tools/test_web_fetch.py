@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gzip
 import ipaddress
 import itertools
-import socket
 import ssl
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,7 +17,7 @@ import pytest
 from support.agents import scripted_agent
 from support.processes import eventually, held
 from support.web_pages import Dial, Names, Request, certificates, site
-from worldagent.core.errors import AddressRefused, MissingExtra, ParamsInvalid, ToolFailed
+from worldagent.core.errors import AddressRefused, MissingExtra, ToolFailed
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import WebPage, web_fetch_function
@@ -84,14 +81,11 @@ def raw(answer: bytes) -> Any:
     ("says", "told"),
     [
         (saying(b"\x89PNG", "image/png"), "image/png"),
-        (saying(b"\x89PNG", None), "unknown"),
-        (saying(b"x", Content_Encoding="br"), "br"),
         (saying(b"x", Content_Encoding="gzip, gzip"), "gzip, gzip"),
         (saying(b"no gzip at all", Content_Encoding="gzip"), "decompressed"),
         (saying("canary", status="404 Not Found"), "status 404"),
         (saying("canary", status="302 No Location"), "status 302"),
         (raw(b""), "HTTP as it should|ended the connection"),
-        (raw(b"what?\r\n\r\n"), "HTTP as it should|ended the connection"),
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"), "HTTP as it should|ended the connection"),
     ],
 )
@@ -105,13 +99,10 @@ async def test_an_answer_that_is_no_page_is_told_as_that_without_what_it_says(sa
 @pytest.mark.parametrize(
     ("kind", "body"),
     [
-        ("text/plain; charset=windows-1252", "é€".encode("cp1252")),
         ("text/plain; charset=ISO-8859-1", "é€".encode("cp1252")),
         ("text/plain", "é€".encode("cp1252")),
         ("text/plain", b"\xff\xfe" + "é€".encode("utf-16-le")),
-        ("text/plain; charset=idna", "é€".encode()),
         ("text/html", b"<meta charset=windows-1252><p>" + "é€".encode("cp1252")),
-        ("text/html", b"<meta http-equiv=content-type content='text/html; charset=utf-16'><p>" + "é€".encode()),
         ("text/html; charset=koi8-r", b"<meta charset=utf-8><p>" + "é€ж".encode("koi8-r", "ignore")),
     ],
 )
@@ -122,11 +113,6 @@ async def test_a_page_is_read_in_its_encoding(kind: str, body: bytes) -> None:
     assert got.text == next((text for name, text in wanted.items() if name in kind), "é€")
 
 
-async def test_bytes_that_no_encoding_has_are_replaced() -> None:
-    async with site(saying(b"a\xffb", "text/plain; charset=utf-8")) as at:
-        assert (await fetch(f"http://127.0.0.1:{at.port}/")).text == "a\ufffdb"
-
-
 async def test_a_long_text_is_cut_where_the_limit_is() -> None:
     for kind in ("text/plain", "text/html"):
         async with site(saying("word " * 1000, kind)) as at:
@@ -134,16 +120,10 @@ async def test_a_long_text_is_cut_where_the_limit_is() -> None:
         assert (len(got.text), got.cut) == (100, True)
 
 
-@pytest.mark.parametrize("packing", ["gzip", "deflate", "raw deflate"])
-async def test_a_packed_page_is_unpacked(packing: str) -> None:
+async def test_a_packed_page_is_unpacked() -> None:
     text = b"some text, " * 1000
-    raw = zlib.compressobj(wbits=-15)
-    packed = {
-        "deflate": zlib.compress(text),
-        "raw deflate": raw.compress(text) + raw.flush(),
-        "identity": text,
-    }.get(packing, gzip.compress(text[:500]) + gzip.compress(text[500:]))
-    async with site(saying(packed, Content_Encoding=packing.split()[-1])) as at:
+    packed = gzip.compress(text[:500]) + gzip.compress(text[500:])
+    async with site(saying(packed, Content_Encoding="gzip")) as at:
         assert (await fetch(f"http://127.0.0.1:{at.port}/")).text == text.decode()
 
 
@@ -161,7 +141,7 @@ async def test_of_a_bomb_no_more_is_unpacked_than_a_page_may_have() -> None:
     assert peak < 25 << 20
 
 
-@pytest.mark.parametrize("where", ["before", "head", "body"])
+@pytest.mark.parametrize("where", ["before", "body"])
 async def test_a_server_that_is_slow_on_purpose_ends_with_the_time(where: str) -> None:
     async def says(request: Request) -> None:
         if where != "before":
@@ -184,21 +164,6 @@ async def test_a_page_after_one_that_was_given_up_is_read() -> None:
             await reader.read(slow, charset=None, url="", limit=10)
         assert (await reader.read(b"<p>fine", charset=None, url="", limit=10)).text == "fine"
     assert held()[2] == 0
-
-
-@pytest.mark.parametrize("page", ["<div>" * 200_000, "<b><p>" * 5000, "\0" * 9999])
-async def test_an_odd_page_harms_nothing(page: str) -> None:
-    async with site(saying(page, "text/html")) as at:
-        with contextlib.suppress(ToolFailed):
-            await fetch(f"http://127.0.0.1:{at.port}/")
-    assert await eventually(lambda: held()[2] == 0)
-
-
-async def test_nobody_there_is_told_as_that() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        with pytest.raises(ToolFailed, match="cannot be reached"):
-            await fetch(f"http://127.0.0.1:{free.getsockname()[1]}/")
 
 
 async def test_redirects_are_followed_five_times() -> None:
@@ -231,24 +196,14 @@ async def test_no_cookie_and_no_password_is_sent(monkeypatch: pytest.MonkeyPatch
     assert [sorted(each.headers) for each in at.asked] == [["accept", "accept-encoding", "host", "user-agent"]] * 2
 
 
-async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with site(saying("there")) as at:
-        assert (await fetch(f"http://127.0.0.1:{at.port}/")).text == "there"
-
-
 @pytest.mark.parametrize(
     "url",
     [
         "file:///etc/passwd",
-        "example.org",
-        "http://",
         "http://user:canary@example.org/",
         "http://a\\@b/",
         "http://ex%61mple.org/",
         "http://example.org:99999/",
-        "http://[::1/",
         "http://example.org\r\nX: y/",
     ],
 )
@@ -258,13 +213,6 @@ async def test_what_is_no_address_of_a_page_is_refused(url: str) -> None:
         await fetch(url, outside(names))
     assert "canary" not in str(caught.value)
     assert names.asked == []
-
-
-async def test_an_address_has_a_length(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), tools=[web_fetch_function()]) as agent:
-        for url in ("", "https://example.org/" + "x" * 5000):
-            with pytest.raises(ParamsInvalid):
-                await agent.call("web_fetch", {"url": url})
 
 
 @pytest.mark.parametrize(
@@ -289,8 +237,7 @@ async def test_an_address_that_leads_inward_is_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "address",
-    ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "64:ff9b::a9fe:a9fe", "fe80::1%eth0"],
+    "address", ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "64:ff9b::a9fe:a9fe", "fe80::1%eth0"]
 )
 async def test_a_name_that_leads_inward_is_refused(address: str) -> None:
     for answer in ([address], [PUBLIC, address], [address, PUBLIC]):
@@ -305,12 +252,6 @@ def test_an_address_that_everybody_can_reach_is_none_of_them(address: str) -> No
     assert reach(ipaddress.ip_address(address)) == "public"
 
 
-@pytest.mark.parametrize("host", ["169.254.169.254", "224.0.0.1", "[fe80::1]", "0x7f.1"])
-async def test_some_addresses_nobody_can_allow(host: str) -> None:
-    with pytest.raises(AddressRefused):
-        await fetch(f"http://{host}/")
-
-
 async def test_it_connects_to_the_very_address_that_it_checked() -> None:
     """A name that leads outside when it is checked, and inward afterwards, is looked up once."""
     names = Names(evil_org=[PUBLIC, "127.0.0.1"])
@@ -321,20 +262,9 @@ async def test_it_connects_to_the_very_address_that_it_checked() -> None:
     assert (at.asked[0].path, at.asked[0].headers["host"]) == ("/x?y=1", "evil.org")
 
 
-async def test_a_name_that_leads_inward_the_second_time_is_refused_then() -> None:
-    names = Names(evil_org=[PUBLIC, "127.0.0.1"])
-    async with site(saying(status="302 Found", body="", Location="http://evil.org/again")) as at:
-        dial = Dial(at.port)
-        with pytest.raises(AddressRefused, match=r"evil\.org"):
-            await fetch("http://evil.org/", outside(names, dial))
-    assert (names.asked, dial.dialled) == (["evil.org", "evil.org"], [(PUBLIC, 80)])
-    assert len(at.asked) == 1
-
-
 @pytest.mark.parametrize(
     ("to", "error"),
     [
-        ("http://127.0.0.1/", AddressRefused),
         ("http://inner.org/", AddressRefused),
         ("file:///etc/passwd", ToolFailed),
         ("http://me:canary@good.org/", ToolFailed),
@@ -348,30 +278,6 @@ async def test_a_redirect_inward_is_refused(to: str, error: type[Exception]) -> 
             await fetch("http://good.org/", outside(names, dial))
     assert dial.dialled == [(PUBLIC, 80)]
     assert "canary" not in str(caught.value)
-
-
-async def test_the_next_address_is_tried_where_one_does_not_answer() -> None:
-    class Deaf(Dial):
-        async def connect_tcp(self, host: str, *args: Any, **more: Any) -> Any:
-            if host == "2606:4700::1":
-                host, args = "127.0.0.1", (free, *args[1:])
-                self.dialled.append(("2606:4700::1", 80))
-                return await self._inner.connect_tcp(host, *args, **more)
-            return await super().connect_tcp(host, *args, **more)
-
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        free = closed.getsockname()[1]
-        async with site(saying("there")) as at:
-            dial = Deaf(at.port)
-            page = await fetch("http://good.org/", outside(Names(good_org=[["2606:4700::1", PUBLIC]]), dial))
-    assert page.text == "there"
-    assert dial.dialled == [("2606:4700::1", 80), (PUBLIC, 80)]
-
-
-async def test_a_name_without_an_address_is_told_as_that() -> None:
-    with pytest.raises(ToolFailed, match="has no address"):
-        await fetch("http://nowhere.org/", outside(Names()))
 
 
 async def test_a_certificate_is_checked_against_the_name_though_an_address_is_connected_to(tmp_path: Path) -> None:
@@ -390,17 +296,6 @@ async def test_a_certificate_is_checked_against_the_name_though_an_address_is_co
     assert dial.dialled == [(PUBLIC, 443)] * 3
 
 
-async def test_a_server_without_tls_is_told_as_that() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        writer.close()
-
-    async with await asyncio.start_server(serve, "127.0.0.1") as server:
-        dial = Dial(server.sockets[0].getsockname()[1])
-        with pytest.raises(ToolFailed, match="TLS"):
-            await fetch("https://good.org/", outside(Names(good_org=[PUBLIC]), dial))
-
-
 async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
     reached = asyncio.Event()
 
@@ -416,11 +311,6 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         await asyncio.wait((call,))
     assert call.cancelled()
     assert await eventually(lambda: held()[0] <= before[0] and held()[2] == 0)
-
-
-def test_it_is_declared_as_what_it_is() -> None:
-    function = web_fetch_function()
-    assert (function.name, function.risk, function.untrusted) == ("web_fetch", ("network",), True)
 
 
 def test_without_what_reads_pages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

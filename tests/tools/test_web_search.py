@@ -14,10 +14,9 @@ import pytest
 
 from support.agents import scripted_agent
 from support.web_pages import Request, site
-from worldagent.core.errors import InvalidArgument, MissingExtra, ParamsInvalid, SearchUnavailable, ToolFailed
+from worldagent.core.errors import ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import LocalIndex, SearchHit, index, web_search_function
-from worldagent.tools.web import page as html
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -91,11 +90,6 @@ async def test_a_search_that_takes_too_long_is_told_to_the_model() -> None:
         await web_search_function(Fixed(delay=30), timeout=0.1).body(query="x")
 
 
-def test_it_is_declared_as_what_it_is() -> None:
-    function = web_search_function(None)
-    assert (function.name, function.risk, function.untrusted) == ("web_search", ("network",), True)
-
-
 async def test_files_are_found_by_words_the_best_first(tmp_path: Path) -> None:
     docs = written(
         tmp_path / "docs",
@@ -120,22 +114,10 @@ async def test_words_are_found_in_any_form_and_script(tmp_path: Path) -> None:
         assert await found(search, query) == [name]
 
 
-async def test_html_is_found_by_what_it_says_and_called_what_it_is_called(tmp_path: Path) -> None:
-    page = "<title>The &lt;Hat&gt;</title><script>secretword</script><p>Some <b>bo</b>ld words about felt."
-    (tmp_path / "a.html").write_text(page, encoding="utf-8")
-    search = LocalIndex([tmp_path])
-    (got,) = await search.search("felt", limit=3)
-    assert (got.title, Path(got.url).name) == ("The <Hat>", "a.html")
-    assert await found(search, "secretword") == []
-
-
-@pytest.mark.parametrize(
-    "query",
-    ['"hat', "hat*", "NEAR(hat, 2)", "title:hat", "q\0z", "\ud800", "🎩", "hat " * 200],
-)  # fmt: skip
+@pytest.mark.parametrize("query", ['"hat', "NEAR(hat, 2)", "q\0z", "\ud800"])
 async def test_no_query_is_an_error(tmp_path: Path, query: str) -> None:
     search = LocalIndex([written(tmp_path, hats="A hat, and no other.")])
-    assert await found(search, query) == (["hats.md"] if "hat" in query else ["hats.md"] * ("AND" in query))
+    assert await found(search, query) == (["hats.md"] if "hat" in query else [])
 
 
 async def test_only_what_has_changed_is_read_again(tmp_path: Path, reads: list[str]) -> None:
@@ -179,20 +161,16 @@ async def test_nothing_outside_of_a_folder_is_read(tmp_path: Path, reads: list[s
     assert reads == ["a.md"]
 
 
-@pytest.mark.parametrize("name", ["sub", "sub/deep", "sub/deep/a.md"])
-@pytest.mark.parametrize("by_link", [False, True])
+@pytest.mark.parametrize("name", ["sub", "sub/deep/a.md"])
 async def test_a_link_put_in_place_of_what_was_listed_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, by_link: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     outside = tmp_path / "outside"
     written(outside / "deep", a="canary")
-    targets = {"sub": outside, "sub/deep": outside / "deep", "sub/deep/a.md": outside / "deep" / "a.md"}
+    targets = {"sub": outside, "sub/deep/a.md": outside / "deep" / "a.md"}
     docs = tmp_path / "docs"
     written(docs / "sub" / "deep", a="apple")
     written(docs, b="apple")
-    if by_link:
-        os.symlink(docs, tmp_path / "link")
-
     find_files = index.find_files
 
     def swapped(*sources: Any, **options: Any) -> list[index.Found]:
@@ -203,7 +181,7 @@ async def test_a_link_put_in_place_of_what_was_listed_is_not_followed(
         return listed
 
     monkeypatch.setattr(index, "find_files", swapped)
-    search = LocalIndex([tmp_path / "link" if by_link else docs])
+    search = LocalIndex([docs])
     assert await found(search, "canary apple") == ["b.md"]
     assert await found(search, "canary") == []
 
@@ -226,21 +204,6 @@ async def test_files_and_bytes_are_bounded(tmp_path: Path, reads: list[str]) -> 
     (docs / "f0.md").write_bytes(b"x" * (3 << 20) + b" lateword")
     assert await found(LocalIndex([docs]), "lateword") == []
     assert len(reads) == 3 + 2 + 9
-
-
-async def test_a_single_file_and_other_endings_can_be_named(tmp_path: Path) -> None:
-    (tmp_path / "notes.log").write_text("apple", encoding="utf-8")
-    (tmp_path / "other.log").write_text("apple", encoding="utf-8")
-    assert await found(LocalIndex([tmp_path / "notes.log"]), "apple") == ["notes.log"]
-    assert await found(LocalIndex([tmp_path], suffixes=[".LOG"]), "apple") == ["notes.log", "other.log"]
-
-
-async def test_searches_at_once_read_each_file_once(tmp_path: Path, reads: list[str]) -> None:
-    docs = written(tmp_path / "docs", **{f"f{n}": f"apple w{n}" for n in range(40)})
-    search = LocalIndex([docs], path=tmp_path / "index.db")
-    got = await asyncio.gather(*(found(search, f"w{n}") for n in range(20)))
-    assert got == [[f"f{n}.md"] for n in range(20)]
-    assert len(reads) == 40
 
 
 async def test_pages_are_found_and_not_fetched_again(tmp_path: Path) -> None:
@@ -270,24 +233,6 @@ async def test_a_page_inside_the_network_is_not_fetched_unless_allowed(tmp_path:
     assert at.asked == []
 
 
-async def test_a_page_that_cannot_be_had_is_not_asked_for_at_each_search(tmp_path: Path) -> None:
-    async def says(request: Request) -> None:
-        await request.say(status="500 Oh")
-
-    async with site(says) as at:
-        search = LocalIndex([f"http://127.0.0.1:{at.port}/"], allow_private=True)
-        for _ in range(3):
-            with pytest.raises(SearchUnavailable, match="nothing to search"):
-                await search.search("x")
-    assert len(at.asked) == 1
-
-
-@pytest.mark.parametrize("sources", [[], "docs"])
-def test_sources_are_a_list_of_places(sources: Any) -> None:
-    with pytest.raises(InvalidArgument):
-        LocalIndex(sources)
-
-
 async def test_folders_without_a_text_are_told_as_that(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SearchUnavailable, match="nothing to search"):
@@ -306,9 +251,3 @@ async def test_a_file_that_is_no_index_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(SearchUnavailable, match="cannot be used"):
             await LocalIndex([docs], path=path).search("apple")
     assert other.read_bytes() == before
-
-
-def test_without_what_reads_pages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"worldagent\[web\]"):
-        LocalIndex(["docs"])
