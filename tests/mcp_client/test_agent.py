@@ -10,10 +10,10 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.processes import eventually
 from support.role_host_stub import StubHost, over_http
-from support.role_hosts import HostProcess, Kind, Mode, host, reference
+from support.role_hosts import HostProcess, Kind, Mode, reference
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
-from worldagent.core.errors import RoleSourceInvalid, RoleSourceUnavailable
+from worldagent.core.errors import RoleSourceUnavailable
 from worldagent.mcp_client import HttpHost
 from worldagent.testing import VirtualClock
 
@@ -51,27 +51,6 @@ async def test_a_turn_costs_one_round_trip_and_none_while_the_roles_are_kept_in_
                 await thread.converse("Hi")
             assert stub.requests[before:] == [("POST", "tools/call" if mode == "auto" else "")] * 3
     assert [name for name, _ in stub.calls] == ["role_list"] * 5
-
-
-@pytest.mark.requirement("R9")
-async def test_without_notices_a_change_by_another_agent_is_seen_when_the_time_in_memory_is_over(
-    tmp_path: Path,
-) -> None:
-    clock, lm, ttl = VirtualClock(), answering(), 7.0
-    with over_http(StubHost()) as url:
-        roles = Roles(host=HttpHost(url, mode="legacy"))
-        async with (
-            scripted_agent(tmp_path / "1", lm, roles=roles, clock=clock, settings={"role_cache_ttl": ttl}) as agent,
-            scripted_agent(tmp_path / "2", answering(), roles=roles) as other,
-        ):
-            thread = agent.thread("t")
-            await thread.converse("1")
-            await other.roles.put(Tier.WORKSPACE, Role("x", "of the other"))
-            await clock.advance(ttl - 0.1)
-            await thread.converse("2")
-            await clock.advance(0.2)
-            await thread.converse("3")
-    assert [call.role for call in lm.calls] == [None, None, "of the other"]
 
 
 @pytest.mark.requirement("R9")
@@ -123,22 +102,6 @@ async def test_what_a_late_host_offers_counts_from_the_first_turn_that_reaches_i
             await agent.roles.put(Tier.CHANNEL, Role("c", "of the host"), scope_id="c")
             await thread.converse("3")
     assert [call.role for call in lm.calls] == ["channel of c", None, "of the host"]
-
-
-@pytest.mark.requirement("R9")
-async def test_channel_roles_can_be_put_before_any_turn_connected_the_host(tmp_path: Path) -> None:
-    process = HostProcess(tmp_path)
-    async with scripted_agent(tmp_path, answering(), roles=Roles(host=HttpHost(process.url))) as agent, process:
-        await agent.roles.put(Tier.CHANNEL, Role("c", "y"), scope_id="c")
-        assert await agent.roles.get(Tier.CHANNEL, scope_id="c") == Role("c", "y")
-
-
-@pytest.mark.requirement("R14")
-async def test_a_host_that_breaks_the_contract_fails_the_turn_as_such(tmp_path: Path) -> None:
-    with host("http", tmp_path, broken="two roles") as given:
-        async with scripted_agent(tmp_path, answering(), roles=Roles(host=given)) as agent:
-            with pytest.raises(RoleSourceInvalid, match=r"workspace role could not be read: .*two roles"):
-                await agent.thread("t").converse("Hi")
 
 
 @pytest.mark.requirement("R9")

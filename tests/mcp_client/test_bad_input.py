@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-import sys
-import time
 import tracemalloc
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,7 +17,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.processes import eventually, held, others
 from support.raw_hosts import HUGE, RawHost, command, raw_host
-from support.role_hosts import COMMAND, environment, host, http_host
+from support.role_hosts import http_host
 from support.web_pages import certificate
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core.errors import (
@@ -29,7 +27,6 @@ from worldagent.core.errors import (
     RoleSourceInvalid,
     RoleSourceUnavailable,
     RoleTooLong,
-    UnknownTier,
     WorldAgentError,
 )
 from worldagent.mcp_client import HttpHost, StdioHost
@@ -82,13 +79,8 @@ async def agent_of(home: Path, given: HttpHost | StdioHost) -> AsyncGenerator[tu
 OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
     ("huge", INVALID, "answered with more than 8 MiB"),
     ("deep", INVALID, "wrote something that is not an MCP message"),
-    ("no utf-8", INVALID, "wrote something that is not an MCP message"),
-    ("half a pair", INVALID, "wrote something that is not an MCP message"),
-    ("chatter", INVALID, "wrote something that is not an MCP message"),
     ("nothing", DOWN, "did not answer within 1 s"),
-    ("another's answer", DOWN, "did not answer within 1 s"),
     ("closes its output", DOWN, "ended in the middle of a call"),
-    ("an error of its own", DOWN, r"failed \(MCP error -32050\)"),
     ("a result that is none", INVALID, "not an MCP message of its kind"),
     ("a number for a name", INVALID, "answered role_.* that is not (one of the requested roles|a workspace role)"),
     ("an unknown revision", INVALID, "speaks no protocol revision of MCP that this package knows"),
@@ -109,15 +101,10 @@ HUGE_SAYS = "answered with more than 8 MiB"
 OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
     ("huge", "text/event-stream", INVALID, HUGE_SAYS),
     ("deep", "application/json", INVALID, "not an MCP message"),
-    ("no utf-8", "application/json", INVALID, "not an MCP message"),
     ("no json", "text/event-stream", INVALID, "not an MCP message"),
-    ("no object", "application/json", INVALID, "not an MCP message"),
-    ("nothing", "application/json", INVALID, "not an MCP message"),
     ("nothing", "text/event-stream", DOWN, "ended in the middle of a call"),
     ("drips", "application/json", DOWN, "did not answer within 1 s"),
     ("an error of its own", "application/json", DOWN, r"failed \(MCP error -32050\)"),
-    ("an error without a number", "application/json", INVALID, "not an MCP message"),
-    ("204 No Content", "text/plain", INVALID, "rejected a request"),
     ("401 Unauthorized", "text/plain", HostForbidden, "refused access; pass a token"),
     ("404 Not Found", "text/plain", INVALID, "the address is perhaps not its MCP endpoint"),
     ("429 Too Many Requests", "text/plain", DOWN, r"takes no calls at present \(HTTP 429\); try again later"),
@@ -153,17 +140,14 @@ async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, 
 
 
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("over", ["stdio", "text/event-stream", "gzip"])
+@pytest.mark.parametrize("over", ["stdio", "gzip"])
 async def test_an_answer_of_100_mb_is_not_kept_in_memory(tmp_path: Path, over: str) -> None:
     async with AsyncExitStack() as stack:
         raw: RawHost | None = None
         if over == "stdio":
             given: HttpHost | StdioHost = StdioHost(command("huge"), timeout=10)
         else:
-            headers = ["Content-Encoding: gzip"] if over == "gzip" else []
-            raw = await stack.enter_async_context(
-                raw_host("huge", *headers, kind="application/json" if headers else over)
-            )
+            raw = await stack.enter_async_context(raw_host("huge", "Content-Encoding: gzip", kind="application/json"))
             given = HttpHost(raw.url, timeout=10)
         agent, _ = await stack.enter_async_context(agent_of(tmp_path, given))
         tracemalloc.start()
@@ -181,37 +165,6 @@ async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> Non
         assert (await agent.thread("t").converse("Hi")).text == "Fine."
 
 
-@pytest.mark.requirement("R14")
-async def test_a_program_that_wrote_a_banner_and_is_slow_later_is_told_as_slow(tmp_path: Path) -> None:
-    async with agent_of(tmp_path, StdioHost(command("a banner, then silence"), timeout=0.5)) as (agent, _):
-        await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow, or raise")
-
-
-@pytest.mark.requirement("R14")
-async def test_what_is_wrong_with_this_machine_is_not_told_as_a_wrong_revision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*args: object, **more: object) -> None:
-        raise RuntimeError("can't start new thread: secret")
-
-    monkeypatch.setattr(asyncio.BaseEventLoop, "subprocess_exec", fail)
-    async with agent_of(tmp_path, StdioHost(command("sound"))) as (agent, _):
-        await fails(agent, DOWN, "could not be reached .RuntimeError.")
-
-
-@pytest.mark.requirement("R14")
-async def test_a_program_that_writes_without_end_leaves_the_loop_to_others(tmp_path: Path) -> None:
-    async with agent_of(tmp_path, StdioHost(command("chatter"), timeout=1)) as (agent, _):
-        turn = asyncio.create_task(agent.thread("t").converse("Hi"))
-        longest, last = 0.0, time.perf_counter()
-        while not turn.done():
-            await asyncio.sleep(0.001)
-            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
-        with pytest.raises(RoleSourceInvalid):
-            await turn
-        assert longest < 1
-
-
 @pytest.mark.requirement("R15")
 async def test_a_role_of_a_host_over_the_limit_is_refused_with_its_tier(tmp_path: Path) -> None:
     async with agent_of(tmp_path, StdioHost(command("a role over the limit"))) as (agent, lm):
@@ -221,17 +174,9 @@ async def test_a_role_of_a_host_over_the_limit_is_refused_with_its_tier(tmp_path
         assert lm.calls == []
 
 
-async def test_a_name_with_a_null_byte_is_a_label_and_reaches_no_model(tmp_path: Path) -> None:
-    async with raw_host("a null byte in the name") as raw, agent_of(tmp_path, HttpHost(raw.url)) as (agent, lm):
-        await agent.thread("t").converse("Hi")
-    assert lm.calls[0].role == "Be terse."
-    assert "\0" not in lm.calls[0].text
-
-
 @pytest.mark.requirement("R14")
-@pytest.mark.parametrize("status", ["301 Moved", "307 Moved"])
-async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_there(tmp_path: Path, status: str) -> None:
-    async with raw_host() as other, raw_host(status, f"Location: {other.url}") as raw:
+async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_there(tmp_path: Path) -> None:
+    async with raw_host() as other, raw_host("307 Moved", f"Location: {other.url}") as raw:
         async with agent_of(tmp_path, HttpHost(raw.url, TOKEN)) as (agent, _):
             await fails(
                 agent,
@@ -275,7 +220,6 @@ async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_
     [
         ("no-such-program", "there is no such program or folder"),
         ("folder", "it is not an executable program"),
-        ("noise", "it is not a program that this machine can run"),
         ("ends", "it ended at once"),
     ],
 )
@@ -283,26 +227,17 @@ async def test_a_program_that_cannot_be_started_is_named_with_what_is_wrong(
     tmp_path: Path, program: str, says: str
 ) -> None:
     (tmp_path / "folder").mkdir()
-    (tmp_path / "noise").write_bytes(b"\x00\x01secret")
     (tmp_path / "ends").write_text("#!/bin/sh\necho secret >&2\nexit 3\n")
-    for name in ("noise", "ends"):
-        (tmp_path / name).chmod(0o755)
+    (tmp_path / "ends").chmod(0o755)
     word = program if program == "no-such-program" else str(tmp_path / program)
     async with agent_of(tmp_path / "home", StdioHost([word, "--key=secret"])) as (agent, _):
         await fails(agent, DOWN, f"role host '{Path(word).name}' could not be reached .{says}.; start it")
 
 
-@pytest.mark.requirement("R14")
-async def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
-    async with agent_of(tmp_path, StdioHost([sys.executable], cwd=tmp_path / "gone")) as (agent, _):
-        await fails(agent, DOWN, "there is no such program or folder")
-
-
 @pytest.mark.requirement("R9", "R14")
-@pytest.mark.parametrize("token", [None, WRONG])
-async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_path: Path, token: str | None) -> None:
+async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with http_host(tmp_path / "host.db", WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
-        async with agent_of(tmp_path, HttpHost(url, token)) as (agent, lm):
+        async with agent_of(tmp_path, HttpHost(url, WRONG)) as (agent, lm):
             with pytest.raises(
                 HostForbidden, match=r"the workspace role could .*refused access; pass a token"
             ) as caught:
@@ -315,24 +250,7 @@ async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_pat
 
 
 @pytest.mark.requirement("R9", "R14")
-async def test_a_scope_that_the_host_keeps_from_this_caller_is_refused(tmp_path: Path) -> None:
-    argv = [*COMMAND, "--stdio", "--store", str(tmp_path / "host.db"), "--workspace", "another"]
-    async with agent_of(tmp_path, StdioHost(argv, environment())) as (agent, lm):
-        with pytest.raises(
-            HostForbidden, match=r"the workspace role could not be read: .*refused access; .*for this scope"
-        ) as caught:
-            await agent.thread("t").converse("Hi")
-        check(caught.value)
-        with pytest.raises(HostForbidden):
-            await agent.roles.delete(Tier.WORKSPACE)
-        await agent.roles.put(Tier.WORKSPACE, Role("x", "y"), scope_id="another")
-    assert lm.calls == []
-
-
-@pytest.mark.requirement("R9", "R14")
-async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outages_are_skipped(
-    tmp_path: Path,
-) -> None:
+async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outages_are_skipped(tmp_path: Path) -> None:
     scopes = ("--workspace", "*", "--account", "ana")
     with http_host(tmp_path / "host.db", *scopes, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, host):
         lm = answering()
@@ -353,23 +271,6 @@ async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outa
             skipped = await own.converse("Hi")
     assert set(skipped.skipped_tiers) == {Tier.WORKSPACE, Tier.ACCOUNT}
     assert len(lm.calls) == 2
-
-
-@pytest.mark.requirement("R9")
-async def test_a_tier_that_the_host_does_not_offer_is_refused_and_not_asked_for(tmp_path: Path) -> None:
-    with host("http", tmp_path, tiers=["workspace", "account"]) as given:
-        async with agent_of(tmp_path / "home", given) as (agent, _):
-            for use in (
-                agent.roles.put(Tier.CHANNEL, Role("x", "secret"), scope_id="c"),
-                agent.roles.get(Tier.CHANNEL, scope_id="c"),
-                agent.roles.delete(Tier.CHANNEL, scope_id="c"),
-            ):
-                with pytest.raises(
-                    UnknownTier, match="channel role is not stored here; use one of account, work"
-                ) as no:
-                    await use
-                check(no.value)
-            assert (await agent.thread("t", channel="c").converse("Hi")).skipped_tiers == ()
 
 
 @pytest.mark.requirement("R14")

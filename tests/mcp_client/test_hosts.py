@@ -27,14 +27,10 @@ def test_tokens_and_variables_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: HttpHost("host.example"), "url"),
         (lambda: HttpHost("http://ana:s3cret@host.example/mcp"), "url"),
         (lambda: HttpHost(URL, "s3cret\r\nX-Evil: 1"), "`token`"),
         (lambda: HttpHost(URL, mode="modern"), "`mode` must be .* got 'modern'"),  # type: ignore[arg-type]  # the mistake that is tested
-        (lambda: HttpHost(URL, connect_timeout=float("nan")), "`connect_timeout` must be .* got nan"),
-        (lambda: HttpHost(URL, tools={"roles": "x"}), "'roles'"),
         (lambda: HttpHost(URL, tools={"role_list": "role_get"}), "its own name"),
-        (lambda: StdioHost([]), "argv"),
         (lambda: StdioHost(["host", "a\0b"]), "argv"),
         (lambda: StdioHost(["host"], {"A": 1}), "env"),  # type: ignore[dict-item]  # the mistake that is tested
         (lambda: StdioHost(["host"], stderr="log"), "got 'log'"),  # type: ignore[arg-type]  # the mistake that is tested

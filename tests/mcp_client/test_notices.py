@@ -57,12 +57,3 @@ async def test_a_host_that_ends_the_stream_is_listened_to_again_with_the_next_qu
                 stub.end_streams()
                 assert await eventually(lambda: not stub.bus._listeners)
     assert listening(stub) == 3
-
-
-async def test_an_older_revision_is_not_asked_for_notices() -> None:
-    stub = StubHost()
-    with over_http(stub) as url:
-        async with opened(HttpHost(url, mode="legacy")) as store:
-            await store.list({Tier.WORKSPACE: "w"})
-            await store.list({Tier.WORKSPACE: "w"})
-    assert not stub.bus._listeners

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import socket
 from collections.abc import Coroutine
 from pathlib import Path
@@ -79,14 +78,6 @@ async def test_attempts_to_reach_a_host_that_stays_away_have_pauses_that_grow_an
     assert clock.slept == [0.1, 0.2, 0.4, pytest.approx(0.3), 1.6, 2.0, 2.0]
 
 
-@pytest.mark.requirement("R14")
-async def test_many_calls_share_one_attempt_to_connect(tmp_path: Path) -> None:
-    with host("stdio", tmp_path, timeout=20) as given:
-        async with opened(given) as store:
-            await asyncio.gather(*(store.list(LISTED) for _ in range(20)))
-            assert len(psutil.Process().children()) == 1
-
-
 @pytest.mark.parametrize(("kind", "mode"), [("http", "auto"), ("stdio", "legacy")])
 async def test_cancelling_a_call_cancels_it_in_the_host_and_spares_the_others(
     tmp_path: Path, kind: Kind, mode: Mode
@@ -124,18 +115,6 @@ async def test_closing_from_another_task_ends_calls_under_way_and_the_host_refus
         assert psutil.Process().children() == []
 
 
-async def test_closing_while_it_connects_leaves_nothing(tmp_path: Path) -> None:
-    with host("stdio", tmp_path) as given:
-        store = HostRoleStore(given)
-        call = asyncio.create_task(store.list(LISTED))
-        assert await eventually(lambda: bool(psutil.Process().children()))
-        await store.aclose()
-        with pytest.raises(AgentClosed):
-            await call
-        assert others() == 0
-        assert psutil.Process().children() == []
-
-
 async def test_closing_does_not_wait_for_a_host_that_says_nothing_nor_for_a_pause() -> None:
     clock = VirtualClock()
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -154,16 +133,6 @@ async def test_closing_does_not_wait_for_a_host_that_says_nothing_nor_for_a_paus
             with pytest.raises(AgentClosed):
                 await call
             assert others() == 0
-
-
-async def test_a_close_that_is_cancelled_goes_on_without_its_caller(tmp_path: Path) -> None:
-    with host("stdio", tmp_path, timeout=20) as given:
-        store = HostRoleStore(given)
-        await store.list(LISTED)
-        closing = asyncio.create_task(store.aclose())
-        await asyncio.sleep(0)
-        closing.cancel()
-        assert await eventually(lambda: others() == 0 and not psutil.Process().children())
 
 
 async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_the_first(tmp_path: Path) -> None:
@@ -190,18 +159,6 @@ async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_t
         for _ in range(2):
             assert await elsewhere(again()) == {Tier.WORKSPACE: Role("x", "y")}
         assert psutil.Process().children() == []
-
-
-# A loop that ends cancels what has not begun yet, and the MCP library's task then never awaits what it was given.
-@pytest.mark.filterwarnings("ignore:coroutine 'listen.<locals>.drive':RuntimeWarning")
-def test_after_a_loop_that_ended_the_next_one_may_use_the_store(tmp_path: Path) -> None:
-    with host("stdio", tmp_path, timeout=20) as given:
-        store = HostRoleStore(given)
-        asyncio.run(store.put(Tier.WORKSPACE, "w", Role("x", "y")))
-        assert asyncio.run(store.list(LISTED)) == {Tier.WORKSPACE: Role("x", "y")}
-        asyncio.run(store.aclose())
-    assert psutil.Process().children() == []
-    gc.collect()  # so that it warns here
 
 
 async def test_more_calls_than_may_wait_are_refused() -> None:

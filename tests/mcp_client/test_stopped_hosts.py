@@ -21,10 +21,7 @@ from worldagent import Role, Tier
 from worldagent.core.errors import HostUnavailable
 from worldagent.mcp_client import HostRoleStore, HttpHost
 
-pytestmark = [
-    pytest.mark.requirement("R14"),
-    pytest.mark.parametrize("kind", ["http", "stdio"]),
-]
+pytestmark = [pytest.mark.requirement("R14"), pytest.mark.parametrize("kind", ["http", "stdio"])]
 LIMIT = 1.0
 LISTED = {Tier.WORKSPACE: "w"}
 KEPT = Role("x", "kept")
@@ -73,15 +70,6 @@ async def stoppable(kind: Kind, home: Path) -> AsyncGenerator[Stoppable]:
         assert len(psutil.Process().children()) == (kind == "http")
 
 
-async def test_calls_to_it_end_in_time_and_it_is_used_again_when_it_goes_on(tmp_path: Path, kind: Kind) -> None:
-    async with stoppable(kind, tmp_path) as it:
-        it.stop()
-        await it.refused()
-        it.go_on()
-        assert await it.store.list(LISTED) == {Tier.WORKSPACE: KEPT}
-        assert [child.pid for child in psutil.Process().children()] == [it.pid]
-
-
 async def test_a_program_that_stays_so_is_started_again_and_a_service_is_used_when_it_goes_on(
     tmp_path: Path, kind: Kind
 ) -> None:
@@ -108,9 +96,3 @@ async def test_calls_that_are_cancelled_end_at_once(tmp_path: Path, kind: Kind) 
             put.cancel()
             await asyncio.wait([put])
             assert time.monotonic() - began < LIMIT / 2
-
-
-async def test_closing_does_not_wait_for_it(tmp_path: Path, kind: Kind) -> None:
-    async with stoppable(kind, tmp_path) as it:
-        it.stop()
-        await asyncio.gather(*(it.refused(Role("x", "y" * 30_000)) for _ in range(12)))

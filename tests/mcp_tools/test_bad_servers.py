@@ -19,14 +19,7 @@ from support.mcp_tools import agent_over, calls_in, listing, stdio, until
 from support.raw_hosts import RawHost, command, raw_host
 from support.serving import recorded
 from worldagent import Role
-from worldagent.core.errors import (
-    GraphChanged,
-    McpServerForbidden,
-    McpServerInvalid,
-    McpServerUnavailable,
-    ToolFailed,
-    UnknownFunction,
-)
+from worldagent.core.errors import GraphChanged, McpServerForbidden, McpServerUnavailable, ToolFailed, UnknownFunction
 from worldagent.core.pauses import Approve
 from worldagent.harness import Policy
 from worldagent.harness.gate import Rule
@@ -142,7 +135,7 @@ async def _left_out(home: Path, server: McpServer) -> dict[str, str]:
         return dict(agent.mcp["t"].left_out)
 
 
-@pytest.mark.parametrize("depth", [90, 100, 100_000])
+@pytest.mark.parametrize("depth", [90, 100_000])
 async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, depth: int) -> None:
     schema = '{"properties":{"}[":' * depth + "{}" + "}}" * depth
     params = f'{{"type": "object", "properties": {{"a": {schema}}}}}'
@@ -152,17 +145,7 @@ async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, dep
     assert left_out == ({"bad": "its description is nested deeper than 190 levels"} if depth > 90 else {})
 
 
-async def test_tool_with_an_invalid_header_annotation_is_named_among_those_left_out(tmp_path: Path) -> None:
-    [(name, why)] = (await _left_out(tmp_path, stdio(tmp_path, broken="header"))).items()
-    assert name == "headed"
-    assert why.startswith("its x-mcp-header is invalid: ")
-
-
-SAME = {
-    "sanitised": ("a b", "a_b"),
-    "cut to length": ("x" * 80, "x" * 90),
-    "twice": ("a", "a"),
-}
+SAME = {"sanitised": ("a b", "a_b"), "cut to length": ("x" * 80, "x" * 90)}
 
 
 @pytest.mark.requirement("H10")
@@ -177,12 +160,7 @@ async def test_tools_of_one_server_that_get_the_same_name_are_all_left_out(tmp_p
         assert await _left_out(tmp_path / "b", listing(tmp_path, tools, allow=["a_b", "echo"])) == {}
 
 
-CODES = [
-    ("an error of its own", "stdio"),
-    ("the library's code for a lost connection", "application/json"),
-    ("the library's code for a lost connection", "stdio"),
-    ("a status of http for a code", "text/event-stream"),
-]
+CODES = [("an error of its own", "stdio"), ("the library's code for a lost connection", "stdio")]
 
 
 @pytest.mark.parametrize(("how", "kind"), CODES)
@@ -220,33 +198,10 @@ async def _raw(how: str, kind: str) -> AsyncGenerator[tuple[HttpHost | StdioHost
             yield HttpHost(raw.url), raw
 
 
-async def test_an_answer_without_end_is_not_read(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, result_limit=1 << 30)) as agent:
-        error = await failure(agent.call("t_huge", {"size": 9 << 20}))
-        assert isinstance(error, McpServerInvalid)
-        assert "answered with more than 8 MiB" in str(error)
-        assert "role" not in str(error)
-        assert await agent.call("t_echo", {"text": "here"}) == "here"
-
-
 async def test_a_request_for_a_models_answer_is_refused(tmp_path: Path) -> None:
     for mode in ("auto", "legacy"):
         async with agent_over(tmp_path / mode, stdio(tmp_path, mode=mode)) as agent:
             assert isinstance(await failure(agent.call("t_sample", {})), ToolFailed)
-
-
-async def test_a_server_that_wants_a_token_says_so_in_its_own_kind_of_error(tmp_path: Path) -> None:
-    from support.role_host_stub import StubHost
-    from support.role_host_stub import over_http as stub
-
-    with stub(StubHost(), token="s3cret") as url:
-        async with agent_over(tmp_path, McpServer(HttpHost(url))) as agent:
-            error = await failure(agent.mcp["t"].connect())
-            assert isinstance(error, McpServerForbidden)
-            assert "s3cret" not in str(error)
-        for host in (HttpHost(url, "s3cret"), HttpHost(url, headers={"Authorization": "Bearer s3cret"})):
-            async with agent_over(tmp_path, McpServer(host)) as agent:
-                assert "role_list" in agent.mcp["t"].functions
 
 
 async def test_a_paused_turn_whose_tool_changed_is_not_gone_on_with(tmp_path: Path) -> None:

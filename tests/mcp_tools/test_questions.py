@@ -47,9 +47,8 @@ async def test_a_question_pauses_the_turn_and_its_answer_reaches_the_call(
     assert len(calls) == (1 if mode == "legacy" and not restart else 3)
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_null_says_no_and_what_does_not_fit_the_form_leaves_the_question_open(tmp_path: Path, mode: Any) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, mode=mode, elicitation=True)) as agent:
+async def test_null_says_no_and_what_does_not_fit_the_form_leaves_the_question_open(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, elicitation=True)) as agent:
         thread = agent.thread("a")
         turn = await thread.task("use", {"function": "t_ask"})
         [pause] = turn.pauses
@@ -73,9 +72,8 @@ async def test_a_call_outside_any_turn_has_nobody_to_ask(tmp_path: Path) -> None
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
-@pytest.mark.parametrize("mode", MODES)
-async def test_a_server_that_may_not_ask_is_told_so(tmp_path: Path, mode: Any) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, mode=mode)) as agent:
+async def test_a_server_that_may_not_ask_is_told_so(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path)) as agent:
         assert isinstance(await failure(agent.call("t_ask", {})), ToolFailed)
     assert not [call for call in calls_in(tmp_path) if call["tool"] == "answered"]
 

@@ -11,10 +11,10 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.mcp_tool_server import command
-from support.mcp_tools import agent_over, npm, stdio
+from support.mcp_tools import agent_over, stdio
 from support.pages import blocks
 from worldagent import Settings
-from worldagent.core.errors import InvalidArgument, NameTaken, SettingsInvalid
+from worldagent.core.errors import NameTaken, SettingsInvalid
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.mcp_client.tools import McpEntry
@@ -75,11 +75,6 @@ def test_what_the_page_shows_is_taken() -> None:
     [
         ({"x": {}}, "mcp_servers.x: a server must have either command or url"),
         ({"x": {"command": "a", "colour": "s3cret"}}, "mcp_servers.x.colour"),
-        (
-            {"x": {"url": "ftp://host.example"}},
-            "mcp_servers.x: `url` must be the http or https address of an MCP endpoint",
-        ),
-        ({"x": {"url": "https://b", "headers": {"X": "s3cret\r\nY: 1"}}}, "headers"),
         ({"x": {"type": "sse", "url": "https://b"}}, "mcp_servers.x.type"),
     ],
 )
@@ -88,12 +83,6 @@ def test_a_mistake_is_named_without_the_value(given: dict[str, Any], says: str) 
         Settings(mcp_servers=given)
     assert says in str(caught.value)
     assert "s3cret" not in str(caught.value)
-
-
-def test_what_is_no_server_is_refused(tmp_path: Path) -> None:
-    for wrong in (["x"], {"x": npm("memory")}, {"": stdio(tmp_path)}):
-        with pytest.raises(InvalidArgument):
-            scripted_agent(tmp_path, answering(), mcp=wrong)
 
 
 async def test_prefixes_that_clash_are_refused_between_settings_profile_and_arguments(
@@ -117,11 +106,9 @@ async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(mo
         return {result.id: result for result in await check_installation()}["mcp.servers"]
 
     assert (await looked({})).detail == "none"
-    sound = await looked({"one": entry()})
-    assert (sound.status, sound.detail) == ("pass", "one: 13 functions")
     odd = await looked({"one": entry(broken="bad schema")})
     assert odd.status == "warn"
     assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is not a JSON Schema" in odd.problem
-    down = await looked({"one": entry(), "two": {"command": "no-such-program"}})
+    down = await looked({"two": {"command": "no-such-program"}})
     assert down.status == "fail"
     assert down.problem == "two: MCP server 'two' could not be reached (there is no such program or folder)"

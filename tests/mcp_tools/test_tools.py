@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +9,13 @@ import pytest
 
 from support.agents import Muse, failure, scripted_agent, shape
 from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
-from worldagent.core.errors import (
-    InvalidArgument,
-    NameTaken,
-    ParamsInvalid,
-    ResultInvalid,
-    ToolFailed,
-    UnknownFunction,
-)
+from worldagent.core.errors import InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, ToolFailed, UnknownFunction
 from worldagent.core.events import CallEnded, CallProgress, CallStarted
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, Worker, tool
 from worldagent.harness.gate import Rule
-from worldagent.mcp_client import HttpHost, StdioHost
+from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.tools import McpResource, McpServer
 from worldagent.testing import ScriptedLM
 
@@ -96,9 +88,7 @@ async def test_a_tool_and_a_function_of_one_name_are_refused_at_the_start(tmp_pa
 
 PREFIXES: dict[str, dict[str, dict[str, Any]]] = {
     "names": {"git": {}, "git_hub": {}},
-    "the same prefix": {"a": {"prefix": "t_"}, "b": {"prefix": "t_"}},
     "no prefix": {"a": {"prefix": ""}, "b": {}},
-    "other servers between": {"git": {}, "git_a": {}, "git_hub": {}, "zoo": {}},
     "a name that is written otherwise": {"git hub": {}, "git": {}},
 }
 
@@ -112,26 +102,6 @@ async def test_servers_of_which_one_could_take_the_other_ones_tool_names_are_ref
     assert "`prefix`" in caught.value.remedy
 
 
-async def test_server_down_at_start_keeps_its_tool_names_and_their_approval(tmp_path: Path) -> None:
-    """The approval for a tool of `git_hub`, which is down, does not run a tool of `git` that has its name."""
-    allowed = Policy(rules=(Rule(function="git_hub_create_issue", decision="approve"),), default="refuse")
-    down = McpServer(StdioHost(["no-such-program"]))
-    git = listing(tmp_path, [HUB])
-    with pytest.raises(NameTaken):
-        agent_over(tmp_path, {"git": git, "git_hub": down}, policy=allowed)
-    servers = {"git": git, "git_hub": McpServer(down.host, prefix="hub_")}
-    async with agent_over(tmp_path, servers, policy=allowed) as agent:
-        assert list(agent.mcp["git"].functions) == ["hub_create_issue"]
-        assert not agent.mcp["git_hub"].connected
-
-
-async def test_what_the_allow_list_leaves_out_is_not_there(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, allow=["e*", "added"])) as agent:
-        assert list(agent.mcp["t"].functions) == ["echo"]
-        for name in ("t_count", "t_read_resource", "t_change"):
-            assert isinstance(await failure(agent.call(name, {})), UnknownFunction)
-
-
 @pytest.mark.requirement("H9")
 @pytest.mark.parametrize(
     ("options", "risks"),
@@ -139,9 +109,8 @@ async def test_what_the_allow_list_leaves_out_is_not_there(tmp_path: Path) -> No
         ({}, ("write", "network")),
         ({"trust_annotations": True}, ("read_only",)),
         ({"risk": {"e*": "network", "*": "destructive"}}, ("network",)),
-        ({"risk": {"wipe": "destructive"}, "trust_annotations": True}, ("read_only",)),
     ],
-    ids=["untrusted", "trusted", "set", "set for another"],
+    ids=["untrusted", "trusted", "set"],
 )
 async def test_what_a_server_says_of_a_tools_risk_counts_only_where_it_is_trusted(
     tmp_path: Path, options: dict[str, Any], risks: tuple[str, ...]
@@ -152,21 +121,6 @@ async def test_what_a_server_says_of_a_tools_risk_counts_only_where_it_is_truste
         assert echo.untrusted
         assert echo.kind == "leaf"
         assert echo.description == "echo of the test server (Its server says: reads only, stays inside.)"
-
-
-@pytest.mark.requirement("H9")
-async def test_a_tool_that_lies_about_its_risk_waits_for_leave(tmp_path: Path) -> None:
-    """The server calls `wipe` a tool that only reads; a model that calls it is not believed."""
-    policy = Policy(rules=(Rule(function="t_*", decision="ask"),))
-    async with agent_over(tmp_path, stdio(tmp_path, broken="lies"), policy=policy) as agent:
-        thread = agent.thread("a")
-        turn = await thread.task("use", {"function": "t_wipe"})
-        [pause] = turn.pauses
-        assert (turn.status, pause.function, pause.risk) == ("paused", "t_wipe", ("write", "network"))
-        assert not calls_in(tmp_path)
-        turn = await thread.resume({pause.id: Approve()})
-        assert turn.status == "done"
-    assert [call["tool"] for call in calls_in(tmp_path)] == ["wipe"]
 
 
 @pytest.mark.requirement("H9")
@@ -259,30 +213,6 @@ async def test_changes_of_the_list_are_followed_under_the_same_allow_list(tmp_pa
         await until(lambda: list(narrow.mcp["t"].functions) == ["change"])
 
 
-async def test_a_function_that_comes_later_and_whose_name_is_taken_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    @tool(risk="read_only")
-    async def t_added() -> str:
-        return "mine"
-
-    async with agent_over(tmp_path, stdio(tmp_path), tools=[t_added]) as agent:
-        with caplog.at_level(logging.WARNING, "worldagent.mcp"):
-            await agent.call("t_change", {})
-            await until(lambda: agent.mcp["t"].left_out)
-        assert await agent.call("t_added", {}) == "mine"
-        assert agent.mcp["t"].left_out == {"added": "another function has this name"}
-    assert "MCP server 't': the tool 'added' is left out" in caplog.text
-
-
-async def test_an_agent_that_is_opened_again_connects_again(tmp_path: Path) -> None:
-    agent = agent_over(tmp_path, stdio(tmp_path))
-    for _ in range(2):
-        async with agent:
-            assert await agent.call("t_echo", {"text": "hello"}) == "hello"
-    assert len({call["pid"] for call in calls_in(tmp_path)}) == 2
-
-
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -295,17 +225,3 @@ async def test_an_agent_that_is_opened_again_connects_again(tmp_path: Path) -> N
 def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
         McpServer(HttpHost("https://host.example/mcp"), **options)
-
-
-async def test_what_a_server_calls_a_tool_for_people_is_in_the_events(tmp_path: Path) -> None:
-    entry = {"name": "look", "title": "Look  it\nup", "inputSchema": {"type": "object"}}
-    asked = {"reply": "", "calls": [{"tool": "t_look", "arguments": {}}]}
-    lm = ScriptedLM([asked, {"reply": "Fine."}])
-    policy = Policy(rules=(Rule(decision="approve", function=("t_look",)),))
-    server = listing(tmp_path, [entry])
-    async with (
-        scripted_agent(tmp_path, lm, mcp={"t": server}, policy=policy) as agent,
-        agent.thread("t").stream("Look.") as stream,
-    ):
-        titles = [event.title async for event in stream if isinstance(event, CallStarted)]
-    assert titles == ["Look it up"]

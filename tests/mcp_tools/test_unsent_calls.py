@@ -17,7 +17,7 @@ from support.mcp_tools import USE, agent_over, calls_in, over_http, stdio, until
 from support.processes import environment
 from support.role_hosts import free_port
 from worldagent.core.errors import EffectLost, McpServerUnavailable
-from worldagent.core.pauses import Happened, NotHappened, RunAgain
+from worldagent.core.pauses import Happened, NotHappened
 from worldagent.harness import tool
 from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.tools import McpServer
@@ -60,24 +60,6 @@ async def test_a_call_whose_server_died_with_it_is_asked_about(tmp_path: Path, e
         assert pause.kind == "uncertain"
         await failure(thread.resume({pause.id: NotHappened()}))
     assert [call["tool"] for call in calls_in(tmp_path)] == ["die"]
-
-
-@pytest.mark.requirement("T5")
-async def test_what_was_asked_about_and_then_not_sent_is_made_without_another_question(tmp_path: Path) -> None:
-    port = free_port()
-    server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"))
-    async with over_http(tmp_path, port=port):
-        agent = await agent_over(tmp_path, server).start()
-        thread = agent.thread("a")
-        assert isinstance(await failure(thread.task("use", {"function": "t_die"})), McpServerUnavailable)
-    [pause] = (await thread.resume()).pauses
-    assert pause.kind == "uncertain"
-    assert isinstance(await failure(thread.resume({pause.id: RunAgain()})), McpServerUnavailable)
-    assert [call["tool"] for call in calls_in(tmp_path)] == ["die"]
-    async with over_http(tmp_path, port=port):
-        assert isinstance(await failure(thread.resume()), McpServerUnavailable)
-        await agent.aclose()
-    assert [call["tool"] for call in calls_in(tmp_path)] == ["die", "die"]
 
 
 @pytest.mark.requirement("T5")

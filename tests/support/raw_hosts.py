@@ -28,8 +28,8 @@ _TOOLS = [
 ]
 
 
-def _roles(content: str, name: str = "house") -> dict[str, Any]:
-    return _structured({"contract": 1, "roles": [{"tier": "workspace", "name": name, "content": content}]})
+def _roles(content: str) -> dict[str, Any]:
+    return _structured({"contract": 1, "roles": [{"tier": "workspace", "name": "house", "content": content}]})
 
 
 def _structured(content: dict[str, Any]) -> dict[str, Any]:
@@ -45,22 +45,14 @@ def _around(result: dict[str, Any], mark: str) -> tuple[bytes, bytes]:
 ANSWERS: dict[str, Callable[[], Iterator[bytes]]] = {
     "sound": lambda: _plain(_structured({"contract": 1, "roles": []})),
     "huge": lambda: _sized_role(HUGE),
-    "large": lambda: _sized_role(7 << 20),
     "deep": lambda: iter([_around(_structured({"contract": 1, "roles": ["@"]}), '"@"')[0] + b"[" * 100_000]),
-    "no utf-8": lambda: iter([b"\xff\xfe".join(_around(_roles("@"), "@"))]),
-    "half a pair": lambda: iter([rb"\ud83d".join(_around(_roles("@"), "@"))]),
     "a role over the limit": lambda: _plain(_roles("long words " * 3_000)),
-    "a null byte in the name": lambda: _plain(_roles("Be terse.", "a\0b")),
     "a number for a name": lambda: _plain(
         _structured({"contract": 1, "roles": [{"tier": "workspace", "name": 7, "content": SECRET}]})
     ),
-    "another's answer": lambda: iter([json.dumps({"jsonrpc": "2.0", "id": 99, "result": _roles(SECRET)}).encode()]),
     "no json": lambda: iter([SECRET.encode()]),
-    "no object": lambda: iter([json.dumps([SECRET]).encode()]),
     "an error of its own": lambda: iter([_error(-32050)]),
     "the library's code for a lost connection": lambda: iter([_error(-32000)]),
-    "a status of http for a code": lambda: iter([_error(404)]),
-    "an error without a number": lambda: iter([b'{"jsonrpc": "2.0", "id": 0, "error": "secret words"}']),
     "a result that is none": lambda: iter([b'{"jsonrpc": "2.0", "id": 0, "result": {"content": "secret words"}}']),
     "nothing": lambda: iter([]),
 }
@@ -123,7 +115,7 @@ def command(how: str) -> list[str]:
 
 def main(how: str) -> None:
     out = sys.stdout.buffer
-    if how.startswith("a banner"):
+    if how == "a banner":
         out.write(f"Welcome! {SECRET}\n\nListening.\n".encode())
     if how == "chatter":
         with contextlib.suppress(BrokenPipeError):
@@ -136,8 +128,6 @@ def main(how: str) -> None:
         if how == "closes its output" and request["method"] == "tools/call":
             os.close(1)
             time.sleep(600)
-        if how.endswith("then silence") and request["method"] == "tools/call":
-            continue
         for part in reply(request, how):
             out.write(part)
         out.write(b"\n")

@@ -36,8 +36,6 @@ _ROLE = {"name": "x", "content": "y", "tier": "workspace"}
 _WRONG: dict[str, dict[str, Any]] = {
     "contract 2": {"contract": 2, "roles": [], "role": None},
     "two roles": {"contract": 1, "roles": [_ROLE, _ROLE]},
-    "foreign tier": {"contract": 1, "roles": [_ROLE | {"tier": "channel"}]},
-    "no list": {"contract": 1, "roles": _ROLE},
 }
 
 
@@ -73,7 +71,6 @@ class StubHost:
         self.listener = ListenHandler(self.bus)
         self.tier_schema: Any = None
         self.definitions: dict[str, Any] = {}
-        self.output = 1
         self.loop: asyncio.AbstractEventLoop | None = None
         if file is not None and file.exists():
             self.kept = {(tier, scope): (name, text) for tier, scope, name, text in json.loads(file.read_text())}
@@ -137,11 +134,6 @@ class StubHost:
                 await self._hang()
             case "dies":
                 os._exit(3)
-            case "crashes":
-                raise ZeroDivisionError(json.dumps(arguments))
-            case "garbage":  # with what it keeps in it, which no log may show
-                os.write(self.output, (json.dumps(sorted(self.kept.values())) + "\n").encode())
-                await self._hang()
             case _:
                 pass
         return self._answer(name, arguments)
@@ -161,9 +153,8 @@ class StubHost:
 
     def _answer(self, name: str, given: dict[str, Any]) -> CallToolResult:
         match self.broken:
-            case "no structure" | "no code" as how:
-                text = TextContent(type="text", text="secret role")
-                return CallToolResult(content=[text], is_error=how == "no code")
+            case "no structure":
+                return CallToolResult(content=[TextContent(type="text", text="secret role")])
             case code if code.startswith("code "):
                 return _error(code.removeprefix("code "))
             case known if known in _WRONG:
@@ -271,7 +262,6 @@ def command(*more: str | Path) -> list[str]:
 
 async def _stdio(stub: StubHost) -> None:
     server = stub.server()
-    stub.output = os.dup(1)  # the library keeps the real one to itself
     async with stdio_server() as (read, write):
         await server.run(read, write, server.create_initialization_options())
 
