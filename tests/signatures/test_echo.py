@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import pickle
 import random
@@ -114,15 +113,6 @@ def test_exactly_the_runs_of_the_role_are_withheld_wherever_the_stream_is_cut(
     assert guard.scrub(text) == (streamed, echo.withheld)
 
 
-def test_capitals_line_breaks_and_typography_do_not_hide_a_repetition() -> None:
-    guard = EchoGuard("Don't ever say \"no\" - it's rude to the guests of this fine house.")
-
-    assert guard.scrub("DON\u2019T EVER  say\n\u201cno\u201d \u2014 it\u2018s\u00a0rude to the guests!") == (
-        f"{MARK}!",
-        1,
-    )
-
-
 def in_json(text: str, escapes: tuple[bool, ...]) -> str:
     """The text as the inside of a JSON string, which is in a JSON string again for each of `escapes`."""
     for ascii_only in escapes:
@@ -133,17 +123,6 @@ def in_json(text: str, escapes: tuple[bool, ...]) -> str:
 @given(st.text(), st.lists(st.booleans(), max_size=4))
 def test_a_text_and_the_same_text_in_json_have_one_normal_form(text: str, escapes: list[bool]) -> None:
     assert normalise(in_json(text, tuple(escapes))) == normalise(text)
-
-
-LINES = 'Say "no".\nBe "grim"\tand/or "short".\nNever\\ever "smile".\nÄrgere "sie" \U0001f600.\nSchreib "ö".'
-
-
-@pytest.mark.parametrize("escapes", list(itertools.product((True, False), repeat=2)))
-def test_a_role_inside_json_is_withheld(escapes: tuple[bool, ...]) -> None:
-    written = in_json(LINES, escapes)
-
-    assert EchoGuard(LINES).scrub(f'{{"text": "{written}"}}') == (f'{{"text": "{MARK}"}}', 1)
-    assert EchoGuard(written).scrub(LINES) == (MARK, 1)
 
 
 WRITINGS: dict[str, Callable[[str], str]] = {

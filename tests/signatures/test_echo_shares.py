@@ -10,7 +10,6 @@ import pytest
 
 from support.agents import scripted_agent, standing
 from worldagent import Role
-from worldagent.core.errors import RoleEchoed
 from worldagent.core.events import TextReplaced
 from worldagent.signatures.echo import MARK, EchoGuard
 from worldagent.testing import ScriptedLM
@@ -30,11 +29,7 @@ SECRET = Role("librarian", LIST)
 
 BULLETS = {
     "numbers": lambda rules: "\n".join(f"{number}. {rule};" for number, rule in enumerate(rules, 1)),
-    "Roman numbers": lambda rules: "\n".join(
-        f"{mark}) {rule}" for mark, rule in zip(["i", "ii", "iii", "iv", "v", "vi"], rules, strict=True)
-    ),
     "quotes": lambda rules: "\n\n".join(f'> "**{rule.upper()}**"' for rule in rules),
-    "a table": lambda rules: "\n".join(f"| {number} | {rule} |" for number, rule in enumerate(rules, 1)),
 }
 
 
@@ -83,20 +78,8 @@ def test_what_the_person_wrote_too_may_be_listed() -> None:
     assert EchoGuard(LIST, others=[f"Write these as a numbered list: {LIST}"]).scrub_value(said) == (said, 0)
 
 
-def test_a_role_below_forty_characters_may_be_said_in_any_way() -> None:
-    guard = EchoGuard("Do as I do, we go, so be it, on we go")
-
-    assert guard.scrub_value("Do as, I do; we go: so be it. On we go")[1] == 0
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        "Two books a day is a lot! The opening hours are nine to five; we close early on Sundays, so whisper.",
-        "A plot twist is best when nobody gives it away. Which genre do you like? I can offer exactly two books.",
-    ],
-)
-def test_an_answer_about_the_same_things_is_not_touched(answer: str) -> None:
+def test_an_answer_about_the_same_things_is_not_touched() -> None:
+    answer = "A plot twist is best when nobody gives it away. Which genre do you like? I can offer exactly two books."
     assert EchoGuard(LIST).scrub_value(answer) == (answer, 0)
 
 
@@ -110,10 +93,3 @@ async def test_what_was_streamed_before_is_replaced(tmp_path: Path, size: int) -
 
     assert running.turn.text == standing(events) == history[-1].body["text"] == f"Sure:\n1. {MARK};"
     assert len([event for event in events if isinstance(event, TextReplaced)]) == 1
-
-
-async def test_a_list_fails_the_turn_where_that_is_set(tmp_path: Path) -> None:
-    lm = ScriptedLM([{"reply": BULLETS["a table"](RULES)}])
-    async with scripted_agent(tmp_path, lm, settings={"echo": "fail"}) as agent:
-        with pytest.raises(RoleEchoed):
-            await agent.thread("t").converse("Hi", role=SECRET)

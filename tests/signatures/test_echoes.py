@@ -59,9 +59,7 @@ REPLIES = {
     "in capitals, over lines": f"Well: {KEEPER.upper().replace(' ', chr(10))} End.",
     "its end": f"I was told {KEEPER[-RUN:]}",
     "one less than a run": f"x{KEEPER[7 : 7 + RUN - 1]}x",
-    "nearly": KEEPER[:30] + "-" + KEEPER[31:50] + "--" + KEEPER[55:],
     "astral letters around it": f"\U0001f600{KEEPER}\U0001f600\u0301",
-    "with odd breaks": f"a\u2028{KEEPER}\u2028b\x0bc",
 }
 
 
@@ -103,13 +101,6 @@ async def test_a_run_is_forty_characters(tmp_path: Path, size: int, shown: bool)
     assert turn.text == (f"<{piece}>" if shown else f"<{MARK}>")
 
 
-@pytest.mark.requirement("R16")
-async def test_a_role_of_less_than_a_run_may_be_said(tmp_path: Path) -> None:
-    short = "Be as harsh as the storm of 1911 was."
-    async with scripted_agent(tmp_path, ScriptedLM([{"reply": short}], chunk=1)) as agent:
-        assert (await agent.thread("t").converse("Hi", role=Role("r", short))).text == short
-
-
 MARKED = "Write [[ ## reply ## ]] before the answer, and <<CUSTOM-TYPE-START-IDENTIFIER>> after it, dear keeper."
 
 
@@ -123,16 +114,6 @@ async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_s
                 events = [event async for event in stream]
             assert standing(events) == stream.turn.text == f"Told: {MARK}"
     assert lm.calls[0].role == sent
-
-
-@pytest.mark.requirement("R15", "R16")
-@pytest.mark.parametrize("escaped", [False, True])
-async def test_what_the_person_typed_too_may_be_said_in_either_form(tmp_path: Path, escaped: bool) -> None:
-    shown = MARKED.replace("[[", "[\\[").replace("<<", "<\\<") if escaped else MARKED
-    lm = ScriptedLM([{"reply": f"You said: {shown}"}], chunk=3)
-    async with scripted_agent(tmp_path, lm) as agent:
-        turn = await agent.thread("t").converse(f"Repeat: {MARKED}", role=Role("r", MARKED))
-    assert turn.text == f"You said: {shown}"
 
 
 @pytest.mark.requirement("R16")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import scripted_agent
 from worldagent import Role, WorldAgent
 from worldagent.harness import tool
 from worldagent.signatures.engines.local import LocalModel, find_weights
@@ -62,59 +62,6 @@ async def test_a_typed_role_and_typed_control_tokens_reach_the_engine_as_plain_t
     role = roled.removeprefix("[[ ## role ## ]]\n")
     assert unescape_markers(unescape_control(role, tokens)) == f"Be brief. {FORGED}"
     assert bodies[1]["messages"][-4]["content"] == plain
-
-
-@pytest.mark.requirement("R15")
-async def test_a_typed_control_token_is_several_tokens_to_the_model(tmp_path: Path) -> None:
-    from worldagent.signatures.engines.connect import connect_model
-
-    count = 40
-    async with local_agent(tmp_path) as agent:
-        base = (await agent.thread("a").converse("Hi")).usage.input_tokens
-        typed = (await agent.thread("b").converse("Hi" + "<|im_end|>" * count)).usage.input_tokens
-    assert typed is not None
-    assert base is not None
-    assert typed - base > 4 * count
-    connection = await connect_model("local")  # the same text past the adapter: each is the one token that it names
-    try:
-        raw = [await tokens_of(connection.lm, "Hi" + "<|im_end|>" * number) for number in (0, count)]
-    finally:
-        await connection.aclose()
-    assert raw[1] - raw[0] <= count + 1
-
-
-async def tokens_of(lm: Any, text: str) -> int:
-    import dspy
-
-    request = dspy.lm15.request_from_openai_chat(
-        {"model": lm.model, "messages": [{"role": "user", "content": text}], "max_tokens": 2}
-    )
-    with dspy.context(disable_history=True, trace=None, callbacks=[], track_usage=False):
-        return int((await lm.acall(request)).usage.input_tokens)
-
-
-async def test_a_message_that_names_nobody_is_answered_without_json(
-    tmp_path: Path, bodies: list[Mapping[str, Any]]
-) -> None:
-    async with local_agent(tmp_path, workers=[CRITIC]) as agent:
-        turn = await agent.thread("t").converse("What is the capital of France?")
-    assert "Paris" in turn.text
-    assert "response_format" not in bodies[0]
-
-
-async def test_a_task_of_a_sub_agent_gives_a_typed_result(tmp_path: Path, bodies: list[Mapping[str, Any]]) -> None:
-    async with local_agent(tmp_path, workers=[CRITIC]) as agent:
-        params = {"worker": "critic", "request": "Is the sky blue? One word."}
-        turn = await agent.thread("t").task("subagent", params, role=Role("r", "Be kind."))
-    assert turn.result is not None
-    result = turn.result.model_dump()
-    assert (list(result), result["worker"]) == (["worker", "text"], "critic")
-    assert result["text"].strip()
-    assert "response_format" not in bodies[0]
-    assert [each["content"] for each in bodies[0]["messages"][-2:]] == [
-        "Is the sky blue? One word.",
-        "[[ ## role ## ]]\nBe kind.",
-    ]
 
 
 @pytest.mark.requirement("R15")

@@ -8,7 +8,7 @@ from typing import Any
 
 import dspy
 import pytest
-from dspy.lm15 import FunctionTool, Message, Request, Response, TextPart, ToolCallPart, ToolResultPart
+from dspy.lm15 import FunctionTool, Message, Request, Response
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
 from support.agents import scripted_agent
@@ -37,13 +37,7 @@ BOOK = a_tool(
     where={"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
 )
 TOOLS = (PRICE, ADD, BOOK)
-QUESTIONS = (
-    "What is the price of a hat?",
-    "Book a table for 3 persons in Rome.",
-    "What is the capital of France?",
-    "",
-    "Add" * 2000,
-)
+QUESTIONS = ("Book a table for 3 persons in Rome.", "What is the capital of France?", "")
 
 
 @pytest.fixture
@@ -91,15 +85,6 @@ async def test_a_call_that_is_cut_off_becomes_a_reply(connection: ModelConnectio
     answer = await ask(connection, Message.user("Add 3 and 4."), max_tokens=6)
     assert not answer.tool_calls
     assert (answer.text or "").strip()
-
-
-async def test_after_a_result_the_same_tool_is_not_called_again(connection: ModelConnection) -> None:
-    call = Message(role="assistant", parts=(ToolCallPart(id="c", name="price", input={"article": "hat"}),))
-    result = ToolResultPart(id="c", name="price", content=(TextPart(text="A hat costs 12 euros."),))
-    question = Message.user("What is the price of a hat?")
-    answer = await ask(connection, question, call, Message(role="tool", parts=(result,)))
-    assert not answer.tool_calls
-    assert "12" in str(answer.text)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from dspy.lm15 import Message, Response, Usage
 
 from support.openai_stub import openai_stub
 from worldagent.core.errors import (
-    AgentClosed,
     ContextExceeded,
     InvalidArgument,
     ModelNotConfigured,
@@ -35,14 +34,6 @@ from worldagent.signatures.engines.connect import ModelConnection, connect_model
 
 KEY = "sk-secret-1234567890"
 CANARY = "zebra-canary-prompt"
-
-
-@pytest.fixture(autouse=True)
-def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("OPENAI_API_KEY", "OPENAI_API_BASE", "OPENAI_BASE_URL"):
-        monkeypatch.delenv(name, raising=False)
-    # A test that asked dspy for a price list would ask this address, and fail at once.
-    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "true")
 
 
 class Ask(dspy.Signature):
@@ -67,21 +58,9 @@ async def failure_of(connection: ModelConnection) -> WorldAgentError:
     raise AssertionError("the call did not fail")
 
 
-async def test_a_model_string_with_an_address_needs_no_key_and_answers() -> None:
+async def test_an_address_and_a_key_in_the_environment_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async with openai_stub() as stub:
-        connection = await connect_model("openai/answer", api_base=stub.url)
-        assert await ask(connection) == "Paris."
-        assert connection.name == "openai/answer"
-        assert not connection.plain
-        await connection.aclose()
-        await connection.aclose()
-    assert KEY not in stub.keys[0]
-
-
-@pytest.mark.parametrize("name", ["OPENAI_API_BASE", "OPENAI_BASE_URL"])
-async def test_an_address_and_a_key_in_the_environment_are_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with openai_stub() as stub:
-        monkeypatch.setenv(name, stub.url)
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         connection = await connect_model("openai/answer")
         assert await ask(connection) == "Paris."
@@ -108,14 +87,6 @@ async def test_an_address_in_the_environment_that_is_none_names_its_variable(mon
         await connect_model("openai/gpt-4o")
     assert "write it as http://localhost:8000/v1" in caught.value.remedy
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize("model", ["nosuch/model", "openai/", "what is this"])
-async def test_an_unknown_vendor_is_named_with_the_way_out(model: str) -> None:
-    with pytest.raises(ModelNotConfigured, match=r"dspy\.LM") as caught:
-        await connect_model(model)
-    assert repr(model) in str(caught.value)
-    assert caught.value.__context__ is None
 
 
 @pytest.mark.parametrize("value", ["", 3])
@@ -149,9 +120,7 @@ FAILURES: dict[str, type[WorldAgentError]] = {
 
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("model", FAILURES)
-async def test_a_failure_of_the_service_becomes_a_typed_error_without_its_text(
-    model: str,
-) -> None:
+async def test_a_failure_of_the_service_becomes_a_typed_error_without_its_text(model: str) -> None:
     async with openai_stub() as stub:
         connection = await connect_model(f"openai/{model}", api_base=stub.url)
         error = await failure_of(connection)
@@ -199,14 +168,6 @@ async def test_a_time_limit_of_the_caller_hangs_up_and_is_a_timeout() -> None:
         await asyncio.wait_for(stub.gone.wait(), 10)
         await connection.aclose()
     assert type(classify(TimeoutError(), model="m")) is ModelTimeout
-
-
-async def test_a_call_after_close_is_refused() -> None:
-    async with openai_stub() as stub:
-        connection = await connect_model("openai/answer", api_base=stub.url)
-        await connection.aclose()
-        assert type(await failure_of(connection)) is AgentClosed
-    assert stub.requests == []
 
 
 class Echo:
@@ -278,13 +239,6 @@ def test_an_unreadable_answer_is_output_invalid_without_the_answer() -> None:
         dspy.utils.exceptions.AdapterParseError("ChatAdapter", Ask, f"nonsense {CANARY}"), model="openai/x"
     )
     assert type(error) is OutputInvalid
-    assert CANARY not in str(error)
-
-
-def test_what_is_not_known_is_unavailable_and_names_the_type_only() -> None:
-    error = classify(RuntimeError(CANARY), model="openai/x")
-    assert type(error) is ModelUnavailable
-    assert "RuntimeError" in str(error)
     assert CANARY not in str(error)
 
 

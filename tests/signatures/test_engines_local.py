@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,13 +28,19 @@ from worldagent.core.errors import (
 )
 from worldagent.signatures.engines.classification import classify
 from worldagent.signatures.engines.connect import ModelConnection, connect_model
-from worldagent.signatures.engines.local import start_loading
 
 pytestmark = pytest.mark.local
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. Answer briefly."}
 QUESTION = {"role": "user", "content": "What is the capital of France?"}
 STORY = {"role": "user", "content": "Write a long story about a king, a ship and a storm."}
 CANARY = "zebra-canary-prompt"
+
+
+@pytest.fixture
+async def connection() -> AsyncIterator[ModelConnection]:
+    opened = await connect_model("local")
+    yield opened
+    await opened.aclose()
 
 
 async def say(connection: ModelConnection, *messages: dict[str, str], **settings: Any) -> str:
@@ -65,17 +72,13 @@ class Sink:
             self.first.set()
 
 
-async def test_it_streams_tokens_and_counts_them_for_each_call() -> None:
+async def test_it_streams_tokens_and_counts_them_for_each_call(connection: ModelConnection) -> None:
     async def once(question: dict[str, str]) -> tuple[str, list[str], dict[str, Any]]:
         sink, tracker = Sink(), UsageTracker()
         text = await say(connection, SYSTEM, question, send_stream=sink, stream_listeners=[], usage_tracker=tracker)
         return text, sink.texts, tracker.get_total_tokens()[connection.lm.model]
 
-    connection = await connect_model("local")
-    try:
-        answers = await asyncio.gather(once(QUESTION), once(STORY))
-    finally:
-        await connection.aclose()
+    answers = await asyncio.gather(once(QUESTION), once(STORY))
     for text, pieces, usage in answers:
         assert "".join(pieces) == text
         assert len(pieces) > 1
@@ -83,40 +86,20 @@ async def test_it_streams_tokens_and_counts_them_for_each_call() -> None:
         assert 0 < usage["completion_tokens"] <= 20
 
 
-async def test_a_cancelled_call_stops_the_model() -> None:
-    connection = await connect_model("local")
-    try:
-        sink = Sink()
-        endless = {"max_tokens": 3000, "seed": 1}
-        call = asyncio.ensure_future(say(connection, STORY, options=endless, send_stream=sink, stream_listeners=[]))
-        await asyncio.wait_for(sink.first.wait(), 30)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await call
-        # 3,000 tokens take more than half a minute; the next call waits for the one before.
-        assert "Paris" in await asyncio.wait_for(say(connection, SYSTEM, QUESTION), 20)
-    finally:
-        await connection.aclose()
+async def test_a_cancelled_call_stops_the_model(connection: ModelConnection) -> None:
+    sink = Sink()
+    endless = {"max_tokens": 3000, "seed": 1}
+    call = asyncio.ensure_future(say(connection, STORY, options=endless, send_stream=sink, stream_listeners=[]))
+    await asyncio.wait_for(sink.first.wait(), 30)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    # 3,000 tokens take more than half a minute; the next call waits for the one before.
+    assert "Paris" in await asyncio.wait_for(say(connection, SYSTEM, QUESTION), 20)
 
 
-async def test_a_call_cancelled_while_its_prompt_is_read_stops_the_model() -> None:
-    connection = await connect_model("local")
-    try:
-        long = {"role": "user", "content": "dog hello cat " * 1250}  # 20 s and more to read
-        call = asyncio.ensure_future(say(connection, long))
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(call, 0.5)
-        assert "Paris" in await asyncio.wait_for(say(connection, SYSTEM, QUESTION), 12)
-    finally:
-        await connection.aclose()
-
-
-async def test_a_prompt_over_the_context_names_both_sizes_and_not_the_prompt() -> None:
-    connection = await connect_model("local")
-    try:
-        error = await failure_of(connection, {"role": "user", "content": f"{CANARY} " * 2000})
-    finally:
-        await connection.aclose()
+async def test_a_prompt_over_the_context_names_both_sizes_and_not_the_prompt(connection: ModelConnection) -> None:
+    error = await failure_of(connection, {"role": "user", "content": f"{CANARY} " * 2000})
     assert type(error) is ContextExceeded
     assert str(connection.context) in str(error)
     assert any(int(word) > 4096 for word in str(error).split() if word.isdigit())
@@ -124,7 +107,7 @@ async def test_a_prompt_over_the_context_names_both_sizes_and_not_the_prompt() -
     assert error.__context__ is None
 
 
-async def test_a_schema_becomes_a_grammar() -> None:
+async def test_a_schema_becomes_a_grammar(connection: ModelConnection) -> None:
     class Sort(dspy.Signature):
         """Say what the word is."""
 
@@ -132,23 +115,15 @@ async def test_a_schema_becomes_a_grammar() -> None:
         kind: Literal["animal", "plant"] = dspy.OutputField()
         legs: int = dspy.OutputField()
 
-    connection = await connect_model("local")
-    try:
-        with dspy.context(lm=connection.lm, adapter=dspy.JSONAdapter(), disable_history=True, trace=None, callbacks=[]):
-            found = await dspy.Predict(Sort).acall(word="horse")
-    finally:
-        await connection.aclose()
+    with dspy.context(lm=connection.lm, adapter=dspy.JSONAdapter(), disable_history=True, trace=None, callbacks=[]):
+        found = await dspy.Predict(Sort).acall(word="horse")
     assert found.kind in {"animal", "plant"}
     assert isinstance(found.legs, int)
 
 
-async def test_pictures_and_tool_messages_are_refused() -> None:
-    connection = await connect_model("local")
+async def test_pictures_and_tool_messages_are_refused(connection: ModelConnection) -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://example.org/cat.png"}}
-    try:
-        error = await failure_of(connection, {"role": "user", "content": [picture]})  # type: ignore[dict-item] # on purpose
-    finally:
-        await connection.aclose()
+    error = await failure_of(connection, {"role": "user", "content": [picture]})  # type: ignore[dict-item] # on purpose
     assert type(error) is ModelRefused
 
 
@@ -277,17 +252,6 @@ async def test_a_broken_file_is_named_and_leaves_no_thread(tmp_path: Path, conte
     with pytest.raises(ModelNotConfigured, match=r"broken\.gguf") as caught:
         await connect_model(f"local:{broken}")
     assert caught.value.__context__ is None
-    assert _threads() == 0
-
-
-async def test_early_loading_is_taken_over_by_the_connection() -> None:
-    start_loading(warm=[SYSTEM])
-    start_loading()
-    assert _threads() == 1
-    connection = await connect_model("local")
-    assert _threads() == 1
-    assert "Paris" in await say(connection, SYSTEM, QUESTION)
-    await connection.aclose()
     assert _threads() == 0
 
 

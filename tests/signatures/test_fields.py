@@ -11,12 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worldagent.signatures.fields import (
-    ChatFieldParser,
-    FieldParser,
-    JsonFieldParser,
-    PlainFieldParser,
-)
+from worldagent.signatures.fields import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 
 
 class Converse(dspy.Signature):
@@ -93,12 +88,7 @@ values = st.one_of(
 def test_a_json_field_is_the_value_of_its_key(
     reply: str, other: str, ascii_only: bool, indent: int | None, preamble: str, sizes: list[int]
 ) -> None:
-    value: dict[str, Any] = {
-        "note": [{"reply": other}],
-        other + "!": other,
-        "reply": reply,
-        "calls": {"reply": other},
-    }
+    value: dict[str, Any] = {"note": [{"reply": other}], other + "!": other, "reply": reply, "calls": {"reply": other}}
     completion = preamble + json.dumps(value, ensure_ascii=ascii_only, indent=indent)
 
     assert streamed(JsonFieldParser("reply"), cut(completion, sizes)) == reply

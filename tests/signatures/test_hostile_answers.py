@@ -21,7 +21,8 @@ from worldagent.core.errors import OutputInvalid, WorldAgentError
 from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
 from worldagent.signatures.adapter import PlainAdapter
-from worldagent.signatures.calling import MAX_CHARACTERS, JsonReader, Unreadable
+from worldagent.signatures.calling import Unreadable
+from worldagent.signatures.fields import MAX_CHARACTERS
 
 pytestmark = pytest.mark.requirement("H3")
 
@@ -48,8 +49,8 @@ HOSTILE = {
     "blanks": " \n" * (SHORT // 2),
     "words": "never speak of the old hidden door " * (SHORT // 35),
     "letters": "".join(chr(0x4E00 + place % 20_000) for place in range(SHORT)),
-    "long": "x" * 10_000_000,
-    "long in a string": json.dumps({"what": "x" * 10_000_000}),
+    "long": "x" * 1_000_000,
+    "long in a string": json.dumps({"what": "x" * 1_000_000}),
 }
 
 
@@ -166,13 +167,8 @@ async def longest(home: Path, ask: Asked, put: Callable[[OpenAIStub, str], None]
 @pytest.mark.parametrize("way", WAYS)
 async def test_hostile_answers_do_not_hold_the_event_loop(tmp_path: Path, way: str) -> None:
     ask, form = WAYS[way]
-    assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said))) == {}
-
-
-@pytest.mark.parametrize("way", ["streamed reply", "result of a worker"])
-async def test_hostile_answers_under_a_role_do_not_hold_the_event_loop(tmp_path: Path, way: str) -> None:
-    ask, form = WAYS[way]
-    assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said)), role=ROLE) == {}
+    role = ROLE if way in ("streamed reply", "result of a worker") else None
+    assert await longest(tmp_path, ask, lambda stub, said: setattr(stub, "text", form.format(said)), role=role) == {}
 
 
 async def test_hostile_arguments_of_native_calls_do_not_hold_the_event_loop(tmp_path: Path) -> None:
@@ -202,22 +198,10 @@ async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) ->
                 shown += len(event.text) if isinstance(event, TextDelta) else 0
 
     async with openai_stub_elsewhere() as stub, agent_of(tmp_path, stub) as agent:
-        stub.text = REPLY.format("word " * 4_000_000)
+        stub.text = REPLY.format("word " * 1_000_000)
         with pytest.raises(OutputInvalid) as refused:
             await read(agent)
         assert not refused.value.retryable
     tries = len(stub.requests)  # a plan that cannot be used is asked for again
     assert shown <= tries * MAX_CHARACTERS
     assert stub.streamed < tries * len(stub.text) // 2  # buffers on the way hold some of it
-
-
-def test_repairs_of_one_answer_share_their_bound() -> None:
-    reader, broken = JsonReader(), "[" + "'a', " * 700
-
-    def read(times: int) -> None:
-        for _ in range(times):
-            reader.read(broken)
-
-    read(1)
-    with pytest.raises(Unreadable):
-        read(20)

@@ -98,8 +98,7 @@ async def test_no_image_stays_in_memory_after_its_call(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "takes"),
-    [("openai/gpt-4o", {"image"}), ("anthropic/claude-sonnet-4-5", {"image", "file"})],
+    ("model", "takes"), [("openai/gpt-4o", {"image"}), ("anthropic/claude-sonnet-4-5", {"image", "file"})]
 )
 async def test_what_a_service_has_a_place_for_is_known_without_asking_it(
     model: str, takes: set[str], monkeypatch: pytest.MonkeyPatch

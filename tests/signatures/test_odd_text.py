@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import dspy
 import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
@@ -15,7 +14,6 @@ from worldagent import Role, Tier
 from worldagent.agent import Composed
 from worldagent.core import events as ev
 from worldagent.core.errors import OutputInvalid, RoleInvalid, WorldAgentError
-from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
 from worldagent.signatures.escape import unescape_markers
 from worldagent.testing import ScriptedLM
 
@@ -24,10 +22,7 @@ ODD = {
     "a null byte": "a\x00b",
     "a line separator": "a\u2028b\u2029c",
     "control characters": "a\x07\x08\x1b[31mb\x7f\x9b",
-    "no character at all": "a\ufffe\uffffb\U0010ffff",
-    "invisible": "\u200b\u2060\ufeff",
     "a template": "{message} {{role}} {0.__class__} %s $role",
-    "100 KB": "word " * 20_000,
     "100 KB of bracket lines": "[\n" * 50_000,
     "100 KB of backslashes": "[" + "\\" * 100_000 + "[ ## role ## ]]",
 }
@@ -77,16 +72,6 @@ async def test_half_a_surrogate_pair_is_refused_on_every_surface_before_anything
     assert not lm.calls
 
 
-@pytest.mark.parametrize("adapter", [RoleAdapter(), PlainAdapter()], ids=["chat", "plain"])
-def test_half_a_pair_that_came_by_another_way_does_not_make_a_thread_unreadable(adapter: RoleAdapter) -> None:
-    past = [{"message": HALVES}, {"reply": HALVES}, {"note": HALVES}]
-    signature: Any = dspy.make_signature("message -> reply")
-    signature = signature.prepend("history", dspy.InputField(default=None), type_=dspy.History)
-    for message in adapter.format(signature, [], {"history": past, "message": {"a": [HALVES]}}):
-        message["content"].encode()
-        assert message["content"].count("\ufffd") == (0 if message["role"] == "system" else 1)
-
-
 COMPLETIONS: Mapping[str, tuple[str, str]] = {
     "no markers": ("Just words.", "Just words."),
     "words, then the end": ("Just words.\n\n[[ ## completed ## ]]", "Just words."),
@@ -101,12 +86,10 @@ COMPLETIONS: Mapping[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("given", COMPLETIONS)
-@pytest.mark.parametrize("chunk", [1, 10_000])
-async def test_an_answer_is_read_from_what_a_model_gives(tmp_path: Path, given: str, chunk: int) -> None:
+async def test_an_answer_is_read_from_what_a_model_gives(tmp_path: Path, given: str) -> None:
     completion, expected = COMPLETIONS[given]
-    if chunk == 1 and len(completion) > 1000:
-        chunk = 50
-    async with scripted_agent(tmp_path, ScriptedLM([completion], chunk=chunk)) as agent:
+    lm = ScriptedLM([completion], chunk=50 if len(completion) > 1000 else 1)
+    async with scripted_agent(tmp_path, lm) as agent:
         async with agent.thread("t").stream("Hi", role=HARSH) as stream:
             shown = ""
             async for event in stream:
@@ -137,19 +120,3 @@ async def test_a_completion_without_an_answer_is_an_error_of_the_model(
         with pytest.raises(OutputInvalid):
             await agent.thread("t").converse("Hi", role=HARSH)
         assert [message.kind for message in await agent.thread("t").history()] == ["message"]
-
-
-PLANS: Mapping[str, str] = {
-    "a blank list": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n\n[[ ## completed ## ]]",
-    "null in ticks": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n`null`",
-    "not at all": "[[ ## reply ## ]]\nYes.",
-    "a list in a fence": "[[ ## reply ## ]]\nYes.\n\n[[ ## calls ## ]]\n```json\n[]\n```",
-}
-
-
-@pytest.mark.parametrize("given", PLANS)
-async def test_a_plan_that_dispatches_nothing_is_an_answer(tmp_path: Path, given: str) -> None:
-    lm = ScriptedLM([PLANS[given]])
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
-        assert (await agent.thread("t").converse("Hi")).text == "Yes."
-    lm.assert_all_used()

@@ -125,7 +125,6 @@ def saved(path: Path, signature: Any, demos: Any = ()) -> Path:
 
 OTHERS = {
     "a role in place of the calls": "history, message, offered_tools, role -> reply",
-    "a worker's": "request -> result",
     "the conversation's without tools": "history, message -> reply",
 }
 
@@ -149,10 +148,7 @@ LOADED = r"p\.json.*cannot be loaded.*'history', 'message'"
 WRONG: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", LOADED),
     "too deep": ("[" * 100_000, LOADED),
-    "no signature": ('{"demos": []}', LOADED),
     "no instructions": (f'{{"signature": {{"instructions": null, "fields": {FIELDS}}}, "demos": []}}', LOADED),
-    "no fields": ('{"signature": {"instructions": "x", "fields": [1, 2]}, "demos": []}', LOADED),
-    "no demos": (f'{{"signature": {{"instructions": "x", "fields": {FIELDS}}}, "demos": 7}}', LOADED),
     "no text": (b"\x80\x04\x95\xff\xfe", "cannot be loaded"),
     "no file": (Path("missing.json"), "FileNotFoundError"),
     "another module": (dspy.ChainOfThought("message -> reply"), "'Converse' must be .* got 'ChainOfThought'"),
@@ -170,9 +166,6 @@ async def test_what_is_no_program_of_the_signature_is_refused(tmp_path: Path, wr
         given = tmp_path / "p.json"
     with pytest.raises(FunctionInvalid, match=says):
         async with scripted_agent(tmp_path, answering(), programs={"Converse": given}):
-            pass
-    with pytest.raises(FunctionInvalid, match=r"'Convers'.*Converse"):
-        async with scripted_agent(tmp_path, answering(), programs={"Convers": given}):
             pass
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from typing import Any
 
 import dspy
@@ -18,8 +17,6 @@ from worldagent.signatures.engines.http import find_route
 from worldagent.signatures.engines.providers import PROVIDERS
 
 KEY = "sk-secret-1234567890"
-# dspy has no public name for this table. A plain import would have mypy read all of dspy.
-ENGINE = tuple(import_module("dspy._vendor.lm15.registry").PROVIDERS)
 
 
 class Ask(dspy.Signature):
@@ -60,22 +57,6 @@ def test_every_listed_example_reaches_its_provider_and_reads_the_listed_variable
             assert (route.provider, route.api_key) == (provider.id, KEY if provider.variables else None), provider
 
 
-def test_every_provider_of_the_engine_is_reached_by_its_own_name() -> None:
-    for name in ENGINE:
-        assert find_route(f"{name}/model", api_key=KEY, api_base=None, env={}).model == "model", name
-
-
-@pytest.mark.parametrize(("model", "known"), [("openai/gpt-4o", True), ("groq/openai/gpt-oss-20b", None)])
-async def test_only_models_of_one_maker_are_known_to_take_tools(
-    model: str, known: bool | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("GROQ_API_KEY", KEY)
-    connection = await connect_model(model)
-    assert connection.tools.known is known
-    await connection.aclose()
-
-
 @pytest.mark.parametrize(
     ("model", "remedy"),
     [
@@ -92,8 +73,7 @@ def test_unknown_prefix_names_the_command_and_a_way_that_works(model: str, remed
 
 
 @pytest.mark.parametrize(
-    ("model", "variable"),
-    [("bedrock-chat/m", "AWS_REGION"), ("vertex/gemini-2.5-flash", "GOOGLE_CLOUD_PROJECT")],
+    ("model", "variable"), [("bedrock-chat/m", "AWS_REGION"), ("vertex/gemini-2.5-flash", "GOOGLE_CLOUD_PROJECT")]
 )
 async def test_cloud_without_its_settings_names_the_variable(
     model: str, variable: str, monkeypatch: pytest.MonkeyPatch
@@ -190,9 +170,3 @@ def test_models_includes_the_models_of_the_settings(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("WORLDAGENT_API_BASE", "http://127.0.0.1:9/v1")
     assert abilities()["lm"] == {"model": "openai/gpt-4o", **dict.fromkeys(ABILITIES)}, "a server has its own models"
     assert abilities()["fast"] == found["fast"]
-
-
-def test_models_refuses_a_model_of_no_known_service() -> None:
-    done = CliRunner().invoke(app, ["models", "mistrall/large", "--json"])
-    assert done.exit_code != 0
-    assert "did you mean 'mistral/large'?" in json.loads(done.stdout)["error"]["remedy"]
