@@ -1,11 +1,15 @@
-"""A conversation that is exported to a file and imported again: the same messages, or nothing at all."""
+"""A conversation that is exported to a file or a stream and imported again: the same messages, or nothing at all."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
+import os
 import stat
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +20,15 @@ from support.homes import Line, change, read, renamed, row_counts, write
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message
+from worldagent.memory.attachments import Attachments
 from worldagent.testing import assert_no_role_leak
 
 ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
+
+
 EARLIER = Path(__file__).parents[1] / "fixtures" / "exports" / "version-1.jsonl"
+
+
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
 
 
@@ -238,3 +247,163 @@ async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(
     [header, *lines], [old, *others] = read(file), read(EARLIER)
     assert ({**header, "exported": 0}, lines[:-1]) == ({**old, "exported": 0}, others[:-1])
     assert (lines[-1]["kept"], lines[-1]["title"]) == ([said[0].id], "Of hats")
+
+
+DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
+
+
+OWN = ("roles.db-journal", "attachments/t1.jsonl")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("name", OWN)
+async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: str) -> None:
+    home = tmp_path / "home"
+    (tmp_path / "link").symlink_to(home)
+    # Traces are written whenever there is time, and their file is made with the first.
+    async with scripted_agent(home, answering(), settings={"trace": False}) as agent:
+        await agent.thread("t1").converse("one", attachments=[DATA[0]])
+        before = files(home)
+        for folder in (home, tmp_path / "link", home / "attachments" / ".."):
+            with pytest.raises(InvalidArgument, match="belongs to the home; name a file outside"):
+                await agent.upkeep.export("t1", folder / name)
+        assert set(files(home)) == set(before)
+        assert (await agent.upkeep.export("t1", home / "t1.jsonl")).messages == 2
+        await agent.thread("t1").converse("two")
+
+
+@pytest.mark.requirement("T4")
+async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one")
+        file = tmp_path / "t1.jsonl"
+        await agent.upkeep.export("t1", file)
+        await agent.thread("t1").converse("two")
+        assert (await agent.upkeep.export("t1", file)).messages == 4
+        file.write_bytes(file.read_bytes()[:-20])
+        assert (await agent.upkeep.export("t1", file)).messages == 4
+        for said in (b"a letter\n", b"", b'{"version":1}\n', b"\xff" * 2_000_000, b"[" * 100_000):
+            other = tmp_path / "other"
+            other.write_bytes(said)
+            with pytest.raises(InvalidArgument, match="is not an export of a thread; name a file that does not exist"):
+                await agent.upkeep.export("t1", other)
+            assert other.read_bytes() == said
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "nothing")
+        with pytest.raises(InvalidArgument, match="is not an export of a thread"):
+            await agent.upkeep.export("t1", link)
+        assert link.is_symlink()
+
+
+@pytest.mark.requirement("T4")
+@pytest.mark.parametrize("step", ["keep", "hold"])
+async def test_what_is_imported_outlasts_a_prune_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await export_with_attachments(agent, file)
+        await agent.upkeep.remove("t1")
+        done = getattr(Attachments, step)
+
+        async def pruned(store: Attachments, loaded: Sequence[Any]) -> None:
+            await done(store, loaded)
+            dropped = await store.drop_unreferenced()
+            assert step == "keep" or dropped == (), "it is held until its messages are there"
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Attachments, step, pruned)
+            assert (await agent.upkeep.import_thread(file)).made
+        assert await attached(agent) == list(DATA)
+        assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
+        await agent.upkeep.remove("t1")
+        assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
+
+
+async def export_with_attachments(agent: WorldAgent, file: Path) -> None:
+    """Export a thread whose first message has attachments."""
+    await agent.thread("t1").converse("Look", attachments=DATA)
+    await agent.upkeep.export("t1", file)
+
+
+async def attached(agent: WorldAgent) -> list[bytes]:
+    """What is attached to the first message of the thread."""
+    message = (await agent.thread("t1").history())[0]
+    return [await agent.attachments.read(one) for one in agent.attachments.of(message)]
+
+
+FILES = "worldagent.agent.upkeep.thread_files"
+
+
+BOUND = 60.0  # seconds
+
+
+@contextmanager
+def feeding(work: Callable[[], object]) -> Generator[None]:
+    """Have a thread write into a pipe meanwhile; where nobody reads, it holds up neither the test nor the process."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    yield
+    thread.join(BOUND)
+    assert not thread.is_alive(), "what was written has not been read"
+
+
+@pytest.mark.requirement("T4")
+async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=[b"\0" * 2_000_000])
+        said = await agent.thread("t1").history()
+        stream = io.BytesIO()
+        exported = await agent.upkeep.export("t1", stream)
+        assert (exported.file, exported.messages, exported.attachments) == (None, 2, 1)
+        begun = io.BytesIO(b"what came before" + stream.getvalue())
+        begun.seek(len(b"what came before"))
+        assert (await agent.upkeep.import_thread(begun, to="t2")).made
+        pipe = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        with feeding(lambda: pipe.write_bytes(stream.getvalue())):
+            assert (await asyncio.wait_for(agent.upkeep.import_thread(pipe, to="t3"), BOUND)).made
+        end, beginning = os.pipe()
+        with feeding(lambda: _fed(beginning, stream.getvalue())), os.fdopen(end, "rb") as source:
+            assert (await asyncio.wait_for(agent.upkeep.import_thread(source, to="t4"), BOUND)).made
+        for name in ("t2", "t3", "t4"):
+            assert await agent.thread(name).history() == said
+        with pytest.raises(InvalidArgument, match="the stream gives text"):
+            await agent.upkeep.import_thread(io.StringIO("{}"), to="t5")  # type: ignore[arg-type]  # what it refuses
+        with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is incomplete"):
+            await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
+
+
+@pytest.mark.requirement("T4")
+async def test_a_content_that_is_longer_than_any_line_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
+    monkeypatch.setattr(f"{FILES}.PIECE_BYTES", 1000)
+    file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
+        await agent.thread("t1").converse("one", attachments=data)
+        assert (await agent.upkeep.export("t1", file)).attachments == 2
+        await agent.upkeep.remove("t1")
+        lines = read(file)
+        pieces = [place for place, line in enumerate(lines) if "attachment" in line]
+        assert len(pieces) == 101
+        assert max(map(len, file.read_bytes().splitlines())) < 4000
+        swapped = list(lines)
+        first = max(pieces[:2], key=lambda place: lines[place]["attachment"] == lines[place + 1]["attachment"])
+        swapped[first], swapped[first + 1] = lines[first + 1], lines[first]
+        write(tmp_path / "swapped", swapped)
+        with pytest.raises(ExportInvalid, match=r"line \d+ of .* begins a content with another hash"):
+            await agent.upkeep.import_thread(tmp_path / "swapped")
+        assert (await agent.upkeep.import_thread(file)).made
+        [message, _] = await agent.thread("t1").history()
+        assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == data
+
+
+def _fed(handle: int, data: bytes) -> None:
+    with os.fdopen(handle, "wb") as pipe:
+        pipe.write(data)
