@@ -258,21 +258,6 @@ async def test_a_source_of_a_newer_version_is_refused_naming_it(tmp_path: Path) 
         assert not target.database.exists()
 
 
-async def test_a_source_of_an_older_version_is_copied_as_it_is_and_brought_up_to_date_there(tmp_path: Path) -> None:
-    source, target = storage("sqlite", tmp_path / "one"), storage("postgres", tmp_path / "other")
-    await used(source)
-    with closing(sqlite3.connect(source.database)) as database:
-        database.execute("DELETE FROM wa_schema WHERE name='journal'")
-        database.execute("DROP TABLE wa_call")
-        database.commit()
-    copied = await copy_storage(source, target)
-    assert "wa_call" not in copied.parts
-    with closing(sqlite3.connect(source.database)) as database:
-        assert database.execute("SELECT 1 FROM sqlite_master WHERE name='wa_call'").fetchall() == []
-    async with agent_of(target) as agent:
-        assert len(await agent.threads()) == THREADS + 1
-
-
 @pytest.mark.requirement("T10")
 async def test_recorded_events_and_keys_go_along(tmp_path: Path) -> None:
     source, target = storage("sqlite", tmp_path / "one"), storage("postgres", tmp_path / "other")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -168,14 +167,3 @@ def test_what_has_no_schema_is_named() -> None:
     forward.__annotations__["x"] = "Nowhere"
     assert "'wrong'" in refused(lambda: tool(odd), FunctionInvalid).problem
     assert "'Nowhere'" in refused(lambda: tool(forward), FunctionInvalid).problem
-
-
-def test_what_is_no_plain_function_is_told_so() -> None:
-    class Holder:
-        def method(self, x: int) -> int:
-            return x
-
-    assert "not a method" in refused(lambda: tool(Holder.method), FunctionInvalid).remedy
-    partial = functools.partial(no_context, 1)
-    assert "partial" in refused(lambda: tool(partial), FunctionInvalid).problem
-    assert "Holder" in refused(lambda: tool(Holder), FunctionInvalid).problem

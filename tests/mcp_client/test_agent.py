@@ -17,12 +17,14 @@ from worldagent.core.errors import RoleSourceUnavailable
 from worldagent.mcp_client import HttpHost
 from worldagent.testing import VirtualClock
 
+pytestmark = pytest.mark.requirement("R9")
+
 
 async def channel_source(scope: Scope) -> Role | None:
     return Role("channel", f"channel of {scope.channel}")
 
 
-@pytest.mark.requirement("R3", "R9")
+@pytest.mark.requirement("R3")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_turn_costs_one_round_trip_and_none_while_the_roles_are_kept_in_memory(
     tmp_path: Path, mode: Mode
@@ -53,7 +55,6 @@ async def test_a_turn_costs_one_round_trip_and_none_while_the_roles_are_kept_in_
     assert [name for name, _ in stub.calls] == ["role_list"] * 5
 
 
-@pytest.mark.requirement("R9")
 async def test_a_change_that_the_host_tells_of_is_seen_by_the_next_turn(tmp_path: Path) -> None:
     stub, lm = StubHost(), answering()
     with over_http(stub) as url:
@@ -87,7 +88,7 @@ async def test_a_host_that_is_down_fails_turns_with_the_remedy_until_it_is_there
             assert (await thread.converse("Hi")).text == "Fine."
 
 
-@pytest.mark.requirement("R9", "R14")
+@pytest.mark.requirement("R14")
 async def test_what_a_late_host_offers_counts_from_the_first_turn_that_reaches_it(tmp_path: Path) -> None:
     lm = answering()
     process = HostProcess(tmp_path)
@@ -104,7 +105,6 @@ async def test_what_a_late_host_offers_counts_from_the_first_turn_that_reaches_i
     assert [call.role for call in lm.calls] == ["channel of c", None, "of the host"]
 
 
-@pytest.mark.requirement("R9")
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_the_reference_host_keeps_the_roles_of_an_agent(tmp_path: Path, kind: Kind) -> None:
     lm = answering()

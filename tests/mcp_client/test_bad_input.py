@@ -31,6 +31,8 @@ from worldagent.core.errors import (
 )
 from worldagent.mcp_client import HttpHost, StdioHost
 
+pytestmark = pytest.mark.requirement("R14")
+
 BOUND = 15.0
 TOKEN = "token-that-only-one-host-may-see"
 WRONG = "token-which-was-sent-and-is-not-the-right-one"
@@ -87,7 +89,6 @@ OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
 ]
 
 
-@pytest.mark.requirement("R14")
 @pytest.mark.parametrize(("how", "kind", "says"), OVER_STDIO, ids=[row[0] for row in OVER_STDIO])
 async def test_a_program_that_answers_anything_fails_the_turn_with_what_it_did(
     tmp_path: Path, how: str, kind: type[WorldAgentError], says: str
@@ -112,7 +113,6 @@ OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
 ]
 
 
-@pytest.mark.requirement("R14")
 @pytest.mark.parametrize(
     ("how", "content", "kind", "says"), OVER_HTTP, ids=[f"{row[0]} as {row[1]}" for row in OVER_HTTP]
 )
@@ -129,7 +129,6 @@ async def test_a_service_that_answers_anything_fails_the_turn_with_what_it_did(
     assert TOKEN.encode() in raw.came
 
 
-@pytest.mark.requirement("R14")
 @pytest.mark.parametrize(("given", "when"), [("30", "in 30 s"), ("9" * 4000, "later")])
 async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, given: str, when: str) -> None:
     async with (
@@ -139,7 +138,6 @@ async def test_a_host_that_asks_for_time_is_named_with_the_time(tmp_path: Path, 
         await fails(agent, DOWN, f"try again {when}$")
 
 
-@pytest.mark.requirement("R14")
 @pytest.mark.parametrize("over", ["stdio", "gzip"])
 async def test_an_answer_of_100_mb_is_not_kept_in_memory(tmp_path: Path, over: str) -> None:
     async with AsyncExitStack() as stack:
@@ -159,7 +157,6 @@ async def test_an_answer_of_100_mb_is_not_kept_in_memory(tmp_path: Path, over: s
         assert raw is None or raw.sent < HUGE / 2
 
 
-@pytest.mark.requirement("R14")
 async def test_a_program_that_writes_a_banner_first_works(tmp_path: Path) -> None:
     async with agent_of(tmp_path, StdioHost(command("a banner"))) as (agent, _):
         assert (await agent.thread("t").converse("Hi")).text == "Fine."
@@ -174,7 +171,6 @@ async def test_a_role_of_a_host_over_the_limit_is_refused_with_its_tier(tmp_path
         assert lm.calls == []
 
 
-@pytest.mark.requirement("R14")
 async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_there(tmp_path: Path) -> None:
     async with raw_host() as other, raw_host("307 Moved", f"Location: {other.url}") as raw:
         async with agent_of(tmp_path, HttpHost(raw.url, TOKEN)) as (agent, _):
@@ -187,7 +183,6 @@ async def test_a_redirect_to_another_host_is_not_followed_and_no_token_goes_ther
         assert other.came == b""
 
 
-@pytest.mark.requirement("R14")
 async def test_a_certificate_that_nobody_vouches_for_is_refused_before_the_token_is_sent(tmp_path: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*certificate(tmp_path, "unknown"))
@@ -197,7 +192,6 @@ async def test_a_certificate_that_nobody_vouches_for_is_refused_before_the_token
         assert raw.came == b""
 
 
-@pytest.mark.requirement("R14")
 async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         refused = f"http://127.0.0.1:{free.getsockname()[1]}/mcp?key=secret"
@@ -214,7 +208,6 @@ async def test_an_address_where_nothing_answers_is_named_with_what_is_wrong(tmp_
             await fails(agent, DOWN, r"did not answer within 0\.5 s; find out why it is slow")
 
 
-@pytest.mark.requirement("R14")
 @pytest.mark.parametrize(
     ("program", "says"),
     [
@@ -234,7 +227,7 @@ async def test_a_program_that_cannot_be_started_is_named_with_what_is_wrong(
         await fails(agent, DOWN, f"role host '{Path(word).name}' could not be reached .{says}.; start it")
 
 
-@pytest.mark.requirement("R9", "R14")
+@pytest.mark.requirement("R9")
 async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_path: Path) -> None:
     with http_host(tmp_path / "host.db", WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):
         async with agent_of(tmp_path, HttpHost(url, WRONG)) as (agent, lm):
@@ -249,7 +242,7 @@ async def test_a_turn_without_the_right_token_is_refused_with_the_remedy(tmp_pat
         assert lm.calls == []
 
 
-@pytest.mark.requirement("R9", "R14")
+@pytest.mark.requirement("R9")
 async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outages_are_skipped(tmp_path: Path) -> None:
     scopes = ("--workspace", "*", "--account", "ana")
     with http_host(tmp_path / "host.db", *scopes, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, host):
@@ -273,7 +266,6 @@ async def test_a_refusal_is_no_outage_it_fails_the_turn_for_good_even_where_outa
     assert len(lm.calls) == 2
 
 
-@pytest.mark.requirement("R14")
 async def test_after_a_bad_answer_the_next_call_is_made_anew(tmp_path: Path) -> None:
     async with raw_host("huge") as raw, agent_of(tmp_path, HttpHost(raw.url)) as (agent, _):
         with pytest.raises(HostError):

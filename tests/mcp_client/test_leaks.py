@@ -23,6 +23,8 @@ from worldagent.core.errors import HostUnavailable
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.testing import assert_no_role_leak
 
+pytestmark = pytest.mark.requirement("R7")
+
 
 @contextlib.asynccontextmanager
 async def apart(kind: Kind, home: Path, *, broken: str = "", **more: Any) -> AsyncGenerator[HttpHost | StdioHost]:
@@ -42,7 +44,6 @@ async def watching(home: Path) -> AsyncGenerator[Watch]:
         yield seen
 
 
-@pytest.mark.requirement("R7")
 @pytest.mark.parametrize(("kind", "mode"), [("http", "auto"), ("stdio", "legacy")])
 async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     elsewhere = tmp_path / "host"
@@ -69,7 +70,6 @@ async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, ki
     seen.assert_clean(LONG, SHORT)
 
 
-@pytest.mark.requirement("R7")
 @pytest.mark.parametrize(
     ("kind", "broken"),
     [
@@ -95,7 +95,6 @@ async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, b
     seen.assert_clean(LONG, "secret words")
 
 
-@pytest.mark.requirement("R7")
 @pytest.mark.parametrize(("kind", "mode"), [("http", "legacy"), ("stdio", "auto")])
 async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     elsewhere = tmp_path / "host"
@@ -115,7 +114,6 @@ async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Pa
         seen.assert_clean(LONG)
 
 
-@pytest.mark.requirement("R7")
 @pytest.mark.parametrize("how", ["echoes as text", "echoes as json", "echoes as an error", "401 Unauthorized"])
 async def test_a_host_that_sends_the_role_back_in_any_form_leaves_none(tmp_path: Path, how: str) -> None:
     with raw_process(how) as url:
@@ -175,7 +173,6 @@ print(said)
 """
 
 
-@pytest.mark.requirement("R7")
 async def test_spans_of_the_mcp_library_hold_nothing_that_a_host_says(tmp_path: Path) -> None:
     said = await run_script(TRACED, LONG)
     assert "MCP send tools/call role_put" in said, "nothing was traced, so this shows nothing"
@@ -183,7 +180,6 @@ async def test_spans_of_the_mcp_library_hold_nothing_that_a_host_says(tmp_path: 
     assert_no_role_leak(said, LONG)
 
 
-@pytest.mark.requirement("R7")
 async def test_the_token_is_in_no_log(tmp_path: Path) -> None:
     token = "token-that-nobody-should-see-anywhere-in-a-log"
     with over_http(StubHost(), token=token) as url:
@@ -193,27 +189,6 @@ async def test_the_token_is_in_no_log(tmp_path: Path) -> None:
 
 
 KEY = "key-that-stands-in-an-address-and-nowhere-else"
-
-
-async def test_a_logger_that_a_library_makes_later_is_reached_too(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    import httpx2
-
-    send = httpx2.AsyncClient.send
-
-    async def talking(self: httpx2.AsyncClient, request: httpx2.Request, **more: Any) -> httpx2.Response:
-        logging.getLogger("httpx2.made_later").error("POST %s", request.url)
-        return await send(self, request, **more)
-
-    with over_http(StubHost()) as url:
-        async with opened(HttpHost(f"{url}?key={KEY}")) as store:
-            await store.list({Tier.WORKSPACE: "w"})
-            logging.getLogger("httpx2.made_later")
-            monkeypatch.setattr(httpx2.AsyncClient, "send", talking)
-            await store.list({Tier.WORKSPACE: "w"})
-    assert "httpx2.made_later" in {record.name for record in caplog.records}
-    assert KEY not in caplog.text
 
 
 async def test_connections_of_the_embedding_program_log_as_before(caplog: pytest.LogCaptureFixture) -> None:

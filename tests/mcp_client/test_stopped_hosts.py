@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import signal
@@ -84,15 +83,3 @@ async def test_a_program_that_stays_so_is_started_again_and_a_service_is_used_wh
         assert await it.store.list(LISTED) == {Tier.WORKSPACE: KEPT}
         if kind == "stdio":
             assert await eventually(lambda: not psutil.pid_exists(it.pid), 4)
-
-
-async def test_calls_that_are_cancelled_end_at_once(tmp_path: Path, kind: Kind) -> None:
-    async with stoppable(kind, tmp_path) as it:
-        it.stop()
-        for _ in range(3):
-            put = asyncio.create_task(it.store.put(Tier.WORKSPACE, "w", Role("x", "y" * 200_000)))
-            await asyncio.wait([put], timeout=LIMIT / 5)
-            began = time.monotonic()
-            put.cancel()
-            await asyncio.wait([put])
-            assert time.monotonic() - began < LIMIT / 2

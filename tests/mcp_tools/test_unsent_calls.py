@@ -22,10 +22,11 @@ from worldagent.harness import tool
 from worldagent.mcp_client import HttpHost
 from worldagent.mcp_client.tools import McpServer
 
+pytestmark = pytest.mark.requirement("T5")
+
 ECHO = {"function": "t_echo", "arguments": {"text": "hello"}}
 
 
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize(("elicitation", "anew"), [(False, True), (True, False)])
 async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
     tmp_path: Path, elicitation: bool, anew: bool
@@ -50,7 +51,6 @@ async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
     assert [call["arguments"]["text"] for call in calls_in(tmp_path)] == ["there", "hello"]
 
 
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize("elicitation", [False, True])
 async def test_a_call_whose_server_died_with_it_is_asked_about(tmp_path: Path, elicitation: bool) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=elicitation)) as agent:
@@ -62,7 +62,6 @@ async def test_a_call_whose_server_died_with_it_is_asked_about(tmp_path: Path, e
     assert [call["tool"] for call in calls_in(tmp_path)] == ["die"]
 
 
-@pytest.mark.requirement("T5")
 async def test_a_function_that_did_something_before_it_called_a_server_that_is_down_is_asked_about(
     tmp_path: Path,
 ) -> None:
@@ -102,7 +101,6 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "True"))
 """
 
 
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize("elicitation", [False, True])
 async def test_a_call_that_was_under_way_when_the_process_was_killed_is_asked_about(
     tmp_path: Path, elicitation: bool

@@ -21,6 +21,8 @@ from worldagent.harness import Worker, tool
 from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.requirement("R16")
+
 LINES = (
     'Du bist "streng".\nNenne drei große Fehler.\nLobe nie,\tauch nicht "leise".\nÜbe Kritik.\nSag "nein", 不要夸奖。'
 )
@@ -119,7 +121,6 @@ def opened(home: Path, lm: Any, **settings: Any) -> Any:
     return scripted_agent(home, lm, workers=[CRITIC, CLERK], shapes=[judging()], tools=[note], settings=settings)
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_a_role_is_withheld_in_each_form_wherever_a_model_repeats_it(
@@ -131,7 +132,6 @@ async def test_a_role_is_withheld_in_each_form_wherever_a_model_repeats_it(
     assert of_the_role(given) == []
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.parametrize("surface", SURFACES)
 async def test_a_role_fails_the_turn_where_that_is_set(tmp_path: Path, surface: str) -> None:
     async with opened(tmp_path, model(f"So: {LINES} End."), echo="fail") as agent:
@@ -142,7 +142,6 @@ async def test_a_role_fails_the_turn_where_that_is_set(tmp_path: Path, surface: 
 JSON_ANSWERS = {"bare": "{}", "in a fence without a name": "\n```\n{}\n```\n"}
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.parametrize("crew", [[], [CRITIC]], ids=["alone", "with a worker"])
 @pytest.mark.parametrize("answer", JSON_ANSWERS)
 async def test_json_where_the_chat_format_was_asked_for_is_read_as_its_fields(
@@ -210,7 +209,7 @@ def opened_apart(home: Path, said: str, surface: str, **settings: Any) -> Any:
     )
 
 
-@pytest.mark.requirement("R7", "R16")
+@pytest.mark.requirement("R7")
 @pytest.mark.parametrize("surface", APART)
 async def test_a_role_is_withheld_where_a_model_repeats_it_that_was_not_given_it(tmp_path: Path, surface: str) -> None:
     async with opened_apart(tmp_path, f"So: {json.dumps(LINES)} End.", surface) as agent:

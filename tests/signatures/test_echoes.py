@@ -17,6 +17,8 @@ from worldagent.signatures.adapter import PlainAdapter
 from worldagent.signatures.engines.connect import ModelConnection
 from worldagent.testing import ScriptedLM
 
+pytestmark = pytest.mark.requirement("R16")
+
 KEEPER = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
 SECRET = Role("keeper", KEEPER)
 MARK = "[role withheld]"
@@ -63,7 +65,6 @@ REPLIES = {
 }
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.parametrize("form", ["chat", "chat with a worker", "embedded", "embedded with a worker"])
 @pytest.mark.parametrize("reply", REPLIES)
 async def test_the_stream_the_turn_and_the_log_agree_however_the_answer_is_cut(
@@ -92,7 +93,6 @@ async def test_the_stream_the_turn_and_the_log_agree_however_the_answer_is_cut(
     assert all(not repeats(str(event)) for event in events)
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.parametrize(("size", "shown"), [(39, True), (40, False)])
 async def test_a_run_is_forty_characters(tmp_path: Path, size: int, shown: bool) -> None:
     piece = KEEPER[20 : 20 + size]
@@ -104,7 +104,7 @@ async def test_a_run_is_forty_characters(tmp_path: Path, size: int, shown: bool)
 MARKED = "Write [[ ## reply ## ]] before the answer, and <<CUSTOM-TYPE-START-IDENTIFIER>> after it, dear keeper."
 
 
-@pytest.mark.requirement("R15", "R16")
+@pytest.mark.requirement("R15")
 async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_sent(tmp_path: Path) -> None:
     sent = MARKED.replace("[[", "[\\[").replace("<<", "<\\<")
     lm = ScriptedLM([{"reply": f"Told: {MARKED}"}, {"reply": f"Told: {sent}"}], chunk=3)
@@ -116,7 +116,6 @@ async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_s
     assert lm.calls[0].role == sent
 
 
-@pytest.mark.requirement("R16")
 async def test_what_an_earlier_message_says_may_be_said_again(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": f"First: {KEEPER}"}, {"reply": f"Again: {KEEPER}"}, {"reply": KEEPER}], chunk=5)
     async with scripted_agent(tmp_path, lm) as agent:
@@ -126,7 +125,6 @@ async def test_what_an_earlier_message_says_may_be_said_again(tmp_path: Path) ->
         assert (await agent.thread("other").converse("Hi", role=SECRET)).text == MARK
 
 
-@pytest.mark.requirement("R16")
 async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) -> None:
     lm = ScriptedLM(
         [
@@ -144,7 +142,6 @@ async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) 
     assert all("lighthouse" not in reason for reason in reasons)
 
 
-@pytest.mark.requirement("R16")
 async def test_a_failed_stream_leaves_nothing_standing(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": f"Some words first. {KEEPER}"}], chunk=3)
     events: list[Any] = []
@@ -161,7 +158,6 @@ async def test_a_failed_stream_leaves_nothing_standing(tmp_path: Path) -> None:
     assert all(not repeats(str(event)) for event in events)
 
 
-@pytest.mark.requirement("R16")
 @pytest.mark.parametrize("size", [1, 2])
 async def test_a_surrogate_pair_in_two_deltas_ends_as_it_is_kept(tmp_path: Path, size: int) -> None:
     lm = ScriptedLM([{"reply": f"ab\ud83d\ude00cd\ud83d {KEEPER} \ude00."}], chunk=size)

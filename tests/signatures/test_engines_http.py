@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import os
-import pickle
 import socket
 import subprocess
 import sys
@@ -132,18 +131,6 @@ async def test_a_failure_of_the_service_becomes_a_typed_error_without_its_text(m
     assert error.__context__ is None
     assert f"'openai/{model}'" in str(error)
     assert len(stub.requests) == 1, "retries are ours, not the engine's"
-
-
-async def test_a_rate_limit_says_how_long_to_wait_and_survives_pickling() -> None:
-    async with openai_stub() as stub:
-        connection = await connect_model("openai/limited-429", api_base=stub.url)
-        error = await failure_of(connection)
-        await connection.aclose()
-    copied = pickle.loads(pickle.dumps(error))
-    assert isinstance(copied, ModelRateLimited)
-    assert copied.retry_after == 7.0
-    assert str(copied) == str(error)
-    assert error.retryable
 
 
 async def test_a_refused_connection_is_unavailable_and_may_be_retried() -> None:

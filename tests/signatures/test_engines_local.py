@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -253,37 +250,3 @@ async def test_a_broken_file_is_named_and_leaves_no_thread(tmp_path: Path, conte
         await connect_model(f"local:{broken}")
     assert caught.value.__context__ is None
     assert _threads() == 0
-
-
-SCRIPT = """
-import asyncio, json, sys
-from worldagent.signatures.engines.local import start_loading
-start_loading()
-import dspy
-from worldagent.signatures.engines.connect import connect_model
-async def main():
-    connection = await connect_model("local")
-    request = dspy.lm15.request_from_openai_chat({"model": connection.lm.model, "messages": json.loads(sys.argv[1])})
-    text = (await connection.lm.acall(request)).text
-    await connection.aclose()
-    return text
-print(asyncio.run(main()))
-"""
-
-
-def test_a_fresh_process_answers_prints_nothing_else_and_writes_no_file(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path), "HOME": str(tmp_path), "LITELLM_LOCAL_MODEL_COST_MAP": "true"}
-    environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-    messages = json.dumps([SYSTEM, QUESTION])
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", SCRIPT, messages],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stderr == b""
-    assert b"Paris" in done.stdout
-    assert done.stdout.count(b"\n") == 1
-    assert list(tmp_path.rglob("*")) == []

@@ -111,10 +111,5 @@ def test_text_goes_out_at_once(parser: Callable[[], FieldParser], before: str) -
     fields = parser()
     fields.feed(before)
 
-    assert [fields.feed(word) for word in ["The", " capital", " [of", "]", " France"]] == [
-        "The",
-        " capital",
-        " [of",
-        "]",
-        " France",
-    ]
+    words = ["The", " capital", " [of", "]", " France"]
+    assert [fields.feed(word) for word in words] == words

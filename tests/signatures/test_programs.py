@@ -18,6 +18,8 @@ from worldagent.signatures import converse_signature
 from worldagent.signatures.adapter import RoleAdapter
 from worldagent.testing import ScriptedLM
 
+pytestmark = pytest.mark.requirement("R12")
+
 SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
 KEEPER = Role("keeper", SECRET)
 TASK = {"worker": "critic", "request": "Judge: 'It was night.'"}
@@ -37,7 +39,6 @@ def trained(program: Any, name: str, optimiser: str) -> Any:
         return BootstrapFewShot(max_bootstrapped_demos=1, max_labeled_demos=1).compile(program, trainset=[example])
 
 
-@pytest.mark.requirement("R12")
 @pytest.mark.parametrize("optimiser", ["labelled", "bootstrap"])
 async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(tmp_path: Path, optimiser: str) -> None:
     files = {name: tmp_path / f"{name}.json" for name in EXAMPLES}
@@ -72,7 +73,6 @@ async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(tmp
         assert "lighthouse" not in json.dumps(again[name], default=str)
 
 
-@pytest.mark.requirement("R12")
 async def test_a_saved_program_holds_no_role_that_was_active(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), workers=[CRITIC]) as agent:
         await agent.roles.put(Tier.WORKSPACE, KEEPER)
@@ -86,7 +86,6 @@ async def test_a_saved_program_holds_no_role_that_was_active(tmp_path: Path) -> 
             assert '"role' not in saved
 
 
-@pytest.mark.requirement("R12")
 async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "one", answering()) as agent:
         program = agent.program("Converse")
@@ -103,7 +102,6 @@ async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
         assert "lighthouse" not in call.text
 
 
-@pytest.mark.requirement("R12")
 async def test_a_skill_adds_its_prompt_to_the_optimised_program(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "one", answering(), workers=[CRITIC]) as agent:
         program = trained(agent.program("critic"), "critic", "labelled")
@@ -129,7 +127,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.requirement("R12")
 @pytest.mark.parametrize("other", OTHERS)
 async def test_a_file_with_other_fields_is_refused_however_many_they_are(tmp_path: Path, other: str) -> None:
     file = saved(tmp_path / "p.json", OTHERS[other], [{"message": "x", "role": SECRET, "reply": "y"}])
@@ -157,7 +154,6 @@ WRONG: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.mark.requirement("R12")
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_what_is_no_program_of_the_signature_is_refused(tmp_path: Path, wrong: str) -> None:
     given, says = WRONG[wrong]
@@ -169,7 +165,6 @@ async def test_what_is_no_program_of_the_signature_is_refused(tmp_path: Path, wr
             pass
 
 
-@pytest.mark.requirement("R12")
 async def test_a_file_changes_instructions_descriptions_and_examples_and_nothing_else(tmp_path: Path) -> None:
     made = converse_signature(None).with_instructions("Better.")
     file = saved(tmp_path / "p.json", made, [{"message": "1", "reply": "2"}])

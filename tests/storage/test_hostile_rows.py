@@ -21,7 +21,7 @@ from pydantic import BaseModel
 from support.agents import Nothing, Said, answering, scripted_agent
 from worldagent import WorldAgent
 from worldagent.core.errors import StorageInvalid, UnknownMessage
-from worldagent.core.pauses import Approve, call_id_of
+from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.checkpoints import tables as checkpoints
 from worldagent.graphs.loop import LoopState
@@ -230,9 +230,12 @@ def test_each_channel_of_the_graphs_is_checked() -> None:
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
-LEAVE, WRITTEN = "name='pay'", "name='write'"
-REFUSAL = '{"kind":"reject"}'
-CALLS = [
+LEAVE, WRITTEN = "wa_call WHERE name='pay'", "wa_call WHERE name='write'"
+TURN = f"wa_turn WHERE thread='{THREAD}'"
+SAID = f"wa_message WHERE kind='message' AND thread='{THREAD}'"
+SPENT = "wa_spent WHERE path=''"
+USED = [("calls", "many"), ("calls", 1.5), ("tokens", b"5"), ("tokens", -1), ("cost", float("inf"))]
+ROWS: list[tuple[str, str, Any]] = [
     (LEAVE, "kind", "banana"),
     (LEAVE, "state", "ready"),
     (LEAVE, "epoch", "old"),
@@ -242,59 +245,58 @@ CALLS = [
     (LEAVE, "ask", "{"),
     (LEAVE, "ask", '{"kind":"bribe"}'),
     (LEAVE, "decision", '{"kind":"bribe"}'),
-    (LEAVE, "decision", REFUSAL),
+    (LEAVE, "decision", '{"kind":"reject"}'),
     (WRITTEN, "result", "{"),
     (WRITTEN, "state", "failed"),
+    (TURN, "role", "{"),
+    (TURN, "role", '{"tiers":["boss"],"digest":null,"key":"x"}'),
+    (TURN, "kind", "banana"),
+    (TURN, "began", "x"),
+    (TURN, "workspace", ""),
+    (TURN, "account", "a\nb"),
+    (TURN, "graph", b"\xff\x00"),
+    (TURN, "model", "{"),
+    (TURN, "origin", '{"caller":"w","modelled":true,"depth":1}'),
+    (SAID, "body", "{"),
+    (SAID, "body", "{}"),
+    (SAID, "body", '{"text":7}'),
+    (SAID, "kind", "whisper"),
+    (SAID, "depth", "deep"),
+    (SAID, "at", "soon"),
+    *((SPENT, column, value) for column, value in (*USED, ("path", b"turn"))),
 ]
+NAMED = {
+    "wa_call": r"the call 'turn_.*cannot be read.*; restore the database",
+    "wa_turn": rf"the turn 'turn_\w+' of thread '{THREAD}'.*; restore the data",
+    "wa_message": r"the message '\w+'.*(cannot be read|has changed since it was written).*; restore the",
+    "wa_spent": r"the usage of 'turn_\w+'.* cannot be read.*; restore the",
+}
 
 
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize(("which", "column", "value"), CALLS)
-async def test_a_call_that_nobody_here_wrote_is_named_before_anything_is_done(
-    tmp_path: Path, pause: str, which: str, column: str, value: Any
+@pytest.mark.requirement("H4", "T5")
+@pytest.mark.parametrize(("where", "column", "value"), ROWS)
+async def test_a_row_that_nobody_here_wrote_is_named_before_anything_is_done(
+    tmp_path: Path, pause: str, where: str, column: str, value: Any
 ) -> None:
+    table, _, which = where.partition(" WHERE ")
     done: list[str] = []
-    assert run(tmp_path, f"UPDATE wa_call SET {column}=? WHERE {which}", value) == 1
-    before = contents(tmp_path, but=("wa_turn",))
+    assert run(tmp_path, f"UPDATE {table} SET {column}=? WHERE {which}", value) == 1
+    but = {"wa_call": ("wa_turn",), "wa_turn": ()}.get(table, ("wa_turn", "wa_call"))
+    before = contents(tmp_path, but=but)
     async with agent_of(tmp_path, done) as agent:
         thread = agent.thread("t")
-        for answers in ({}, {pause: Approve()}):
-            with pytest.raises(StorageInvalid, match=r"the call 'turn_.*cannot be read.*; restore the database"):
-                await thread.resume(answers)
-        with pytest.raises(StorageInvalid, match="the call 'turn_"):
-            await thread.pauses()
-        assert contents(tmp_path, but=("wa_turn",)) == before
-        assert done == []
-        assert await thread.cancel()
-
-
-TURN_VALUES = [
-    ("role", "{"),
-    ("role", '{"tiers":["boss"],"digest":null,"key":"x"}'),
-    ("kind", "banana"),
-    ("began", "x"),
-    ("workspace", ""),
-    ("account", "a\nb"),
-    ("graph", b"\xff\x00"),
-    ("model", "{"),
-    ("origin", '{"caller":"w","modelled":true,"depth":1}'),
-]
-
-
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize(("column", "value"), TURN_VALUES)
-async def test_a_turn_that_nobody_here_wrote_is_named(tmp_path: Path, pause: str, column: str, value: Any) -> None:
-    done: list[str] = []
-    assert run(tmp_path, f"UPDATE wa_turn SET {column}=? WHERE thread=?", value, THREAD) == 1
-    before = contents(tmp_path)
-    async with agent_of(tmp_path, done) as agent:
-        thread = agent.thread("t")
-        for use in (lambda: thread.resume({pause: Approve()}), lambda: thread.converse("Hello"), thread.cancel):
-            with pytest.raises(StorageInvalid, match=rf"the turn 'turn_\w+' of thread '{THREAD}'.*; restore the data"):
+        uses: list[Callable[[], Any]] = [lambda: thread.resume({pause: Approve()}), thread.resume]
+        if table == "wa_turn":
+            uses = [*uses[:1], lambda: thread.converse("Hello"), thread.cancel]
+        elif table == "wa_call":
+            uses.append(thread.pauses)
+        for use in uses:
+            with pytest.raises(StorageInvalid, match=NAMED[table]):
                 await use()
-        assert contents(tmp_path) == before
+        assert contents(tmp_path, but=but) == before
+        assert done == []
         assert (await agent.thread("before").converse("Hello")).status == "done"
-    assert done == []
+        assert table == "wa_turn" or await thread.cancel()
 
 
 BRANCH_VALUES = [("head", b"\xff\x00"), ("at", "soon"), ("at", -1)]
@@ -315,36 +317,6 @@ async def test_a_branch_that_nobody_here_wrote_is_named(tmp_path: Path, column: 
                 await use()
         assert contents(tmp_path) == before
         assert (await agent.thread("before").converse("Hello")).status == "done"
-
-
-MESSAGES = [
-    ("body", "{"),
-    ("body", "{}"),
-    ("body", '{"text":7}'),
-    ("kind", "whisper"),
-    ("depth", "deep"),
-    ("at", "soon"),
-]
-
-
-@pytest.mark.requirement("T5")
-@pytest.mark.parametrize(("column", "value"), MESSAGES)
-async def test_a_message_that_nobody_here_wrote_is_named(tmp_path: Path, pause: str, column: str, value: Any) -> None:
-    done: list[str] = []
-    assert run(tmp_path, f"UPDATE wa_message SET {column}=? WHERE kind='message' AND thread=?", value, THREAD) == 1
-    before = contents(tmp_path, but=("wa_turn", "wa_call"))
-    async with agent_of(tmp_path, done) as agent:
-        with pytest.raises(
-            StorageInvalid, match=r"the message '\w+'.*(cannot be read|has changed since it was written).*; restore the"
-        ):
-            await agent.thread("t").resume({pause: Approve()})
-        assert contents(tmp_path, but=("wa_turn", "wa_call")) == before
-        assert (await agent.thread("before").converse("Hello")).status == "done"
-        assert await agent.thread("t").cancel()
-    assert done == []
-
-
-USED = [("calls", "many"), ("calls", 1.5), ("tokens", b"5"), ("tokens", -1), ("cost", float("inf"))]
 
 
 @pytest.mark.requirement("H4", "T5")
@@ -377,29 +349,6 @@ async def test_usage_of_a_day_that_nobody_here_wrote_is_named_and_left_as_it_is(
         turn = await (thread.converse("Again") if limited else thread.resume())
         assert (turn.status, turn.text) == ("done", "Here I am.")
     assert sound != odd
-
-
-SPENT = [*USED, ("path", b"turn")]
-
-
-@pytest.mark.requirement("H4", "T5")
-@pytest.mark.parametrize(("column", "value"), SPENT)
-async def test_what_a_turn_has_used_that_nobody_here_wrote_is_named_before_anything_is_done(
-    tmp_path: Path, pause: str, column: str, value: Any
-) -> None:
-    done: list[str] = []
-    turn = call_id_of(pause).partition("/")[0]
-    assert run(tmp_path, f"UPDATE wa_spent SET {column}=? WHERE path=''", value) == 1
-    before = contents(tmp_path, but=("wa_turn", "wa_call"))
-    async with agent_of(tmp_path, done) as agent:
-        thread = agent.thread("t")
-        for answers in ({pause: Approve()}, {}):
-            with pytest.raises(StorageInvalid, match=rf"the usage of '{turn}'.* cannot be read.*; restore the"):
-                await thread.resume(answers)
-        assert contents(tmp_path, but=("wa_turn", "wa_call")) == before
-        assert done == []
-        assert (await agent.thread("before").converse("Hello")).status == "done"
-        assert await thread.cancel()
 
 
 @pytest.mark.requirement("T4")

@@ -93,17 +93,6 @@ def test_a_pattern_that_stands_for_many_is_matched_with_many_names_in_little_tim
     assert time.process_time() - began < 3
 
 
-def test_a_folder_that_is_looked_in_is_named_from_the_working_folder(ws: Path) -> None:
-    files = FileTools(ws)
-    assert files.glob("*.py", path="src/deep/er") == "src/deep/er/b.py"
-    assert files.grep("text", path="src/deep", glob="*.ts") == "src/deep/c.ts\n1:text"
-    assert files.grep("text", path=".env") == ".env\n1:text"
-    assert files.glob("*", path=".github") == ".github/workflows/"
-    for wrong in ("nothing", "a.py"):
-        with pytest.raises(ToolFailed):
-            files.glob("*", path=wrong)
-
-
 def test_many_names_are_cut_with_a_note(tmp_path: Path) -> None:
     tree(tmp_path, *(f"{number:04}" for number in range(1500)))
     said = FileTools(tmp_path).glob("*").split("\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,12 @@ import pytest
 
 from support.agents import answering, scripted_agent
 from support.homes import database_of, rows
-from support.postgres import new_database
 from support.processes import killed, start_script
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument
 from worldagent.memory.attachments import Attachments
-from worldagent.memory.branches import Branches
-from worldagent.memory.upkeep import ReadMessage
 
 DATA = b"name,size\nhat,7\n"
-_BOUND = 30.0
 
 Work = Callable[[], Coroutine[Any, Any, Any]]
 
@@ -91,50 +86,6 @@ async def test_an_export_of_a_thread_that_is_removed_meanwhile_is_whole_or_says_
     assert not removed, "it came after all reads"
     assert outcomes[-1]
     assert outcomes.count(False) > 4, "a removal came in the middle"
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("place", [0, 4])
-async def test_an_import_beside_a_removal_of_the_same_messages_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int
-) -> None:
-    monkeypatch.setenv("WORLDAGENT_DATABASE_URL", new_database())
-    file = tmp_path / "t1.jsonl"
-    async with (
-        scripted_agent(tmp_path / "home", answering()) as agent,
-        scripted_agent(tmp_path / "home", answering()) as other,
-    ):
-        for text in ("one", "two"):
-            await agent.thread("t1").converse(text, attachments=[DATA])
-        said = await agent.thread("t1").history()
-        await agent.upkeep.export("t1", file)
-        loop, steps = asyncio.get_running_loop(), list[int]()
-        put_back, write = ReadMessage.put_back, Branches.write
-
-        def count() -> None:
-            steps.append(0)
-            if len(steps) == place + 1:  # the import holds nothing yet that is there
-                asyncio.run_coroutine_threadsafe(other.upkeep.remove("t1"), loop).result(_BOUND)
-
-        def hooked(message: ReadMessage, *given: Any) -> bool:
-            count()
-            return put_back(message, *given)
-
-        def written(*given: Any) -> None:
-            count()
-            write(*given)
-
-        monkeypatch.setattr(ReadMessage, "put_back", hooked)
-        monkeypatch.setattr(Branches, "write", staticmethod(written))
-        imported = await agent.upkeep.import_thread(file, to="copy")
-        assert (imported.made, imported.messages, imported.added) == (True, 4, 4)
-        assert await agent.threads()
-        assert await agent.thread("t1").history() == ()
-        assert await agent.thread("copy").history() == said
-        for message in said:
-            for attachment in agent.attachments.of(message):
-                assert await agent.attachments.read(attachment) == DATA
-        assert (await agent.thread("copy").converse("three")).status == "done"
 
 
 IMPORTING = """

@@ -28,6 +28,8 @@ from worldagent.storage import postgres as database_module
 from worldagent.storage import sqlite as sqlite_module
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.requirement("T4")
+
 NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
 
 
@@ -117,7 +119,6 @@ async def _as_most_are_built(agent: WorldAgent) -> None:
 
 
 @pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
 async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as_they_were(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         await _as_most_are_built(agent)
@@ -143,7 +144,6 @@ async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as
 
 
 @pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
 async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who_shares_it(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         first, kept = agent.thread("first"), WORDS["message"]
@@ -167,7 +167,6 @@ async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who
         assert found(tmp_path / "home", [kept, WORDS["argument"]]) == []
 
 
-@pytest.mark.requirement("T4")
 async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         thread = agent.thread("t1")
@@ -183,7 +182,6 @@ async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_p
 
 
 @pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
 async def test_a_thread_whose_turn_runs_is_removed_once_that_is_cancelled(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path / "home", gate) as agent, opened(tmp_path / "home") as other:
@@ -219,7 +217,6 @@ async def _epoch(agent: WorldAgent, key: str) -> int:
 
 
 @pytest.mark.on_every_database
-@pytest.mark.requirement("T4")
 async def test_no_table_keeps_a_row_of_the_last_thread(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         await lived(agent, NAME)
@@ -250,7 +247,6 @@ async def _tables(agent: WorldAgent) -> list[str]:
     return [name for (name,) in await selected(agent, query)]
 
 
-@pytest.mark.requirement("T4")
 async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", answer="Fine.") as agent:
         thread = agent.thread("t1")
@@ -276,7 +272,7 @@ async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path
             assert await rows(agent, table) == 0
 
 
-@pytest.mark.requirement("T4", "T5")
+@pytest.mark.requirement("T5")
 async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", answer="Fine.", settings={"checkpoint_keep": 0}) as agent:
         thread = agent.thread("t1")
@@ -293,7 +289,6 @@ async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) ->
         assert [message.body.get("text") for message in await thread.history()][:3] == ["one", "Fine.", "ask"]
 
 
-@pytest.mark.requirement("T4")
 async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,7 +363,6 @@ async def talked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
         yield url, agent, other
 
 
-@pytest.mark.requirement("T4")
 async def test_what_is_replayed_first_keeps_what_it_stands_on(talked: Talked, monkeypatch: pytest.MonkeyPatch) -> None:
     url, agent, other = talked
     said = await agent.thread("t1").history()
@@ -381,7 +375,6 @@ async def test_what_is_replayed_first_keeps_what_it_stands_on(talked: Talked, mo
     assert (await agent.thread("again").history())[:2] == said[:2]
 
 
-@pytest.mark.requirement("T4")
 async def test_what_is_removed_first_is_an_unknown_message(talked: Talked, monkeypatch: pytest.MonkeyPatch) -> None:
     url, agent, other = talked
     replay = agent.thread("t1").replay(to="again")
