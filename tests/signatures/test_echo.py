@@ -1,4 +1,4 @@
-"""R16: a role that the model repeats word for word does not reach the reader."""
+"""R16: the guard: runs, forms and shares of a role, wherever a stream is cut and whatever types values have."""
 
 from __future__ import annotations
 
@@ -9,17 +9,30 @@ import random
 import re
 import statistics
 import unicodedata
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from pathlib import Path, PurePath
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import AnyUrl, BaseModel, ConfigDict, PrivateAttr, RootModel, SecretStr
+from pydantic_core import Url
 
+from support.agents import scripted_agent, standing
+from worldagent import Role
 from worldagent.core import ECHO_RUN
-from worldagent.signatures.echo import MARK, EchoGuard
-from worldagent.signatures.matching import normalise
+from worldagent.core.events import TextReplaced
+from worldagent.signatures.echo import MARK, EchoGuard, normalise
+from worldagent.testing import ScriptedLM, scan_for_roles
 
 pytestmark = pytest.mark.requirement("R16")
+
 
 ROLE = "You are a harsh critic. Name three faults of every text before anything else, and praise nothing at all."
 
@@ -73,8 +86,14 @@ def oracle(text: str, roles: list[str], others: list[str], run: int) -> tuple[st
 
 
 FORMS = {"ß": "ss", "é": "e", "\u0301": "", "\u00ad": "", "\u200b": "", "\u2026": "...", "\ufb01": "fi"}
+
+
 """The normal form of each character of the tests below that is not its lower case."""
+
+
 PIECES = ["a", "b", " ", "A", "a", "b", " ", "\n", "n", "\\", "\\n", "\\\\n", "\\u0061", "\\\\u0042", "u00", *FORMS]
+
+
 small = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
@@ -133,6 +152,8 @@ WRITINGS: dict[str, Callable[[str], str]] = {
     "without accents": lambda text: re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text)),
     "with JSON escapes": lambda text: json.dumps(unicodedata.normalize("NFC", text))[1:-1],
 }
+
+
 LETTERS = {
     "German": "Große Straßen müssen schließlich für Fußgänger weiß gestrichen werden, fürwahr!",
     "French": "L\u2019élève reçoit sa leçon à Noël où l\u2019été s\u2019achève, çà et là, très tôt\u2026",
@@ -195,3 +216,222 @@ def test_a_guard_shows_and_hands_on_nothing_of_the_role() -> None:
         for refused in (pickle.dumps, copy.copy, copy.deepcopy, lambda held: held.__getstate__()):
             with pytest.raises(TypeError, match="never serialised"):
                 refused(thing)
+
+
+RULES = [
+    "Answer as a stern librarian",
+    "Never give away a plot twist",
+    "Ask which genre they like",
+    "Offer exactly two books a day",
+    "Close with the opening hours",
+    "Whisper when it is past nine",
+]
+
+
+LIST = "\n".join(f"- {rule}" for rule in RULES)
+
+
+SECRET = Role("librarian", LIST)
+
+
+BULLETS = {
+    "numbers": lambda rules: "\n".join(f"{number}. {rule};" for number, rule in enumerate(rules, 1)),
+    "quotes": lambda rules: "\n\n".join(f'> "**{rule.upper()}**"' for rule in rules),
+}
+
+
+@pytest.mark.parametrize("bullets", BULLETS)
+def test_a_list_of_short_lines_is_withheld_under_any_bullets(bullets: str) -> None:
+    said = BULLETS[bullets](RULES)
+    guard = EchoGuard(LIST)
+
+    assert guard.scrub(said) == (said, 0), "runs alone find nothing here"
+    shown, withheld = guard.scrub_value(f"My rules are these.\n{said}\nAnything else?")
+
+    assert withheld == 1
+    assert shown.startswith("My rules are these.")
+    assert shown.endswith("Anything else?")
+    assert not [rule for rule in RULES if rule.casefold() in shown.casefold()]
+
+
+def test_lines_in_several_texts_of_one_answer_count_together() -> None:
+    answer = {"reply": RULES[0], "more": [*RULES[1:], "Bye."]}
+
+    assert EchoGuard(LIST).scrub_value(answer) == ({"reply": MARK, "more": [MARK] * 5 + ["Bye."]}, 6)
+
+
+def test_less_than_half_of_a_short_role_passes_and_half_does_not() -> None:
+    guard = EchoGuard(LIST)
+    few, half = "\n".join(f"* {rule}" for rule in RULES[:3]), "\n".join(f"* {rule}" for rule in RULES[:4])
+
+    assert guard.scrub_value(few) == (few, 0)
+    assert guard.scrub_value(half) == (f"* {MARK}", 1)
+
+
+def test_a_small_part_of_a_long_role_is_withheld_where_it_is_long_itself() -> None:
+    words = random.Random(7)
+    lines = ["".join(words.choices("abcdefgh", k=6)) for _ in range(900)]
+    role = "\n".join(lines)
+    said = " ... ".join(lines[300:345])
+
+    assert EchoGuard(role).scrub(said) == (said, 0)
+    assert EchoGuard(role).scrub_value(said) == (MARK, 1)
+    assert EchoGuard(role).scrub_value(" ... ".join(lines[300:330]))[1] == 0
+
+
+def test_what_the_person_wrote_too_may_be_listed() -> None:
+    said = BULLETS["numbers"](RULES)
+
+    assert EchoGuard(LIST, others=[f"Write these as a numbered list: {LIST}"]).scrub_value(said) == (said, 0)
+
+
+def test_an_answer_about_the_same_things_is_not_touched() -> None:
+    answer = "A plot twist is best when nobody gives it away. Which genre do you like? I can offer exactly two books."
+    assert EchoGuard(LIST).scrub_value(answer) == (answer, 0)
+
+
+@pytest.mark.parametrize("size", [1, 5000])
+async def test_what_was_streamed_before_is_replaced(tmp_path: Path, size: int) -> None:
+    lm = ScriptedLM([{"reply": f"Sure:\n{BULLETS['numbers'](RULES)}"}], chunk=size)
+    async with scripted_agent(tmp_path, lm) as agent:
+        async with agent.thread("t").stream("Hi", role=SECRET) as running:
+            events: list[Any] = [event async for event in running]
+        history = await agent.thread("t").history()
+
+    assert running.turn.text == standing(events) == history[-1].body["text"] == f"Sure:\n1. {MARK};"
+    assert len([event for event in events if isinstance(event, TextReplaced)]) == 1
+
+
+IN_URL = "https://example.com/you-are-a-harsh-critic-name-three-faults-of-every-text"
+
+
+class Plain:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Unique(Plain):
+    def __copy__(self) -> Unique:
+        raise RuntimeError("there is only one")
+
+
+class Slotted:
+    __slots__ = ("__text", "more")
+
+    def __init__(self, text: str) -> None:
+        self.__text = text
+
+    def read(self) -> str:
+        return self.__text
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    text: str
+    more: list[Any] = field(default_factory=list)
+
+
+class Pair(NamedTuple):
+    one: str
+    two: Any
+
+
+class Kept(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+    text: str = ""
+    _copy: str = PrivateAttr(default="")
+
+    def model_post_init(self, context: object, /) -> None:
+        self._copy = self.text
+
+    @cached_property
+    def louder(self) -> str:
+        return self.text.upper()
+
+
+class Lines(RootModel[list[str]]):
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]  # as pydantic's page on root models has it
+        return iter(self.root)
+
+
+class Colour(Enum):
+    RED = "red"
+
+
+def louder() -> Kept:
+    made = Kept(text=ROLE)
+    assert made.louder
+    return made
+
+
+def knotted() -> SimpleNamespace:
+    made = SimpleNamespace(text=ROLE)
+    made.itself = made
+    return made
+
+
+VALUES: dict[str, Any] = {
+    "bytes that are no text": b"\xff" + ROLE.encode(),
+    "bytearray": bytearray(ROLE.encode()),
+    "deque": deque([ROLE], maxlen=3),
+    "path": Path(ROLE),
+    "secret": SecretStr(ROLE),
+    "pattern": re.compile(ROLE),
+    "set": {ROLE},
+    "tuple": (1, (ROLE,)),
+    "named tuple": Pair("x", {"y": ROLE}),
+    "mapping proxy": MappingProxyType({ROLE: b""}),
+    "keys of any type": {Path(ROLE): 1, ROLE.encode(): 2},
+    "frozen dataclass": Frozen("x", [Frozen(ROLE)]),
+    "object with slots": Slotted(ROLE),
+    "object that holds itself": knotted(),
+    "model with more fields": Kept.model_validate({ROLE[:60]: "x", "more": deque([SecretStr(ROLE)])}),
+    "model with a cached property": louder(),
+    "model that is iterated in its own way": Lines([ROLE]),
+    "model that was not validated": Kept().model_copy(update={"text": Path(ROLE)}),
+}
+
+
+def shown(value: Any) -> Any:
+    """The value for the scan, which takes a path for a place to look into."""
+    return [str(value)] if isinstance(value, PurePath) else [value]
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_a_role_is_withheld_in_a_value_of_any_type(name: str) -> None:
+    value = VALUES[name]
+    assert scan_for_roles(shown(value), ROLE).findings, "the scan finds nothing here, so the test shows nothing"
+
+    cleaned, withheld = EchoGuard(ROLE).scrub_value({"field": value})
+
+    assert withheld
+    assert type(cleaned["field"]) is type(value) or isinstance(value, Mapping)
+    assert not scan_for_roles(shown(cleaned["field"]), ROLE).findings
+    assert scan_for_roles(shown(value), ROLE).findings, "the value itself was changed"
+
+
+def test_a_value_of_any_type_without_a_role_is_the_same_object() -> None:
+    guard = EchoGuard("Be as kind as you can be, and greet each of the guests.")
+    for name, value in VALUES.items():
+        cleaned, withheld = guard.scrub_value(value)
+        assert withheld == 0, name
+        assert cleaned is value or name == "object that holds itself", name
+
+
+def test_a_value_without_attributes_is_replaced_by_the_mark() -> None:
+    other = Url("https://example.com/")
+
+    assert EchoGuard(IN_URL).scrub_value([Url(IN_URL), other]) == ([MARK, other], 1)
+    assert str(EchoGuard(IN_URL).scrub_value(AnyUrl(IN_URL))[0]) == MARK
+
+
+def test_a_value_that_cannot_be_copied_is_replaced_by_its_attributes() -> None:
+    assert EchoGuard(ROLE).scrub_value([Unique(ROLE)]) == ([{"text": MARK}], 1)
+
+
+def test_an_iterator_becomes_a_list() -> None:
+    assert EchoGuard(ROLE).scrub_value({"lines": iter(["a", ROLE])}) == ({"lines": ["a", MARK]}, 1)
+
+
+def test_members_of_an_enumeration_stay() -> None:
+    assert EchoGuard(ROLE).scrub_value([Colour.RED, 1, 2.5, None, True]) == ([Colour.RED, 1, 2.5, None, True], 0)
