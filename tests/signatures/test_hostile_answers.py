@@ -21,8 +21,7 @@ from worldagent.core.errors import OutputInvalid, WorldAgentError
 from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
 from worldagent.signatures.adapter import PlainAdapter
-from worldagent.signatures.calling import Unreadable
-from worldagent.signatures.fields import MAX_CHARACTERS
+from worldagent.signatures.calling import MAX_CHARACTERS, Unreadable
 
 pytestmark = pytest.mark.requirement("H3")
 

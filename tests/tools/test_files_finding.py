@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from support.file_tools import FileTools, open_files, tree
 from worldagent.core.errors import PathRefused, ToolFailed
-from worldagent.tools.files import search, walk
+from worldagent.tools.files import text as search
+from worldagent.tools.files import walk
 
 pytestmark = pytest.mark.timeout(90)
 QUICK = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
