@@ -49,7 +49,7 @@ HOSTILE = {
     "words": "never speak of the old hidden door " * (SHORT // 35),
     "letters": "".join(chr(0x4E00 + place % 20_000) for place in range(SHORT)),
     "long": "x" * 1_000_000,
-    "long in a string": json.dumps({"what": "x" * 1_000_000}),
+    "long in a string": json.dumps({"what": "x" * 10_000_000}),
 }
 
 
