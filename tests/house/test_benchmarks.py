@@ -17,6 +17,11 @@ from support.house import ROOT
 from support.services import FORMATS
 
 BENCHMARKS = ROOT / "benchmarks"
+CHEAP = ("growth.py", "harness.py", "wire_requests.py")  # the others run in the soak
+SCRIPTS = [
+    pytest.param(path.name, marks=() if path.name in CHEAP else pytest.mark.soak)
+    for path in sorted(BENCHMARKS.glob("[!_]*.py"))
+]
 OPTIONS = {"peers.py": ["--only", "ours,openai,dspy"]}
 """More of the command line: nothing is installed for a test, so only the peers that the package brings are measured."""
 
@@ -38,7 +43,7 @@ def ran(script: str) -> list[str]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("[!_]*.py")))
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_benchmark_reports_every_figure_that_its_readme_explains(script: str) -> None:
     *table, last = ran(script)
     line = json.loads(last)

@@ -13,11 +13,12 @@ from support.agents import Writing, answering, calls, scripted_agent, shape, to,
 from worldagent import WorldAgent
 from worldagent.core.errors import FunctionInvalid, LimitReached, SettingsInvalid
 from worldagent.core.events import CallDecided, TurnEnded
-from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.harness.limits import Limits, Spent
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+pytestmark = pytest.mark.requirement("H4")
 
 LOOK = "look"
 
@@ -66,7 +67,6 @@ async def events_of(agent: WorldAgent, text: str = "Go", thread: str = "t", **sc
 # --- of a worker, of a function -------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("H4")
 async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_on(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
     async with scripted_agent(tmp_path, lm, workers=[scout(calls=2)], tools=[looking(done)]) as agent:
@@ -78,7 +78,6 @@ async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_
     assert (refused.function, refused.decision, refused.gate) == (LOOK, "refuse", "limit")
 
 
-@pytest.mark.requirement("H4")
 async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Path) -> None:
     done, reached = list[str](), list[str]()
 
@@ -104,31 +103,9 @@ async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Pat
     assert reached == ["the flow 'outer' reached its limit of 7 calls"] * 2
 
 
-@pytest.mark.requirement("H4")
-async def test_a_worker_out_of_calls_is_asked_once_more(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    @tool(risk="read_only")
-    async def look(what: str) -> str:
-        done.append(what)
-        return what
-
-    def reply(call: ScriptedCall) -> Any:
-        if "You can call no tools any more. Answer now." in call.steps:
-            return {"result": "enough"}
-        return calls(*(("look", {"what": f"{len(lm.calls)}.{n}"}) for n in range(16)))
-
-    lm = ScriptedLM(reply)
-    scout = Worker("scout", "You look.", "looks", tools=("look",), limits=Limits(calls=50), max_steps=100)
-    async with scripted_agent(tmp_path, lm, workers=[scout], tools=[look]) as agent:
-        assert await agent.call("scout", {"request": "Go."}) == "enough"
-    assert (len(done), len(lm.calls)) == (50, 5)  # 16, 16, 16, 2 that were made, and the result
-
-
 # --- of a turn ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("H4")
 async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_path: Path) -> None:
     done, functions = list[str](), list[Function]()
     functions.append(looking(done))
@@ -155,31 +132,6 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
     assert done == ["thing 0", "thing 1", "thing 2"]
 
 
-@pytest.mark.requirement("H4")
-async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use(tmp_path: Path) -> None:
-    writing = Writing()
-
-    async def job(ctx: TaskContext) -> str:
-        for what in "abc":
-            try:
-                await ctx.call("write", {"what": what})
-            except LimitReached:
-                continue
-        return "done"
-
-    agent = scripted_agent(
-        tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
-    )
-    async with agent:
-        with pytest.raises(LimitReached, match="the turn reached its limit of 2 calls"):
-            await agent.thread("t").task("job", {})
-        state = await agent.thread("t").state()
-        assert state is not None
-        assert state.status == "failed"
-    assert writing.done == ["a"]
-
-
-@pytest.mark.requirement("H4")
 async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_call(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
     settings = {"turn_tokens": 1}
@@ -196,40 +148,9 @@ async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_cal
         assert (await agent.usage()).tokens == used
 
 
-@pytest.mark.requirement("H4")
-async def test_what_a_worker_has_used_before_a_pause_counts_after_it(tmp_path: Path) -> None:
-    done = list[str]()
-
-    @tool(risk="write")
-    async def pay(what: str) -> str:
-        done.append(what)
-        return "paid"
-
-    def reply(call: ScriptedCall) -> Any:
-        heard = " ".join(told(call))
-        if "request" not in call.fields:
-            return {"reply": "Done."} if "scout" in heard else to("scout")
-        if "limit_reached" in heard or heard.count("You called") >= 5:
-            return {"result": "enough"}
-        return calls(("pay", {"what": str(heard.count("You called"))}))
-
-    def agent() -> WorldAgent:
-        worker = Worker("scout", "You pay.", "pays", tools=("pay",), limits=Limits(calls=2, tokens=10**6))
-        return scripted_agent(tmp_path, ScriptedLM(reply), workers=[worker], tools=[pay])
-
-    async with agent() as first:
-        turn = await first.thread("t").converse("Go")
-    for _ in range(2):
-        async with agent() as again:
-            [pause] = turn.pauses
-            turn = await again.thread("t").resume({pause.id: Approve()})
-    assert (turn.status, done) == ("done", ["0", "1"])
-
-
 # --- of a day -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("H4")
 @pytest.mark.on_every_database
 async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> None:
     writing, clock = Writing(), VirtualClock(datetime(2031, 5, 1, 23, tzinfo=UTC))
@@ -267,7 +188,6 @@ async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> 
         assert await agent.usage() == Spent(calls=4)
 
 
-@pytest.mark.requirement("H4")
 @pytest.mark.on_every_database
 async def test_many_turns_at_once_lose_nothing_of_what_is_used(tmp_path: Path) -> None:
     writing = Writing()
@@ -294,7 +214,6 @@ async def test_many_turns_at_once_lose_nothing_of_what_is_used(tmp_path: Path) -
         assert [await agents[1].usage(account=f"a{number}") for number in range(3)] == [Spent(calls=20)] * 3
 
 
-@pytest.mark.requirement("H4")
 async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_day(tmp_path: Path) -> None:
     done = list[str]()
 
@@ -311,16 +230,6 @@ async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_
             await agent.call("twice", {}, account="ada")
         assert await agent.usage(account="ada") == Spent(calls=2)
     assert done == ["a"]
-
-
-@pytest.mark.on_every_database
-async def test_calls_outside_any_turn_are_written_when_the_agent_closes(tmp_path: Path) -> None:
-    done = list[str]()
-    async with scripted_agent(tmp_path, answering(), tools=[looking(done)]) as agent:
-        for what in "abc":
-            await agent.call(LOOK, {"what": what}, account="ada" if what == "a" else None)
-    async with scripted_agent(tmp_path, answering()) as agent:
-        assert (await agent.usage(), await agent.usage(account="ada")) == (Spent(calls=3), Spent(calls=1))
 
 
 # --- bad input ------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ from worldagent.core.events import TaskEnded, TurnEnded, Usage
 from worldagent.harness import Worker, tool
 from worldagent.harness.limits import Limits, Spent
 
+pytestmark = pytest.mark.requirement("H4")
+
 PRICE = 0.25
 TOKENS = PROMPT_TOKENS + ANSWER_TOKENS
 
@@ -55,7 +57,7 @@ def critical(home: Path, stub: OpenAIStub, *, critic: Limits | None = None, **se
     return scripted_agent(home, "openai/answer", workers=[worker], tools=[look], settings=chosen)
 
 
-@pytest.mark.requirement("H4", "H5")
+@pytest.mark.requirement("H5")
 async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more(tmp_path: Path) -> None:
     async with openai_stub(PRICE) as stub:
         async with critical(tmp_path, stub, turn_cost=1.5 * PRICE) as agent:
@@ -86,7 +88,6 @@ async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more
             assert (await agent.usage(account="ana")).cost == len(stub.requests) * PRICE
 
 
-@pytest.mark.requirement("H4")
 async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_on(tmp_path: Path) -> None:
     async with openai_stub(PRICE) as stub, critical(tmp_path, stub, critic=Limits(cost=2 * PRICE)) as agent:
         async with agent.thread("t").stream("Go") as stream:
@@ -112,7 +113,6 @@ def anthropic(monkeypatch: pytest.MonkeyPatch) -> Generator[Service]:
         yield stub
 
 
-@pytest.mark.requirement("H4")
 async def test_an_estimate_counts_where_a_stream_does_not_say_what_was_sent(tmp_path: Path, anthropic: Service) -> None:
     settings: dict[str, Any] = {"turn_cost": 100}
     async with scripted_agent(tmp_path, "anthropic/claude-sonnet-4-5", settings=settings) as agent:
@@ -128,14 +128,3 @@ async def test_an_estimate_counts_where_a_stream_does_not_say_what_was_sent(tmp_
             async with agent.thread("u").stream("Ahoy. " * 1000) as stream:
                 await stream.wait()
     assert len(anthropic.requests) == 2
-
-
-@pytest.mark.requirement("H4")
-async def test_an_account_that_has_cost_as_much_as_it_may_today_is_refused_its_next_turn(tmp_path: Path) -> None:
-    async with openai_stub(PRICE) as stub, critical(tmp_path, stub, account_limits={"cost": PRICE}) as agent:
-        stub.text = "[[ ## reply ## ]]\nHello.\n\n[[ ## completed ## ]]"
-        assert (await agent.thread("t", account="ana").converse("Hello")).text == "Hello."
-        with pytest.raises(LimitReached, match=r"reached its limit of 0.25 US dollars"):
-            await agent.thread("u", account="ana").converse("Hello")
-        assert (await agent.thread("v", account="ben").converse("Hello")).text == "Hello."
-        assert len(stub.requests) == 2

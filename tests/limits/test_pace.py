@@ -17,6 +17,8 @@ from worldagent.core.errors import ModelRateLimited
 from worldagent.signatures.engines.costs import RateLimiter, RateLimitWait
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
+pytestmark = pytest.mark.requirement("H4")
+
 BOUND = 60
 
 
@@ -57,7 +59,6 @@ class Service:
                 continue
 
 
-@pytest.mark.requirement("H4")
 async def test_after_a_refusal_nobody_calls_before_its_time_then_one_goes_first_and_the_others_follow() -> None:
     service = Service()
     turns = [asyncio.create_task(service.persistent()) for _ in range(50)]
@@ -80,7 +81,6 @@ async def test_after_a_refusal_nobody_calls_before_its_time_then_one_goes_first_
     assert service.at[51:] == [19.9] * 50
 
 
-@pytest.mark.requirement("H4")
 async def test_where_the_service_names_no_time_the_wait_grows_and_ends_with_the_first_that_goes_well() -> None:
     service = Service(refusals=4, retry_after=None)
     turn = asyncio.create_task(service.persistent())
@@ -94,7 +94,6 @@ async def test_where_the_service_names_no_time_the_wait_grows_and_ends_with_the_
     assert service.at[5:] == [100, 101]
 
 
-@pytest.mark.requirement("H4")
 async def test_if_the_first_fails_otherwise_or_is_cancelled_the_next_goes() -> None:
     service = Service()
     with pytest.raises(ModelRateLimited):
@@ -111,7 +110,6 @@ async def test_if_the_first_fails_otherwise_or_is_cancelled_the_next_goes() -> N
     assert first.cancelled()
 
 
-@pytest.mark.requirement("H4")
 async def test_a_call_is_held_back_no_longer_than_it_may_be() -> None:
     service = Service(retry_after=30)
     with pytest.raises(ModelRateLimited):
@@ -152,7 +150,6 @@ class Limited(ScriptedLM):
         return {"reply": "Fine."}
 
 
-@pytest.mark.requirement("H4")
 async def test_fifty_turns_of_two_agents_leave_the_service_in_peace_for_the_time_it_asks_for(tmp_path: Path) -> None:
     lm = Limited(1.5)
     async with AsyncExitStack() as agents:

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.agents import calls, scripted_agent
 from worldagent.core.errors import LimitReached
-from worldagent.graphs import Shape, TaskContext
-from worldagent.graphs.shapes import map_shape
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -56,41 +53,6 @@ async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_m
         with pytest.raises(LimitReached, match="the turn reached its limit of 700 calls"):
             await agent.thread("t").resume()
     assert len(done) == 700 - 1  # and the worker itself
-
-
-@pytest.mark.requirement("H4")
-async def test_a_setting_says_that_there_is_no_bound(tmp_path: Path) -> None:
-    done: list[str] = []
-    lm, functions = digger(done)
-    given: dict[str, Any] = {"workers": [MOLE], "tools": functions, "settings": {"turn_calls": None}}
-    async with scripted_agent(tmp_path, lm, **given) as agent:
-        await agent.thread("t").task("subagent", {"worker": "mole", "request": "Dig."})
-    assert len(done) > 750
-
-
-class Place(BaseModel):
-    where: str
-
-
-@pytest.mark.requirement("H4", "T3")
-async def test_a_map_that_a_model_chooses_counts_as_one_call(tmp_path: Path) -> None:
-    marked: list[str] = []
-
-    async def mark(params: Place, ctx: TaskContext) -> Place:
-        marked.append(params.where)
-        return params
-
-    items = [{"where": str(n)} for n in range(CHOSEN + 100)]
-
-    def reply(call: ScriptedCall) -> Any:
-        if marked:
-            return {"reply": "All marked."}
-        return {"reply": "", "calls": [{"tool": "map", "arguments": {"shape": "mark", "items": items}}]}
-
-    shapes = [Shape("mark", Place, Place, mark), map_shape(over=["mark"], description="does many")]
-    async with scripted_agent(tmp_path, ScriptedLM(reply), shapes=shapes) as agent:
-        assert (await agent.thread("t").converse("Mark all.")).text == "All marked."
-    assert len(marked) == CHOSEN + 100
 
 
 @pytest.mark.requirement("H4")

@@ -13,14 +13,13 @@ from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     Diverged,
     FunctionInvalid,
-    HostUnavailable,
     MissingExtra,
     OutputInvalid,
     ParamsInvalid,
 )
 from worldagent.core.pauses import Approve, Reject
 from worldagent.graphs.shapes import InvestigationResult, SandboxLimits, investigation_shape
-from worldagent.harness import CallContext, Function, flow, tool
+from worldagent.harness import Function, tool
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T3")
@@ -53,52 +52,32 @@ def found(result: Any) -> InvestigationResult:
     return result
 
 
-SALES = [{"city": "Oslo", "sold": 3}, {"city": "Rome", "sold": 5}, {"city": "Oslo", "sold": 4}]
-PROBLEMS: dict[str, tuple[str, dict[str, Any], list[tuple[str, str]], str]] = {
-    "wrong key": (
-        "Which city sold most?",
-        {"sales": SALES},
-        [
-            ("sold = {}\nfor row in sales:\n    sold[row['town']] = row['sold']", "KeyError"),
-            ("for row in sales:\n    sold[row['city']] = sold.get(row['city'], 0) + row['sold']\nsold", "'Oslo': 7"),
-            ("max(sold, key=lambda city: sold[city])", "'Oslo'"),
-        ],
-        "Oslo",
-    ),
-    "wrong call": (
-        "How many pounds are 50 dollars?",
-        {},
-        [
-            ("rate('USD', 'GBP')", "params_invalid"),
-            ("rate('DKK')", "task_failed"),
-            ("dollars = rate('USD')\nround(50 / dollars * rate(currency='GBP'), 2)", "32.0"),
-        ],
-        "32 pounds",
-    ),
-}
+TRIES = [
+    ("rate('USD', 'GBP')", "params_invalid"),
+    ("rate('DKK')", "task_failed"),
+    ("given['dollar']", "KeyError"),
+    ("dollars = rate('USD')\nround(given['dollars'] / dollars * rate(currency='GBP'), 2)", "32.0"),
+]
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
-async def test_a_program_that_is_wrong_is_corrected_until_there_is_an_answer(tmp_path: Path, name: str) -> None:
-    question, inputs, tries, answered = PROBLEMS[name]
-
+async def test_a_program_that_is_wrong_is_corrected_until_there_is_an_answer(tmp_path: Path) -> None:
     def reply(call: ScriptedCall) -> dict[str, str]:
         """The next try once the one before has shown what it must, as a model does that reads what it is told."""
         told = str(call.fields["steps"])
-        for place, (code, shows) in enumerate(tries):
+        for place, (code, shows) in enumerate(TRIES):
             if f"Program {place + 1}:" not in told:
                 return program(f"```python\n{code}\n```" if place % 2 else code)
             assert shows in told.split(f"Program {place + 1}:")[1].split(f"Program {place + 2}:")[0]
-        return answer(answered)
+        return answer("32 pounds")
 
     limits = SandboxLimits(seconds=0.5)
     async with agent(tmp_path, ScriptedLM(reply), limits=limits) as solver:
-        params = {"question": question, "inputs": inputs, "functions": ["rate"]}
+        params = {"question": "How many pounds?", "inputs": {"given": {"dollars": 50}}, "functions": ["rate"]}
         turn = await solver.thread("t").task("investigation", params)
     result = found(turn.result)
-    assert result.answer == answered
-    assert [step.code for step in result.steps] == [code for code, _ in tries]
-    assert all(shows in step.output for step, (_, shows) in zip(result.steps, tries, strict=True))
+    assert result.answer == "32 pounds"
+    assert [step.code for step in result.steps] == [code for code, _ in TRIES]
+    assert all(shows in step.output for step, (_, shows) in zip(result.steps, TRIES, strict=True))
 
 
 async def test_the_model_is_shown_the_question_the_inputs_and_the_functions_and_no_more_of_them(tmp_path: Path) -> None:
@@ -121,10 +100,8 @@ async def test_the_model_is_shown_the_question_the_inputs_and_the_functions_and_
     ("params", "error", "says"),
     [
         ({"question": "?", "max_steps": 1000}, ParamsInvalid, "max_steps: .* less than or equal to 50"),
-        ({"question": "?", "inputs": {"a b": 1}}, ParamsInvalid, "inputs"),
         ({"question": "?", "inputs": {"class": 1}}, ParamsInvalid, "'class' is a word of Python"),
         ({"question": "?", "functions": ["pay"]}, ParamsInvalid, "'pay' is not one .*; it may call: rate"),
-        ({"question": "?", "functions": ["rate"], "inputs": {"rate": 1}}, ParamsInvalid, "'rate' is an input, too"),
     ],
 )
 async def test_params_that_do_not_fit_are_refused_before_a_model_is_asked(
@@ -230,29 +207,9 @@ async def test_a_program_that_is_stopped_before_it_comes_to_its_pause_again_name
     assert done == ["pay hat"]
 
 
-async def test_a_host_that_is_down_in_a_program_fails_the_turn_and_it_goes_on_later(tmp_path: Path) -> None:
-    up = False
-
-    @flow
-    async def ask(ctx: CallContext, what: str) -> int:
-        if not up:
-            raise HostUnavailable("the host is down", remedy="try again")
-        return len(what)
-
-    said = [program("try:\n    n = ask('abc')\nexcept BaseException:\n    n = 0\nn"), answer("3")]
-    async with agent(tmp_path, ScriptedLM(said), [ask]) as solver:
-        thread = solver.thread("t")
-        with pytest.raises(HostUnavailable):
-            await thread.task("investigation", {"question": "?", "functions": ["ask"]})
-        up = True
-        turn = await thread.resume()
-    assert found(turn.result).steps[0].output == "3"
-
-
-@pytest.mark.parametrize("name", ["price.of", "class"])
-def test_a_function_that_python_cannot_call_by_its_name_is_refused(name: str) -> None:
-    with pytest.raises(FunctionInvalid, match=name):
-        investigation_shape(functions=[name])
+def test_a_function_that_python_cannot_call_by_its_name_is_refused() -> None:
+    with pytest.raises(FunctionInvalid, match=r"price\.of"):
+        investigation_shape(functions=["price.of"])
 
 
 def test_without_the_sandbox_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

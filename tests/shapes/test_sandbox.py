@@ -47,9 +47,7 @@ SECRET = "what-no-program-may-see"
     [
         "open({file!r}).read()",
         "from pathlib import Path\nPath({file!r}).read_text()",
-        "import os\nos.listdir({folder!r})",
         "from pathlib import Path\nPath({folder!r} + '/new').write_text('x')",
-        "exec('print(open({file!r}).read())')",
         "import os\nprint(os.environ['SECRET'])",
     ],
 )
@@ -84,12 +82,9 @@ async def test_it_reaches_no_socket() -> None:
     "code",
     [
         "import subprocess\nsubprocess.run(['touch', {new!r}])",
-        "import os\nos.system('touch ' + {new!r})",
         "import ctypes",
         "__import__('os').system('touch ' + {new!r})",
-        "import worldagent",
         "[c for c in ().__class__.__base__.__subclasses__() if c.__name__ == 'Popen']",
-        "import sys\nsys.modules['os']",
     ],
 )
 async def test_it_starts_no_process_and_imports_no_package(tmp_path: Path, code: str) -> None:
@@ -104,11 +99,9 @@ async def test_it_starts_no_process_and_imports_no_package(tmp_path: Path, code:
         ("try:\n    while True: pass\nexcept BaseException:\n    pass\nwhile True: pass", "time limit"),
         ("import re\nre.match('(a|aa)+$', 'a' * 60 + 'b')", ""),
         ("x = []\nwhile True: x.append('a' * 100000)", "memory limit"),
-        ("x = 10 ** 10 ** 8", "memory limit"),
         ("def f(n): return f(n + 1)\nf(0)", "recursion"),
         ("while True: print('a' * 1000)", "limit"),
         ("import time\ntime.sleep(3600)", ""),
-        ("x = []\nfor i in range(100000): x = [x]\nx", ""),
         ("(" * 5000, "Error"),
     ],
 )
@@ -134,17 +127,6 @@ async def test_it_may_make_so_many_calls_and_no_more() -> None:
     assert calls == [0, 1, 2] * 2
 
 
-async def test_arguments_that_are_too_large_are_not_passed_on() -> None:
-    given: list[Any] = []
-
-    async def call(name: str, placed: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        given.append(placed)
-
-    for code in ("note('a' * 2000)", "note(rows=[1] * 2000)"):
-        assert "the arguments are too large" in (await run(code, call, functions=["note"])).output
-    assert given == []
-
-
 async def test_what_it_shows_is_cut_and_the_error_is_kept() -> None:
     output = (await run("print('a' * 5000)\n1 / 0")).output
     assert len(output) < 600
@@ -161,11 +143,6 @@ async def test_plain_variables_last_to_the_next_program_also_after_an_error() ->
     assert "too large for the next program: big" in shown.output
     again = await run("rows.append(given)\nrows", variables=shown.variables, inputs={"given": 1})
     assert again.output == "[1, {'a': None}, 1]"
-
-
-async def test_a_program_that_was_stopped_leaves_what_there_was_before_it() -> None:
-    shown = await run("x = 2\nwhile True: pass", variables={"x": 1})
-    assert shown.variables == {"x": 1}
 
 
 async def test_an_error_for_the_model_is_raised_in_the_program_and_one_for_the_host_ends_it() -> None:
@@ -219,14 +196,6 @@ async def test_a_sandbox_that_dies_is_told_and_the_next_one_runs() -> None:
     assert (await run("1 + 1")).output == "2"
 
 
-async def test_a_program_that_takes_too_much_memory_writes_nothing_to_standard_error(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    for code in ("'a'.join(['b' * 10**6] * 1000)", "exec('x = 1\\n' * 10**6)"):
-        assert "memory limit" in (await run(code)).output
-    assert capfd.readouterr().err == ""
-
-
 RUNS_ON = """
 import asyncio
 from datetime import UTC, datetime
@@ -254,31 +223,10 @@ async def test_a_sandbox_ends_with_a_process_that_is_killed() -> None:
 
 
 @pytest.mark.parametrize(
-    "code",
-    ["list = 1\nlen = 2\nlocals = 3", "str = 1\nException = 2\ndef f(): pass"],
-)
-async def test_variables_last_whatever_a_program_or_an_input_is_called(code: str) -> None:
-    inputs = dict.fromkeys(("list", "len", "locals", "str", "Exception", "json"), 1)
-    for given in ({}, inputs):
-        shown = await run(f"{code}\ntotal = [3]\nf = float", inputs=given)
-        assert shown.output == ""
-        assert shown.variables["total"] == [3]
-        assert (await run("total", variables=shown.variables, inputs=given)).output == "[3]"
-
-
-@pytest.mark.parametrize(
     ("code", "output"),
     [
         ("import asyncio\nawait asyncio.gather(*[pay(k) for k in 'ab'])", "['paid a', 'paid b']"),
-        (
-            "import asyncio\nasync def f(x):\n  return await pay(x)\nawait asyncio.gather(f('a'), f('b'))",
-            "['paid a', 'paid b']",
-        ),
         ("import asyncio\nprint(asyncio.run(pay('a')), pay('b'))", "paid a paid b"),
-        (
-            "import asyncio\nasync def main():\n  return [pay('a'), await pay('b')]\nawait main()",
-            "['paid a', 'paid b']",
-        ),
     ],
 )
 async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
@@ -294,14 +242,7 @@ async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
         called.clear()
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "x = pay('a')\nawait x",
-        "import asyncio\ntasks = [pay(k) for k in 'ab']\nawait asyncio.gather(*tasks)",
-        "import asyncio\nx = pay('a')\nasyncio.run(x)",
-    ],
-)
+@pytest.mark.parametrize("code", ["x = pay('a')\nawait x", "import asyncio\nx = pay('a')\nasyncio.run(x)"])
 async def test_a_call_whose_result_would_be_awaited_later_is_not_made_and_the_program_is_told(code: str) -> None:
     output = (await run(code, functions=["pay"])).output
     assert "'pay' was not called: write `await pay(...)`" in output

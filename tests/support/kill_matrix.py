@@ -23,7 +23,7 @@ from support.databases import Engine, copied, made, removed
 from support.house import ROOT
 from support.kill_crowd import ALONE, Crowd
 from support.kill_points import AFTER, BEFORE, IN, QUEUED, WITHIN, Killer, Point, armed, lost_parts, numbered
-from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
+from support.kill_turn import HISTORY, NOTED, PLAIN
 from support.processes import be_program, forked_result
 
 PAGE = ROOT / "docs" / "reference" / "kills.md"
@@ -42,65 +42,6 @@ _HEADINGS = {
     "answered": "The process that brings the answers is killed",
     "resumed": "The resume after a kill is killed",
 }
-_INTRO = """# Kills
-
-This page lists what is left of a turn whose process is killed with SIGKILL, at each point, and what happens when it
-is resumed. You do not need it to use worldagent: [Pauses](../guides/pauses.md#when-a-host-starts-again) says what a
-host must do. Read it to check the guarantee that no effect happens twice.
-
-## How the tables are made
-
-A test kills the turn at each point and writes the tables: `PYTHONPATH=.dev:tests .venv/bin/python -P
-tests/support/kill_matrix.py --table docs/reference/kills.md`. `make test` kills at some of the points and compares,
-`make soak` at all of them. Both run on SQLite and on Postgres, with the same results.
-
-The turn has two steps. The first calls a shape. The second calls a shape, a worker and three functions concurrently:
-one is done at once, one waits for a person's approval, one fails. The handlers of the shapes make sequential,
-concurrent and nested calls of functions, call a worker and a model, and wait for an approval and an answer, which
-another process brings. There are {plain} effects of plain leaves, {noted} of leaves that are `idempotent`, whose
-receiver recognises a key, and {history} messages in the agent's own database.
-
-Each row is one kind of point:
-
-* `before`, `within`, `after` the transaction that makes a row durable; within is between its last statement and the
-  commit. `the thread's owner` is a row of `wa_epoch`, `the log` of `wa_message`, `the turn` of `wa_turn`; a leaf,
-  flow, task, model or question is a row of the journal, `wa_call`. `a checkpoint` is LangGraph's. `a pause` is the
-  write of the pauses when the turn stops for them, `what waits` their write with the turn's first checkpoint.
-* `before`, `in the middle of`, `after` an effect. In the middle of it, no other process knows whether it will happen.
-* `in the middle of` a model call.
-
-`state found` is the turn's status as the next process finds it. At most {most} effects of plain leaves, the
-concurrent ones, are running then. Only about these a person is asked, who checks whether they had happened. An effect
-that had happened is not repeated. One that had not is made by the journal or, if the person gives it up, by the
-handler. Counts are those after the resume, when a person has answered. `done, asked again` means that the turn had not
-been written yet, and the host starts it again. A kill costs up to a second of answered model calls, and no effect.
-
-## Transactions of a turn
-
-A turn writes in transactions. Each contains, in order, everything that the turn has done before it, so the disk
-always has a prefix of what the turn did. The list gives each transaction and the rows that are durable with it:
-
-* **The turn takes ownership of its thread**: the thread's owner. SQLite does not sync it, so a loss of power loses
-  it, together with the process that owned the thread.
-* **The turn begins**, before a model or a function is called: the log: message; the turn: begun; a checkpoint, the
-  first; what waits. A turn that is recorded, begins a branch or has attachments commits its checkpoint after the
-  rest.
-* **It is about to run a leaf** that is not `idempotent`: a leaf: begun.
-* **It has run the leaf**, before any caller gets the result: a leaf: done; a leaf: failed.
-* **It waits for a person**, before any person is asked: a pause; with it a leaf: waits for a person, a leaf: is
-  uncertain, a question: waits for a person.
-* **A person has answered**, in the process that brings the answer, before that call returns: a person's answer.
-* **It is resumed**: the turn: running.
-* **It stops or ends**, before the caller gets the turn: the turn: paused; the turn: done; the log: answer.
-* **It has emitted an event**, if it is recorded, before any client gets the event.
-* Everything else is committed with the next of these, or after a second: a model: done; a flow: done; a task: done; a
-  question: done; the log: plan; the log: result; a checkpoint after the first; a row of an `idempotent` leaf.
-
-A transaction that fails, because the disk is full or the connection breaks, is rolled back completely, and the turn
-fails with `StorageUnavailable`. Its status is `failed` if that can still be written, otherwise `cut_off`. If its
-first transaction failed there is no turn. `resume` continues the turn as after a kill
-(`tests/turns/test_failed_writes.py`).
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,9 +115,9 @@ def rows_of(kills: Iterable[Mapping[str, Any]]) -> list[Row]:
 
 
 def page(rows: Iterable[Row]) -> str:
-    """The page with these rows."""
+    """The page with these rows; what stands above its tables is kept."""
     given = list(rows)
-    parts = [_INTRO.format(plain=len(PLAIN), noted=len(NOTED), history=len(HISTORY), most=SIDE_BY_SIDE)]
+    parts = [PAGE.read_text(encoding="utf-8").partition(f"\n## {_HEADINGS['first']}")[0]]
     for phase, heading in _HEADINGS.items():
         found = [row for row in given if row.phase == phase]
         total = sum(row.points for row in found)

@@ -1,18 +1,16 @@
-"""Agents in the process of the test that wait: for an approval, for two answers, or until the test lets them go on."""
+"""Agents in the process of the test that wait for an approval, or for two answers."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from support.agents import Muse, Writing, answering, scripted_agent, shape
+from support.agents import Muse, answering, scripted_agent, shape
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
-from worldagent.testing import ScriptedCall, ScriptedLM
 
 
 def pay(done: list[str], **more: Any) -> Function:
@@ -61,41 +59,3 @@ def asking_shop(home: Path, **more: Any) -> WorldAgent:
     return scripted_agent(
         home, answering(), tools=[_pay_in_colour], shapes=[Shape("buy", Order, Receipt, _buy_in_colour)], **more
     )
-
-
-class SlowShop:
-    """What waits, and agents that do.
-
-    Args:
-        home: The home of its agents.
-        url: Their database.
-
-    Attributes:
-        writing: What was done, and what lets `slow` go on.
-        asked: Set once the model is asked.
-        answer: Lets it answer.
-    """
-
-    def __init__(self, home: Path, url: str) -> None:
-        self._home, self._url = home, url
-        self.writing = Writing()
-        self.asked, self.answer = asyncio.Event(), asyncio.Event()
-
-    def agent(self) -> WorldAgent:
-        """One more agent on the home and the database."""
-        return scripted_agent(
-            self._home,
-            ScriptedLM(self._reply),
-            tools=self.writing.functions,
-            shapes=[shape(self._job)],
-            settings={"database_url": self._url},
-        )
-
-    async def _job(self, ctx: TaskContext) -> str:
-        slow = await ctx.call("slow", {"what": "slow"})
-        return f"{slow} {await ctx.call('write', {'what': 'last'})}"
-
-    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
-        self.asked.set()
-        await self.answer.wait()
-        return {"reply": "Fine."}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -63,16 +62,6 @@ async def test_inputs_and_outputs_are_those_of_functions_that_allow_it(tmp_path:
     assert (call.inputs, call.outputs) == (None, None)
 
 
-@pytest.mark.parametrize(("capture", "expected"), [(["inputs"], (True, False)), (["outputs"], (False, True))])
-async def test_only_what_is_named_is_captured(tmp_path: Path, capture: Any, expected: tuple[bool, bool]) -> None:
-    trace = Trace(capture=capture)
-    async with scripted_agent(tmp_path, answering(), tools=[open_door], trace=trace) as agent:
-        await agent.call("open_door", {"name": "ana"})
-        [listed] = await agent.traces.list()
-        [call] = [record for record in (await agent.traces.get(listed.id)).records if record.kind == "call"]
-    assert (call.inputs is not None, call.outputs is not None) == expected
-
-
 async def test_a_captured_prompt_is_what_the_model_got_but_for_the_role(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm, trace=Trace(capture=["prompts"])) as agent:
@@ -84,7 +73,7 @@ async def test_a_captured_prompt_is_what_the_model_got_but_for_the_role(tmp_path
     assert json.loads(json.dumps(sent).replace(SHORT, mark)) == model.prompt
 
 
-ROLES = pytest.mark.parametrize("content", [SHORT, LONG, awkward_canary(300)], ids=["short", "long", "awkward"])
+ROLES = pytest.mark.parametrize("content", [SHORT, awkward_canary(300)], ids=["short", "awkward"])
 
 
 @ROLES
@@ -143,26 +132,3 @@ async def test_a_message_that_was_made_a_role_is_withheld_from_captured_prompts(
         [model] = [record for record in (await agent.traces.get(turn.id)).records if record.kind == "model"]
     assert LONG not in json.dumps(model.prompt)
     assert "[role withheld]" in json.dumps(model.prompt)
-
-
-async def test_no_role_is_in_a_trace_of_a_turn_that_is_cancelled(tmp_path: Path) -> None:
-    begun = asyncio.Event()
-
-    async def reply(call: ScriptedCall) -> dict[str, Any]:
-        begun.set()
-        await asyncio.Event().wait()
-        return {"reply": "never"}
-
-    places = Everywhere(tmp_path)
-    async with scripted_agent(tmp_path, ScriptedLM(reply), trace=places.trace()) as agent:
-        turn = asyncio.ensure_future(agent.thread("t1").converse("Hello", role=Role("x", LONG)))
-        await asyncio.wait_for(begun.wait(), 20)
-        turn.cancel()
-        await asyncio.wait({turn}, timeout=20)
-        [listed] = await agent.traces.list()
-        trace = await agent.traces.get(listed.id)
-    assert trace.status == "cancelled"
-    [model] = [record for record in trace.records if record.kind == "model"]
-    assert model.status == "failed"
-    assert f"[role: {len(LONG)} characters]" in json.dumps(model.prompt)
-    assert_no_role_leak(places.everything(), LONG)

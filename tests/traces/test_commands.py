@@ -78,19 +78,6 @@ async def test_a_turn_without_a_trace_is_told_with_the_remedy(home: Path, run: R
     assert told["code"] == "trace_invalid"
 
 
-async def test_the_newest_turn_is_drawn_where_none_is_named(home: Path, run: Run) -> None:
-    empty = await run("trace", "show", *NOVEL)
-    assert (empty.exit_code, empty.stdout) == (2, "")
-    assert "the workspace 'novel' has no trace of a turn" in empty.stderr
-    async with shop(home) as agent:
-        await agent.thread("talk").converse("Hello")
-        hats = await agent.thread("hats").task("shop", {"what": "hat"})
-        await agent.call("look", {"what": "hat"})  # outside any turn
-    shown = await run("trace", "show", *NOVEL)
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    assert shown.stdout == (await run("trace", "show", hats.id, *NOVEL)).stdout
-
-
 async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run: Run) -> None:
     @tool(risk="read_only", capture=True)
     async def repeat(text: str) -> str:
@@ -142,25 +129,7 @@ def written(file: Path, *records: dict[str, Any]) -> None:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def called(name: str, parent: str) -> dict[str, Any]:
-    return {"kind": "call", "id": name, "name": f"call-{name}", "parent": parent}
-
-
 TURN = {"kind": "turn", "id": "t", "name": "task"}
-
-
-async def test_a_file_that_is_nested_without_end_is_drawn(home: Path, run: Run) -> None:
-    file, page = home / "deep.jsonl", home / "deep.html"
-    written(file, TURN, *(called(str(n), str(n - 1) if n else "t") for n in range(3000)), called("last", "1"))
-    shown = await run("trace", "show", "--file", str(file))
-    assert (shown.exit_code, shown.stderr) == (0, "")
-    tree = shown.stdout.splitlines()[3:]
-    assert [line.split("call-")[1].split(",")[0] for line in tree[1:]] == [*map(str, range(3000)), "last"]
-    assert max(map(len, tree)) < 1000
-    assert (await run("trace", "show", "--file", str(file), "--html", str(page))).exit_code == 0
-    text = page.read_text(encoding="utf-8")
-    assert text.count("<details") == text.count("</details>")
-    assert text.count("call-") == 3001
 
 
 async def test_a_line_that_is_nested_too_deeply_or_counts_too_far_is_skipped(home: Path, run: Run) -> None:
@@ -175,15 +144,3 @@ async def test_a_line_that_is_nested_too_deeply_or_counts_too_far_is_skipped(hom
     assert (await run("trace", "show", "--file", str(file))).exit_code == 0
     file.write_text("[" * 100_000)
     assert "its first line is not that of 'trace/1'" in (await run("trace", "show", "--file", str(file))).stderr
-
-
-async def test_a_turn_of_which_a_file_has_neither_begin_nor_end_is_told_so(home: Path, run: Run) -> None:
-    file = home / "torn.jsonl"
-    written(file, called("a", "t"))
-    for words in ([], ["t"]):
-        told = (await run("trace", "show", *words, "--file", str(file))).stderr
-        assert "has records of the turn 't', but neither its start nor its end" in told
-        assert "remedy: give the file in which it starts or ends" in told
-    written(file, {**called("a", "t"), "turn": "other"}, TURN)
-    assert (await run("trace", "show", "--file", str(file))).exit_code == 0
-    assert "has no turn 'x'" in (await run("trace", "show", "x", "--file", str(file))).stderr

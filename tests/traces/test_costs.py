@@ -20,8 +20,7 @@ pytestmark = pytest.mark.requirement("H5")
 PRICES = {"input_cost_per_token": 0.01, "output_cost_per_token": 0.1, "cache_read_input_token_cost": 0.001}
 
 
-@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("cost", [0.25, None, "dear"], ids=repr)
+@pytest.mark.parametrize(("cost", "stream"), [(0.25, False), (0.25, True), (None, True), ("dear", True)], ids=repr)
 async def test_a_cost_that_the_service_reports_is_in_event_and_trace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost: Any, stream: bool
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, answering, scripted_agent
 from support.leaks import Kept
+from support.pages import DOCS, blocks, rows
 from worldagent import Role
 from worldagent.core import summed
 from worldagent.core.errors import TraceInvalid, WorldAgentError
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import CallContext, Policy, flow, tool
-from worldagent.harness.gate import Rule
-from worldagent.harness.trace import Captured, JsonLinesTrace, Trace, TraceRecord, TurnTrace, read_trace
-from worldagent.harness.trace.records import TraceNode
+from worldagent.harness import CallContext, flow, tool
+from worldagent.harness.trace import Captured, Trace, TraceRecord, TurnTrace, read_trace
+from worldagent.harness.trace.records import FORMAT, HEADER, KINDS, TraceNode
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H5")
@@ -170,17 +171,6 @@ async def test_a_turn_that_goes_on_in_another_agent_goes_on_in_its_trace(tmp_pat
     assert TurnTrace.of(in_the_file.records) == trace
 
 
-async def test_what_is_refused_is_in_the_trace_with_the_rule(tmp_path: Path) -> None:
-    policy = Policy(rules=(Rule(decision="refuse", function=("look",), name="none"),))
-    async with scripted_agent(tmp_path, answering(), tools=[look], policy=policy) as agent:
-        with pytest.raises(WorldAgentError):
-            await agent.call("look", {"what": "hat"})
-        [listed] = await agent.traces.list()
-        trace = await agent.traces.get(listed.id)
-    [approval] = records_of(trace, "approval")
-    assert (approval.status, approval.gate, approval.parent) == ("refuse", "rule:none", trace.id)
-
-
 async def test_nothing_that_was_said_is_in_a_trace(tmp_path: Path) -> None:
     kept = Kept()
     agent = scripted_agent(tmp_path, answering("An answer of the model."), tools=[look, pay], trace=kept)
@@ -211,17 +201,6 @@ async def test_a_home_keeps_no_traces_where_the_setting_is_off(tmp_path: Path) -
     assert not (tmp_path / "traces.db").exists()
 
 
-async def test_a_trace_of_another_workspace_is_none(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        turn = await agent.thread("t1").converse("Hello")
-        trace = await agent.traces.get(turn.id)
-        agent.workspace = "other"
-        with pytest.raises(TraceInvalid):
-            await agent.traces.get(turn.id)
-        assert await agent.traces.list() == ()
-    assert trace.workspace == "novel"
-
-
 async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with scripted_agent(tmp_path, answering(), clock=clock, settings={"trace_age": 7200.0}) as agent:
@@ -239,46 +218,19 @@ async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
         assert [trace.id for trace in await agent.traces.list()] == [last, new]
 
 
-async def test_a_thread_that_is_removed_takes_its_traces_along(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        gone = await agent.thread("gone-with-the-wind").converse("Hello")
-        stays = await agent.thread("stays").converse("Hello")
-        await agent.upkeep.remove("gone-with-the-wind")
-        with pytest.raises(TraceInvalid):
-            await agent.traces.get(gone.id)
-        assert [trace.id for trace in await agent.traces.list()] == [stays.id]
-        for file in tmp_path.glob("traces.db*"):
-            assert b"gone-with-the-wind" not in file.read_bytes()
-            assert gone.id.encode() not in file.read_bytes()
+PAGE = DOCS / "guides" / "traces.md"
 
 
-async def test_a_file_that_was_cut_off_is_read_but_for_the_half_line(tmp_path: Path) -> None:
-    file = tmp_path / "t.jsonl"
-    async with scripted_agent(tmp_path, answering(), trace=JsonLinesTrace(file)) as agent:
-        await agent.thread("t1").converse("Hello")
-    whole = read_trace(file)
-    with file.open("r+b") as there:
-        there.truncate(file.stat().st_size - 20)
-    assert read_trace(file).skipped == (1 + len(file.read_bytes().splitlines()[1:]),)
-    async with scripted_agent(tmp_path, answering(), trace=JsonLinesTrace(file)) as agent:
-        turn = await agent.thread("t1").converse("Hello again")
-    again = read_trace(file)
-    assert len(again.skipped) == 1
-    assert turn.id in {record.turn for record in again.records}
-    assert len(again.records) >= len(whole.records)
+@pytest.mark.requirement("H5")
+def test_the_tables_of_the_format_are_those_of_the_code() -> None:
+    assert rows(PAGE, "kind") == [f"| `{kind}` | {what} |" for kind, what in KINDS.items()]
+    fields = TraceRecord.model_fields.items()
+    assert rows(PAGE, "field") == [f"| `{name}` | {field.description} |" for name, field in fields]
 
 
-@pytest.mark.parametrize("text", ["", '{"format": "trace/2"}\n'])
-def test_a_file_of_another_format_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "t.jsonl").write_text(text)
-    with pytest.raises(TraceInvalid, match="cannot be read as a trace"):
-        read_trace(tmp_path / "t.jsonl")
-
-
-def test_records_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
-    line = (
-        '{"kind":"%s","turn":"t","run":"2030-01-01T00:00:00Z","seq":1,"id":"t","start":"2030-01-01T00:00:00Z","new":1}'
-    )
-    (tmp_path / "t.jsonl").write_text("\n".join(['{"format": "trace/1"}', line % "turn", line % "novelty", ""]))
-    found = read_trace(tmp_path / "t.jsonl")
-    assert ([record.kind for record in found.records], found.skipped) == (["turn"], ())
+def test_the_line_that_the_page_shows_is_a_record() -> None:
+    [line] = [line for block in blocks("jsonl") if block.page == PAGE for line in block.code.splitlines()]
+    record = TraceRecord.model_validate_json(line)
+    assert record.line() == line
+    assert json.loads(HEADER) == {"format": FORMAT}
+    assert f"`{HEADER}`" in PAGE.read_text(encoding="utf-8")

@@ -18,6 +18,7 @@ from worldagent import WorldAgent
 pytestmark = pytest.mark.requirement("T4")
 
 # What is done, on which of the threads so far, and at which of its messages, counted round.
+EXAMPLES = (settings.default or settings()).max_examples // 4
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["say", "say", "fork", "replay", "edit", "reopen"]), st.integers(0, 5), st.integers(0, 9)
@@ -84,7 +85,7 @@ async def play(home: Path, steps: list[tuple[str, int, int]]) -> None:
         await lists.check()
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(steps=STEPS)
 def test_branches_say_what_lists_of_texts_would_say(steps: list[tuple[str, int, int]]) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -10,11 +10,12 @@ from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role
-from worldagent.core.errors import FunctionInvalid, ParamsInvalid, ResultInvalid, UnknownShape, UnknownWorker
-from worldagent.core.pauses import Approve
+from worldagent.core.errors import (
+    FunctionInvalid,
+    ResultInvalid,
+)
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import CompactionResult, compaction_shape
-from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 WORK: dict[str, Any] = {"shape": "subagent", "params": {"worker": "critic", "request": "Judge it."}}
@@ -114,43 +115,6 @@ async def test_what_is_left_is_never_longer_than_asked_for_and_never_nothing(tmp
     async with scripted_agent(tmp_path, model(" "), shapes=[LETTERS, compaction_shape()]) as agent:
         with pytest.raises(ResultInvalid, match="nothing is left of the result"):
             await agent.thread("t").task("compaction", params)
-
-
-@pytest.mark.requirement("T4")
-async def test_work_that_asks_a_person_pauses_and_goes_on(tmp_path: Path) -> None:
-    async def counted(params: Letters, ctx: TaskContext) -> Size:
-        return Size(letters=await ctx.call("count", {"text": params.text}))
-
-    shapes = [Shape("counted", Letters, Size, counted), compaction_shape()]
-    lm = model("Three.")
-    async with scripted_agent(tmp_path, lm, shapes=shapes, tools=[tool(count, approval=True)]) as agent:
-        params = {"shape": "counted", "params": {"text": "abc"}}
-        [pause] = (await agent.thread("t").task("compaction", params)).pauses
-    async with scripted_agent(tmp_path, lm, shapes=shapes, tools=[tool(count, approval=True)]) as agent:
-        turn = await agent.thread("t").resume({pause.id: Approve()})
-    assert turn.text == '{"text":"Three."}'
-    assert lm.calls[0].fields["result"] == '{"letters":3}'
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "told"),
-    [
-        ({"shape": "nobody", "params": {}}, UnknownShape, "there is no shape 'nobody'"),
-        ({"shape": "subagent", "params": {"worker": "x", "request": "y"}}, UnknownWorker, "x"),
-        ({**WORK, "words": 9}, ParamsInvalid, "words"),
-        ({"shape": "letters", "params": {"letters": 8}}, ParamsInvalid, "'letters' is not one that it may run"),
-    ],
-)
-async def test_what_cannot_run_is_said_before_anything_is_written(
-    tmp_path: Path, params: dict[str, Any], error: type[Exception], told: str
-) -> None:
-    lm = model()
-    shapes = [LETTERS, compaction_shape(over=["subagent"])]
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC], shapes=shapes) as agent:
-        with pytest.raises(error, match=told):
-            await agent.thread("t").task("compaction", params)
-        assert await agent.thread("t").history() == ()
-    assert not lm.calls
 
 
 @pytest.mark.requirement("R7")

@@ -19,7 +19,6 @@ from worldagent.core.errors import AgentClosed, StorageUnavailable
 from worldagent.core.events import Event, TurnEnded, TurnStarted
 from worldagent.graphs import TurnEngine
 from worldagent.memory import TurnRegister, turn_log
-from worldagent.memory.turn_log import TurnLog
 from worldagent.storage import Transaction, postgres
 from worldagent.storage.sqlite import SqliteDatabase
 
@@ -58,7 +57,6 @@ class Held:
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,9 +89,8 @@ async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("key", ["k", None])
 async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
-    key: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     end, held = TurnRegister.end, Held()
 
@@ -107,7 +104,7 @@ async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
     monkeypatch.setattr(TurnRegister, "end", slow)
     async with scripted_agent(tmp_path, answering("Fine.")) as agent:
         thread = agent.thread("t")
-        async with thread.stream("Hello", key=key) as stream:
+        async with thread.stream("Hello", key="k") as stream:
             await held.reached()
             asyncio.get_running_loop().call_soon(held.go_on)  # once the stream has been left
         state = await thread.state()
@@ -119,9 +116,8 @@ async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("detach", [True, False])
 async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
-    detach: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = TurnEngine.run
 
@@ -132,12 +128,11 @@ async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
     monkeypatch.setattr(TurnEngine, "run", broken)
     async with scripted_agent(tmp_path, answering()) as agent:
         thread, events = agent.thread("t"), list[Event]()
-        async with thread.stream("Hello", detach=detach) as stream:
+        async with thread.stream("Hello", detach=True) as stream:
             with pytest.raises(RuntimeError, match="a mistake"):
                 await into(events, stream)
         state = await thread.state()
-        if detach:
-            assert await taken(agent.events(stream.turn_id)) == events
+        assert await taken(agent.events(stream.turn_id)) == events
     assert state is not None
     assert state.status == "failed"
     assert isinstance(events[-1], TurnEnded)
@@ -217,27 +212,6 @@ async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
         await agent.thread("t").converse("Hello", role=Role("brief", "Be brief."), key="k")
     assert seen
     assert not any(seen)
-
-
-async def test_who_follows_a_turn_by_its_id_before_it_begins_sees_it_begin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, page = Thinking(), TurnLog.page
-
-    async def late(self: TurnLog, turn: str, after: int) -> Any:
-        found = await page(self, turn, after)
-        if found is None:  # the turn begins while the answer is on its way
-            await asyncio.wait_for(model.asked.wait(), LIMIT)
-        return found
-
-    async with scripted_agent(tmp_path, model.lm) as agent:
-        monkeypatch.setattr(TurnLog, "page", late)
-        async with agent.thread("t").stream("Hello", detach=True) as stream:
-            first = asyncio.ensure_future(anext(agent.events(stream.turn_id)))
-            assert isinstance(await asyncio.wait_for(first, LIMIT), TurnStarted)
-            assert not model.may.is_set()
-            model.may.set()
-            assert (await stream.wait()).status == "done"
 
 
 async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them(

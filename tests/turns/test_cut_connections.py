@@ -1,22 +1,24 @@
-"""Turns on a server that cuts their connections: who still owns the thread, who is told that they do not (T4, T5)."""
+"""Turns on a server that cuts connections or vanishes: who still owns the thread, and what is reported (T4, T5)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.agents import Said
-from support.postgres import cut, new_database
-from support.shops import SlowShop
-from worldagent import Storage
+from support.agents import Said, Writing, scripted_agent, shape
+from support.postgres import OwnServer, cut, new_database
+from worldagent import WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import LeaseLost
+from worldagent.core.errors import LeaseLost, StorageUnavailable
 from worldagent.core.pauses import Happened, RunAgain
+from worldagent.graphs import TaskContext
+from worldagent.testing import ScriptedCall, ScriptedLM
 
-pytestmark = pytest.mark.requirement("T4", "T5")
+pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(300)]
 
 BOUND = 60.0
 
@@ -26,13 +28,28 @@ def url() -> str:
     return new_database()
 
 
-class Shop(SlowShop):
-    """A shop with one agent on the shared database, in a home of its own, as on another machine."""
+class Shop:
+    """Agents on one database, one of them open; their model and their function `slow` wait until they may go on."""
 
     def __init__(self, home: Path, url: str) -> None:
-        super().__init__(home, url)
+        self._home, self._url = home, url
+        self.writing = Writing()
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
         self.opened = self.agent()
-        assert self.opened.storage.place == Storage(url=url).place
+
+    def agent(self) -> WorldAgent:
+        settings = {"database_url": self._url}
+        shapes, functions = [shape(self._job)], self.writing.functions
+        return scripted_agent(self._home, ScriptedLM(self._reply), tools=functions, shapes=shapes, settings=settings)
+
+    async def _job(self, ctx: TaskContext) -> str:
+        slow = await ctx.call("slow", {"what": "slow"})
+        return f"{slow} {await ctx.call('write', {'what': 'last'})}"
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
+        self.asked.set()
+        await self.answer.wait()
+        return {"reply": "Fine."}
 
 
 def text_of(turn: Turn) -> str:
@@ -88,3 +105,35 @@ async def test_an_owner_that_is_cut_off_and_that_nobody_takes_over_goes_on_to_th
     assert here.writing.done == ["slow", "last"]
     there.answer.set()
     assert (await there.opened.thread("t").converse("Hi")).text == "Fine."
+
+
+@pytest.fixture
+def server() -> Iterator[OwnServer]:
+    started = OwnServer()
+    yield started
+    started.remove()
+
+
+async def test_a_turn_whose_database_vanishes_in_mid_call_of_the_model_says_so_and_goes_on_later(
+    tmp_path: Path, server: OwnServer
+) -> None:
+    shop = Shop(tmp_path, server.url)
+    async with shop.opened as agent:
+        thread = agent.thread("t")
+        running = asyncio.create_task(thread.converse("Hi"))
+        await asyncio.wait_for(shop.asked.wait(), BOUND)
+        await asyncio.to_thread(server.stop)
+        shop.answer.set()
+        with pytest.raises(StorageUnavailable) as caught:
+            await asyncio.wait_for(running, BOUND)
+        assert caught.value.remedy == "start the server, or correct host and port in the database's url"
+        for work in (thread.converse("Still there?"), thread.resume(), thread.history(), agent.threads()):
+            with pytest.raises(
+                StorageUnavailable, match="cannot be reached, or the connection broke; start the server"
+            ):
+                await asyncio.wait_for(work, BOUND)
+        await asyncio.to_thread(server.start)
+        assert [(state.status, state.turn_id) for state in await agent.threads()] == [("cut_off", caught.value.turn_id)]
+        assert (await asyncio.wait_for(thread.resume(), BOUND)).text == "Fine."
+        assert [message.kind for message in await thread.history()] == ["message", "answer"]
+        assert (await thread.converse("And now?")).text == "Fine."

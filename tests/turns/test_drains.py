@@ -10,9 +10,8 @@ import pytest
 
 from support.agents import Said, Writing, answering, open_pauses, scripted_agent, shape
 from support.processes import eventually, others
-from support.steps import Steps
 from worldagent import Role, Roles, Tier, WorldAgent
-from worldagent.core.errors import AgentClosed, NothingToResume, ThreadPaused
+from worldagent.core.errors import AgentClosed, ThreadPaused
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import RunAgain
 from worldagent.graphs import TaskContext
@@ -71,7 +70,6 @@ async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_no
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
-@pytest.mark.on_every_database
 async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_stops(
     tmp_path: Path, elsewhere: bool
 ) -> None:
@@ -127,7 +125,6 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
     assert scene.done == ["a"]
 
 
-@pytest.mark.on_every_database
 async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stopped(tmp_path: Path) -> None:
     scene = Scene()
     agent = await scene.agent(tmp_path).start()
@@ -146,69 +143,3 @@ async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stoppe
         assert (pause.kind, pause.function) == ("uncertain", "slow")
         assert (await thread.resume({pause.id: RunAgain()})).result == Said(text="a b")
     assert scene.done == ["a", "b"]
-
-
-async def test_wherever_a_drain_meets_a_turn_it_goes_on_and_each_effect_happens_once(tmp_path: Path) -> None:
-    scene, steps = Scene(), Steps(0, "steps")
-    scene.go.set()
-    async with scene.agent(tmp_path / "count") as agent:
-        end = steps.watch()
-        await agent.thread("t").task("job", {})
-        end()
-    seen = {await drained_at(tmp_path / f"{at}", at) for at in range(1, steps.count, steps.count // 12)}
-    assert {"refused", "stopped"} <= seen <= {"refused", "stopped", "done"}
-
-
-async def drained_at(home: Path, at: int) -> str:
-    """Drain the agent of a turn at a step of it; gives what became of the turn."""
-    scene, reached = Scene(), asyncio.Event()
-    scene.go.set()
-    agent = await scene.agent(home).start()
-    tasks = others()
-    end = Steps(at, "steps", reached.set).watch()
-    running = asyncio.create_task(agent.thread("t").task("job", {}))
-    await asyncio.wait_for(reached.wait(), LIMIT)
-    end()
-    await asyncio.wait_for(agent.drain(LIMIT), LIMIT)
-    try:
-        status = str((await running).status)
-    except AgentClosed:
-        status = "refused"
-    assert await eventually(lambda: others() <= tasks), asyncio.all_tasks()
-    async with scene.agent(home) as agent:
-        thread = agent.thread("t")
-        if status == "refused":
-            assert await thread.history() == ()
-            with pytest.raises(NothingToResume):
-                await thread.resume()
-        elif status == "stopped":
-            assert (await thread.resume()).result == Said(text="a b")
-    assert scene.done == ([] if status == "refused" else ["a", "b"])
-    return status
-
-
-async def test_draining_an_agent_that_is_not_open_does_nothing(tmp_path: Path) -> None:
-    agent = Scene().agent(tmp_path)
-    await agent.drain()
-    await agent.start()
-    await agent.drain()
-    await agent.drain()
-    await agent.aclose()
-    await agent.drain()
-    await (await agent.start()).aclose()
-    await agent.drain()
-
-
-async def test_of_two_drains_at_once_none_cuts_off_what_the_other_waits_for(tmp_path: Path) -> None:
-    scene = Scene()
-    agent = await scene.agent(tmp_path).start()
-    running = asyncio.create_task(agent.thread("t").task("job", {}))
-    await asyncio.wait_for(scene.waits.wait(), LIMIT)
-    draining = [asyncio.create_task(agent.drain(LIMIT)) for _ in range(2)]
-    for _ in range(20):
-        await asyncio.sleep(0)
-    assert not running.done()
-    scene.go.set()
-    assert (await asyncio.wait_for(running, LIMIT)).status == "stopped"
-    await asyncio.wait_for(asyncio.gather(*draining), LIMIT)
-    assert scene.done == ["a"]

@@ -3,36 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Thinking, answering, scripted_agent, standing, taken, under_way
+from support.agents import Thinking, answering, scripted_agent, standing, taken, under_way
 from support.homes import change, rows, selected
 from support.leaks import canary
 from support.processes import next_line, start_script
-from support.shops import Order, Receipt, asking_shop
+from support.shops import asking_shop
 from worldagent import Role, WorldAgent
-from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
     EventsGone,
     InvalidArgument,
     LeaseLost,
-    ModelUnavailable,
     StorageInvalid,
-    StorageUnavailable,
     UnknownTurn,
 )
 from worldagent.core.events import Event
 from worldagent.core.pauses import Approve
-from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
-from worldagent.storage import Transaction
-from worldagent.storage.sqlite import SqliteDatabase
-from worldagent.testing import ScriptedLM, VirtualClock, assert_no_role_leak
+from worldagent.testing import VirtualClock, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T10")
 
@@ -62,7 +53,6 @@ async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tm
         assert (state.status, state.thread) == ("done", "t")
 
 
-@pytest.mark.on_every_database
 async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none_once_they_have_left(
     tmp_path: Path,
 ) -> None:
@@ -88,41 +78,7 @@ async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none
         assert not looks
 
 
-async def test_each_reader_of_a_turn_of_another_process_is_told_what_cannot_be_read(tmp_path: Path) -> None:
-    async with under_way(tmp_path) as (model, agent, stream), scripted_agent(tmp_path, answering()) as other:
-        readers = [other.events(stream.turn_id) for _ in range(3)]
-        assert [(await anext(reader)).seq for reader in readers] == [1, 1, 1]
-        reading = [asyncio.create_task(taken(reader)) for reader in readers]
-        await asyncio.sleep(0)
-        await change(agent, "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, 50, 50, '{}')", (stream.turn_id,))
-        told = await asyncio.wait_for(asyncio.gather(*reading, return_exceptions=True), LIMIT)
-        assert {type(error) for error in told} == {StorageInvalid}
-        model.may.set()
-
-
-async def test_readers_elsewhere_pass_over_events_of_a_kind_that_they_do_not_know(tmp_path: Path) -> None:
-    async with under_way(tmp_path) as (model, agent, stream), scripted_agent(tmp_path, answering()) as other:
-        readers = [other.events(stream.turn_id) for _ in range(2)]
-        first, again = [await anext(reader) for reader in readers]
-        assert (first.seq, again) == (1, first)
-        reading = [asyncio.ensure_future(anext(reader)) for reader in readers]
-        async with asyncio.timeout(LIMIT):
-            while stream.turn_id not in other._runner.parts.recorder.watches:  # noqa: ASYNC110 -- nobody tells of it
-                await asyncio.sleep(0.02)
-        told = first.model_copy(update={"seq": 3}).model_dump_json()
-        new = first.model_copy(update={"seq": 2}).model_dump_json().replace("turn_started", "of_tomorrow")
-        await change(
-            agent,
-            "INSERT INTO wa_event(turn, first, last, lines) VALUES(?, 2, 3, ?)",
-            (stream.turn_id, f"{new}\n{told}"),
-        )
-        assert [event.seq for event in await asyncio.wait_for(asyncio.gather(*reading), LIMIT)] == [3, 3]
-        await change(agent, "DELETE FROM wa_event WHERE first=?", (2,))
-        model.may.set()
-
-
 @pytest.mark.requirement("T4")
-@pytest.mark.on_every_database
 async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
     async with asking_shop(tmp_path) as agent:
         thread = agent.thread("t")
@@ -139,26 +95,6 @@ async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
         whole(every)
         assert every[: len(before) + len(resumed)] == [*before, *resumed]
         assert every[-1].type == "turn_ended"
-
-
-@pytest.mark.requirement("T4")
-async def test_every_surface_is_streamed(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering("Dull."), workers=[CRITIC]) as agent:
-        thread, ask = agent.thread("t"), {"worker": "critic", "request": "Judge."}
-        for stream, kind in (
-            (thread.stream("Hello", detach=True), "message"),
-            (thread.stream_task("subagent", ask, detach=True), "task"),
-            (thread.stream_skill(Composed("Be brief.", params=ask, name="s"), detach=True), "skill"),
-            (
-                thread.stream_scheduled(Trigger(schedule="s", fired_at=datetime(2030, 1, 1, tzinfo=UTC)), detach=True),
-                "schedule",
-            ),
-        ):
-            async with stream:
-                events = await taken(stream)
-            assert getattr(events[0], "kind", "") == kind
-            assert "Dull." in stream.turn.text
-            assert await taken(agent.events(stream.turn_id)) == events
 
 
 @pytest.mark.requirement("T4")
@@ -180,18 +116,6 @@ async def test_the_holder_of_a_detached_stream_cancels_the_turn(tmp_path: Path) 
         assert await agent.thread("p").pauses() == ()
 
 
-async def test_what_fails_says_so_at_its_end(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([ModelUnavailable("down", remedy="wait")])) as agent:
-        stream = agent.thread("t").stream("1", detach=True)
-        with pytest.raises(ModelUnavailable):
-            async with stream:
-                await taken(stream)
-        events = await taken(agent.events(stream.turn_id))
-        assert (getattr(events[-1], "status", ""), getattr(events[-1], "code", "")) == ("failed", "model_unavailable")
-        whole(events)
-
-
-@pytest.mark.on_every_database
 async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
     async with (
         scripted_agent(tmp_path, answering()) as agent,
@@ -283,54 +207,6 @@ async def test_after_a_kill_all_that_was_seen_is_there_and_the_next_run_counts_o
     assert standing(every) == "Whole."
 
 
-async def test_a_reader_that_does_not_read_holds_no_events(tmp_path: Path) -> None:
-    """What a reader keeps is bounded by what one look into the log gives, however much a turn tells."""
-
-    async def words() -> AsyncIterator[str]:
-        yield "[[ ## reply ## ]]\n"
-        for number in range(6000):
-            if number % 200 == 0:
-                await asyncio.sleep(0.02)
-            yield f"word{number} "
-
-    async with (
-        scripted_agent(tmp_path, ScriptedLM(lambda call: words())) as agent,
-        agent.thread("t").stream("1", detach=True) as stream,
-    ):
-        slow = agent.events(stream.turn_id)
-        await asyncio.wait_for(anext(slow), LIMIT)
-        assert stream._running is not None
-        async with asyncio.timeout(60):
-            while not stream._running.task.done():
-                await asyncio.sleep(0.05)
-                assert len(slow._read) <= 4 * 64
-                for recording in agent._runner.parts.recorder.live.values():
-                    assert len(recording.channel._events) <= 256
-        first = await anext(slow)
-        assert first.seq == 2
-        rest = await taken(slow)
-        whole([first, *rest], after=1)
-        assert len(rest) > 5000
-        assert [event.seq for event in await taken(stream)] == [1, 2, *(event.seq for event in rest)]
-
-
-@pytest.mark.requirement("T5")
-async def test_a_drained_turn_says_that_it_stopped_and_its_next_run_counts_on(tmp_path: Path) -> None:
-    model = Thinking()
-    async with scripted_agent(tmp_path, model.lm) as agent:
-        async with agent.thread("t").stream("1", detach=True, key="k") as stream:
-            await asyncio.wait_for(model.asked.wait(), LIMIT)
-            await agent.drain(0.01)
-            before = await taken(stream)
-        assert (stream.turn.status, getattr(before[-1], "status", "")) == ("stopped", "stopped")
-    async with scripted_agent(tmp_path, answering("Later.")) as agent:
-        turn = await agent.thread("t").converse("1", key="k")
-        assert (turn.id, turn.text) == (stream.turn_id, "Later.")
-        whole(every := await taken(agent.events(turn.id)))
-        assert every[: len(before)] == before
-        assert standing(every) == "Later."
-
-
 @pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
 async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) -> None:
@@ -343,43 +219,6 @@ async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) 
             with pytest.raises(LeaseLost):
                 await taken(stream)
         assert [event.type for event in await taken(agent.events(stream.turn_id))] == ["turn_started"]
-
-
-@pytest.mark.requirement("T4")
-async def test_what_is_written_without_a_word_of_it_is_there_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    transact, lost = SqliteDatabase.transact, list[object]()
-
-    async def unheard(self: SqliteDatabase, work: Callable[[Transaction], Any], **how: Any) -> Any:
-        found = await transact(self, work, **how)
-        if lost:
-            raise StorageUnavailable("the connection was lost", remedy=str(lost.pop()))
-        return found
-
-    @tool(idempotent=True)
-    async def note(text: str) -> str:
-        """Note something."""
-        return text
-
-    async def noted(order: Order, ctx: TaskContext) -> Receipt:
-        await ctx.call("note", {"text": "one"})
-        if not lost and len(runs) == 0:
-            lost.append("try again")
-        runs.append(order)
-        return Receipt(text=await ctx.call("note", {"text": order.what}))
-
-    runs = list[Order]()
-    shape = Shape("noted", Order, Receipt, noted)
-    monkeypatch.setattr(SqliteDatabase, "transact", unheard)
-    async with scripted_agent(tmp_path, answering(), tools=[note], shapes=[shape]) as agent:
-        thread = agent.thread("t")
-        with pytest.raises(StorageUnavailable) as failed:
-            await thread.task("noted", {"what": "two"}, key="k")
-        assert (await thread.resume()).status == "done"
-        told = await taken(agent.events(failed.value.turn_id or ""))
-    whole(told)
-    assert [event.type for event in told].count("turn_ended") == 2
 
 
 @pytest.mark.requirement("R7")

@@ -19,13 +19,10 @@ pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(BOUND)]
 
 
 def failures(turn: str, engine: Engine, **how: Any) -> list[dict[str, Any]]:
-    found = run_program("failing_writes", BOUND, turn=turn, engine=engine, **how)
+    seed = int.from_bytes(os.urandom(4), "big")
+    found = run_program("failing_writes", BOUND, turn=turn, engine=engine, seed=seed, **how)
     assert found
     return found
-
-
-def sampled() -> dict[str, Any]:
-    return {"sample": SAMPLE, "seed": int.from_bytes(os.urandom(4), "big")}
 
 
 def check(found: dict[str, Any]) -> None:
@@ -53,40 +50,26 @@ def check_edit(found: dict[str, Any]) -> None:
     assert found["threads"] == ["as it was", "t"], found
 
 
+EVERY = pytest.param({}, marks=pytest.mark.soak, id="every write")
+HOWS = pytest.mark.parametrize("how", [pytest.param({"sample": SAMPLE}, id="some writes"), EVERY])
+
+
+@HOWS
 @on_every_database
-def test_a_turn_of_which_a_write_fails_goes_on_with_each_effect_once(engine: Engine) -> None:
-    for found in failures("parts", engine, **sampled()):
+def test_a_turn_of_which_a_write_fails_goes_on_with_each_effect_once(engine: Engine, how: dict[str, Any]) -> None:
+    for found in failures("parts", engine, **how):
         check_parts(found)
 
 
+@HOWS
 @on_every_database
-def test_an_edit_of_which_a_write_fails_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine, **sampled()):
+def test_an_edit_of_which_a_write_fails_has_changed_all_or_nothing(engine: Engine, how: dict[str, Any]) -> None:
+    for found in failures("edit", engine, **how):
         check_edit(found)
 
 
+@HOWS
 @on_every_database
-def test_an_edit_whose_process_is_killed_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine, kills=True, **sampled()):
-        check_edit(found)
-
-
-@pytest.mark.soak
-@on_every_database
-def test_a_turn_of_which_any_write_fails_goes_on_with_each_effect_once(engine: Engine) -> None:
-    for found in failures("parts", engine):
-        check_parts(found)
-
-
-@pytest.mark.soak
-@on_every_database
-def test_an_edit_of_which_any_write_fails_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine):
-        check_edit(found)
-
-
-@pytest.mark.soak
-@on_every_database
-def test_an_edit_whose_process_is_killed_at_any_write_has_changed_all_or_nothing(engine: Engine) -> None:
-    for found in failures("edit", engine, kills=True):
+def test_an_edit_whose_process_is_killed_has_changed_all_or_nothing(engine: Engine, how: dict[str, Any]) -> None:
+    for found in failures("edit", engine, kills=True, **how):
         check_edit(found)

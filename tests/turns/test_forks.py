@@ -1,18 +1,23 @@
-"""Forks: a thread goes on from a message of another one, and both share what stands before it (T4)."""
+"""Forks, replays and edits: a thread goes on from a message of another or of its own, and both share the past (T4)."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from support.agents import Nothing, Said, answering, scripted_agent
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from support.homes import counting, grown, ids, row_counts, said
-from worldagent import Role, Storage, WorldAgent
-from worldagent.agent import Settings
-from worldagent.core.errors import InvalidArgument, NameTaken, ThreadBusy, UnknownMessage
+from worldagent import Role, Storage, Tier, WorldAgent
+from worldagent.agent import Composed, Settings, Trigger
+from worldagent.core.errors import InvalidArgument, NameTaken, ThreadBusy, ThreadPaused, UnknownMessage
+from worldagent.core.events import TextDelta, TurnStarted
 from worldagent.graphs import Shape, TaskContext
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T4")
 
@@ -70,30 +75,10 @@ async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_writt
             with pytest.raises(UnknownMessage) as refused:
                 await one.fork(at=at, to="new")
             assert len(str(refused.value)) < 300
-        with pytest.raises(InvalidArgument, match="`at` must be a string, got 'int'"):
-            await one.fork(at=7)  # type: ignore[arg-type]  # what is tested
-        with pytest.raises(UnknownMessage):
-            await agent.thread("never seen").fork(at=foreign)
         with pytest.raises(InvalidArgument, match="thread 't1' has no message"):
             await agent.thread("t1").fork(to="t2")
         assert await agent.thread("t2").state() is None
         assert grown(before, row_counts(tmp_path)) == {}
-
-
-async def test_a_name_that_a_thread_has_is_refused(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        await agent.thread("turns").converse("mine")
-        await thread.fork(to="forked")
-        before = row_counts(tmp_path)
-        for taken in ("t1", "turns", "forked"):
-            with pytest.raises(NameTaken, match=f"the thread '{taken}' exists already"):
-                await thread.fork(to=taken)
-        with pytest.raises(InvalidArgument, match="is not an id"):
-            await thread.fork(to="\n")
-        assert grown(before, row_counts(tmp_path)) == {}
-        assert await said(agent.thread("turns")) == ["mine", "a2"]
 
 
 @pytest.mark.on_every_database
@@ -163,31 +148,225 @@ async def test_a_fork_is_listed_until_it_has_a_turn_and_then_as_its_turn(tmp_pat
         assert [(item.thread, item.status) for item in await agent.threads(limit=1)] == [("50% of / it", "done")]
 
 
-@pytest.mark.requirement("R13")
-async def test_a_fork_needs_no_role_and_does_not_have_that_of_its_thread(tmp_path: Path) -> None:
+HOUSE = Role("house", "Answer as the keeper of the seventh lighthouse would answer.")
+BRIEF = Role("brief", "Answer in two words and no more, whatever the matter may be.")
+
+
+class What(BaseModel):
+    what: str
+
+
+async def _job(params: What, ctx: TaskContext) -> Said:
+    return Said(text=f"did {params.what}")
+
+
+JOB = Shape("job", What, Said, _job)
+
+
+async def test_a_message_is_answered_again_on_a_new_thread(tmp_path: Path) -> None:
     lm = counting()
-    role = Role("lighthouse", "Answer as the keeper of the seventh lighthouse would answer.")
     async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t1", account="ana")
+        for text in ("one", "two", "three"):
+            await thread.converse(text)
+        past = await ids(thread)
+        turn = await thread.replay(past[2])
+        assert (turn.status, turn.text, turn.thread) == ("done", "a4", "t1.2")
+        replayed = agent.thread(turn.thread, account="ana")
+        assert await said(replayed) == ["one", "a1", "two", "a4"]
+        assert (await ids(replayed))[:2] == past[:2]
+        assert [call.messages[-1] for call in lm.calls][1] == lm.calls[3].messages[-1]
+        assert await ids(thread) == past
+        assert [message.author for message in await replayed.history()] == ["ana", "agent"] * 2
+        newest = await thread.replay(to="again")
+        assert (newest.thread, await said(agent.thread("again"))) == (
+            "again",
+            ["one", "a1", "two", "a2", "three", "a5"],
+        )
+        first = await thread.replay(past[0])
+        assert await said(agent.thread(first.thread)) == ["one", "a6"]
+        await agent.thread(first.thread).converse("on")
+        assert await said(agent.thread(first.thread)) == ["one", "a6", "on", "a7"]
+
+
+@pytest.mark.requirement("T8")
+async def test_a_task_a_schedule_and_a_skill_run_again_with_what_they_were_given(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, counting(), shapes=[JOB], workers=[CRITIC]) as agent:
         thread = agent.thread("t1")
-        thread.role.set(role)
-        assert (await thread.converse("one", role=Role("brief", "Answer in two words."))).role_tiers
-        fork = await thread.fork()
-        assert (await fork.converse("two")).role_tiers == ()
-        assert role.content not in lm.calls[-1].text
-        assert [str(tier) for tier in (await thread.converse("two")).role_tiers] == ["thread"]
+        await thread.task("job", {"what": "this"})
+        trigger = Trigger(schedule="daily", fired_at=datetime(2030, 1, 1, tzinfo=UTC), payload={"n": 1})
+        await thread.run_scheduled(trigger)
+        skill = Composed("Name the page.", params={"worker": "critic"}, name="review")
+        await thread.run_skill(skill, {"request": "Judge it."})
+        history = await thread.history()
+        task, _, schedule, _, skilled, _ = history
+        again = await thread.replay(task.id)
+        assert again.result == Said(text="did this")
+        again = await thread.replay(schedule.id)
+        copy, _ = (await agent.thread(again.thread).history())[-2:]
+        assert (copy.kind, dict(copy.body)) == ("schedule", dict(schedule.body))
+        again = await thread.replay(skilled.id, skill=skill)
+        copy, result = (await agent.thread(again.thread).history())[-2:]
+        assert (copy.kind, dict(copy.body)) == ("skill", dict(skilled.body))
+        assert dict(result.body) == dict(history[-1].body)
 
 
-async def test_a_branch_begins_with_the_marks_of_its_thread_and_goes_its_own_way(tmp_path: Path) -> None:
+async def test_a_skill_is_needed_again_and_its_prompt_counts(tmp_path: Path) -> None:
+    lm = answering()
+    skill = Composed(
+        "Name the page on which it stands.", params={"worker": "critic", "request": "Judge."}, name="review"
+    )
+    async with scripted_agent(tmp_path, lm, shapes=[JOB], workers=[CRITIC]) as agent:
+        thread = agent.thread("t1")
+        await thread.run_skill(skill)
+        await thread.converse("one")
+        skilled, _, asked, _ = await ids(thread)
+        before = row_counts(tmp_path)
+        for at, given in ((skilled, None), (skilled, Composed(skill.prompt, shape="job")), (asked, skill)):
+            with pytest.raises(InvalidArgument) as refused:
+                await thread.replay(at, skill=given)
+            assert refused.value.remedy.startswith("pass the skill that the turn began with")
+            assert skill.prompt not in str(refused.value)
+        assert grown(before, row_counts(tmp_path)) == {}
+        assert (await thread.replay(skilled, skill=skill)).status == "done"
+        assert skill.prompt in lm.calls[-1].text
+
+
+async def test_what_began_no_turn_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1")
         await thread.converse("one")
+        await agent.thread("other").converse("one")
+        asked, answer = await ids(thread)
+        [foreign, _] = await ids(agent.thread("other"))
+        before = row_counts(tmp_path)
+        with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
+            await thread.replay(answer)
+        with pytest.raises(UnknownMessage):
+            await thread.replay(foreign)
+        with pytest.raises(NameTaken, match="the thread 'other' exists already"):
+            await thread.replay(asked, to="other")
+        with pytest.raises(InvalidArgument, match="thread 'new' has no message"):
+            await agent.thread("new").replay()
+        assert grown(before, row_counts(tmp_path)) == {}
+
+
+@pytest.mark.requirement("R13", "R8")
+async def test_a_replay_has_the_stored_roles_of_now_and_the_calls_only_if_it_is_given(tmp_path: Path) -> None:
+    lm = answering()
+    async with scripted_agent(tmp_path, lm) as agent:
+        thread = agent.thread("t1")
+        await thread.converse("one", role=BRIEF)
+        await agent.roles.put(Tier.WORKSPACE, HOUSE)
+        turn = await thread.replay()
+        assert [str(tier) for tier in turn.role_tiers] == ["workspace"]
+        assert (HOUSE.content in lm.calls[-1].text, BRIEF.content in lm.calls[-1].text) == (True, False)
+        turn = await thread.replay(role=BRIEF)
+        assert [str(tier) for tier in turn.role_tiers] == ["workspace", "call"]
+        assert BRIEF.content in lm.calls[-1].text
+
+
+@pytest.mark.on_every_database
+async def test_an_edit_takes_over_the_threads_name_and_keeps_what_was(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, counting()) as agent:
+        thread = agent.thread("t1", account="ana")
+        await thread.converse("one")
         await thread.converse("two")
-        asked, answer, *_ = await ids(thread)
-        await thread.keep(asked)
-        fork, replay = await thread.fork(), await thread.replay()
-        edit = await thread.edit("TWO")
-        branches = [fork, agent.thread(replay.thread), agent.thread(edit.kept_as), thread]
-        assert [[message.id for message in await branch.kept()] for branch in branches] == [[asked]] * 4
-        await fork.keep(answer)
-        assert await thread.unkeep(asked)
-        assert [len(await branch.kept()) for branch in branches] == [2, 1, 1, 0]
+        was = await ids(thread)
+        before = row_counts(tmp_path)
+        turn = await thread.edit("TWO", keep_as="as it was")
+        assert (turn.status, turn.text, turn.thread, turn.kept_as) == ("done", "a3", "t1", "as it was")
+        assert await said(thread) == ["one", "a1", "TWO", "a3"]
+        assert await ids(agent.thread("as it was")) == was
+        more = grown(before, row_counts(tmp_path))
+        assert (more["wa_message"], more["wa_turn"], more["wa_branch"]) == (2, 1, 2), more
+        await thread.converse("three")
+        await agent.thread("as it was").converse("four")
+    async with scripted_agent(tmp_path, counting()) as agent:
+        assert await said(agent.thread("t1")) == ["one", "a1", "TWO", "a3", "three", "a4"]
+        assert await said(agent.thread("as it was")) == ["one", "a1", "two", "a2", "four", "a5"]
+
+
+async def test_what_cannot_be_edited_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, counting()) as agent:
+        thread = agent.thread("t1", account="ana")
+        await agent.thread("other", account="ana").converse("one")
+        foreign = (await ids(agent.thread("other")))[0]
+        await thread.converse("one")
+        asked, answer = await ids(thread)
+        before = row_counts(tmp_path)
+        with pytest.raises(UnknownMessage):
+            await thread.edit("ONE", at=foreign)
+        with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
+            await thread.edit("ONE", at=answer)
+        with pytest.raises(InvalidArgument, match="was written by another account"):
+            await agent.thread("t1", account="bob").edit("ONE", at=asked)
+        with pytest.raises(NameTaken, match="the thread 'other' exists already"):
+            await thread.edit("ONE", keep_as="other")
+        assert grown(before, row_counts(tmp_path)) == {}
+        with pytest.raises(InvalidArgument, match="thread 'new' has no message of kind message"):
+            await agent.thread("new").edit("ONE")
+        assert grown(before, row_counts(tmp_path)).keys() <= {"wa_epoch"}
+        assert await said(thread) == ["one", "a2"]
+
+
+async def _ask(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text=str(await ctx.calls.ask_person("Which?")))
+
+
+async def test_a_thread_whose_turn_waits_is_not_edited(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, counting(), shapes=[Shape("ask", Nothing, Said, _ask)]) as agent:
+        thread = agent.thread("t1")
+        await thread.converse("one")
+        turn = await thread.task("ask", {})
+        before = row_counts(tmp_path)
+        with pytest.raises(ThreadPaused, match=turn.pauses[0].id):
+            await thread.edit("ONE")
+        assert grown(before, row_counts(tmp_path)) == {}
+        await thread.resume({turn.pauses[0].id: "red"})
+        await thread.edit("ONE")
+        assert await said(thread) == ["ONE", "a2"]
+
+
+async def test_a_turn_whose_id_is_older_than_an_edit_and_that_runs_after_it_is_not_lost(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, counting()) as agent:
+        thread = agent.thread("t1")
+        late = thread.stream("late")
+        await thread.converse("one")
+        await thread.edit("ONE")
+        async with late:
+            await late.wait()
+        assert await said(thread) == ["ONE", "a2", "late", "a3"]
+        await thread.edit("LATE")
+        assert await said(thread) == ["ONE", "a2", "LATE", "a4"]
+
+
+@pytest.mark.on_every_database
+async def test_edits_at_once_come_one_after_the_other_and_each_keeps_what_was(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, counting()) as agent, scripted_agent(tmp_path, counting()) as other:
+        await agent.thread("t1").converse("zero")
+        edits = [on.thread("t1").edit(text) for on, text in ((agent, "x"), (other, "y"), (agent, "z"))]
+        await asyncio.gather(*edits)
+        now = (await said(agent.thread("t1")))[0]
+        names = [item.thread for item in await agent.threads(status="forked")]
+        kept = [(await said(agent.thread(name)))[0] for name in names]
+        assert sorted([now, *kept]) == ["x", "y", "z", "zero"]
+        assert sorted(names) == ["t1.2", "t1.3", "t1.4"]
+
+
+async def test_an_edit_is_streamed_and_has_its_own_role(tmp_path: Path) -> None:
+    role = Role("lighthouse", "Answer as the keeper of the seventh lighthouse would answer.")
+
+    def reply(call: ScriptedCall) -> Any:
+        return {"reply": "so be it" if role.content in call.text else "no", "calls": []}
+
+    async with scripted_agent(tmp_path, ScriptedLM(reply, chunk=3)) as agent:
+        thread = agent.thread("t1")
+        await thread.converse("one", role=role)
+        async with thread.stream_edit("ONE", role=role) as stream:
+            events = [event async for event in stream]
+        assert stream.turn.text == "so be it"
+        assert any(isinstance(event, TextDelta) for event in events)
+        [started] = [event for event in events if isinstance(event, TurnStarted)]
+        assert (started.thread, [str(tier) for tier in started.role_tiers]) == ("t1", ["call"])
+        assert (await thread.edit("One")).text == "no"

@@ -12,16 +12,17 @@ from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langchain_core.tools import tool as langchain_tool
 
 from support.agents import scripted_agent, shape
-from support.leaks import traces_of
-from worldagent import Role, Storage, WorldAgent
+from worldagent import Storage, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, NameTaken, WorldAgentError
 from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, Worker, flow, tool
 from worldagent.harness.gate import Rule
 from worldagent.profiles import Profile, Verification
-from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+from worldagent.testing import ScriptedCall, ScriptedLM
 from worldagent.tools import BuiltinTools
+
+pytestmark = pytest.mark.requirement("T11")
 
 FREE = Policy(rules=(Rule(decision="approve", function=("price", "price_*")),))
 
@@ -38,11 +39,6 @@ def price(item: str) -> float:
 async def price_async(item: str) -> float:
     """Price of an item in the shop, in euros."""
     return price(item)
-
-
-def echoed(item: str) -> str:
-    """Price of an item in the shop."""
-    return "12.50"
 
 
 class PriceTool(BaseTool):
@@ -85,7 +81,6 @@ def asking_once(form: Any = "native") -> ScriptedLM:
     return ScriptedLM(reply, form=form)
 
 
-@pytest.mark.requirement("T11")
 @pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN.keys())
 async def test_the_conversation_calls_a_tool_of_any_kind(given: Any, tmp_path: Path) -> None:
     lm = asking_once()
@@ -100,22 +95,12 @@ async def test_the_conversation_calls_a_tool_of_any_kind(given: Any, tmp_path: P
     assert "Price of an item in the shop, in euros." in lm.calls[0].text
 
 
-def no_hints(item):  # type: ignore[no-untyped-def]
-    """Price."""
-
-
-def no_docstring(item: str) -> float:
-    return 0.0
-
-
 def injected(item: str, state: Annotated[dict[str, Any], InjectedToolArg]) -> float:
     """Price."""
     return 0.0
 
 
 REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
-    "no hints": ([no_hints], FunctionInvalid, "'item' of the function 'no_hints' has no type hint.*annotate it"),
-    "no docstring": ([no_docstring], FunctionInvalid, "'no_docstring' has no docstring; describe in its docstring"),
     "two of one name": ([price, dspy.Tool(price)], NameTaken, "'price'.*rename one"),
     "a worker": ([Worker("critic", "You judge.")], FunctionInvalid, "the worker 'critic'.*workers="),
     "one, no list": (price, InvalidArgument, "must be a list"),
@@ -125,7 +110,6 @@ REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
 }
 
 
-@pytest.mark.requirement("T11")
 @pytest.mark.parametrize(("given", "error", "text"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_a_tool_is_refused(given: Any, error: type[WorldAgentError], text: str, tmp_path: Path) -> None:
     with pytest.raises(error, match=f"(?s){text}"):
@@ -151,7 +135,6 @@ async def price_flow(ctx: Any, item: str) -> float:
     return float(await ctx.call("price", {"item": item}))
 
 
-@pytest.mark.requirement("T11")
 async def test_declaration_profile_and_policy_narrow_what_is_offered(tmp_path: Path) -> None:
     workers = [Worker("critic", "You judge.", "judges"), Worker("ghost", "You hide.", "hides", offered=False)]
     given: dict[str, Any] = {"tools": [price, hidden, price_flow], "workers": workers}
@@ -167,7 +150,6 @@ async def test_declaration_profile_and_policy_narrow_what_is_offered(tmp_path: P
     assert "price" in await offered(tmp_path / "e", **given, policy=partly)
 
 
-@pytest.mark.requirement("T11")
 async def test_shape_that_is_not_offered_is_dispatched_by_code_alone(tmp_path: Path) -> None:
     async def said(ctx: TaskContext) -> str:
         return "Fine."
@@ -187,7 +169,7 @@ async def test_shape_that_is_not_offered_is_dispatched_by_code_alone(tmp_path: P
 FILES = ["edit_file", "explore", "glob_files", "grep_content", "manage_todo_list", "parallel_execution", "read_file"]
 
 
-@pytest.mark.requirement("T11", "P1")
+@pytest.mark.requirement("P1")
 async def test_tools_that_ship_are_offered_where_they_have_something_to_work_on(tmp_path: Path) -> None:
     root = tmp_path / "project"
     root.mkdir()
@@ -203,7 +185,6 @@ async def test_tools_that_ship_are_offered_where_they_have_something_to_work_on(
     assert found == ["price", "read_file", "shell"]
 
 
-@pytest.mark.requirement("T11")
 async def test_many_tools_are_warned_of_with_their_tokens(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     many = [tool(price, name=f"price_{number}", risk="read_only") for number in range(200)]
     with caplog.at_level(logging.WARNING, "worldagent.tools"):
@@ -223,37 +204,3 @@ async def test_events_of_a_call_say_what_it_is_and_its_arguments_where_they_may(
     async with scripted_agent(tmp_path, lm, tools=[plain]) as agent, agent.thread("other").stream("What?") as stream:
         [event] = [event async for event in stream if isinstance(event, ev.CallStarted)]
     assert (event.title, event.arguments) == ("", None)
-
-
-async def test_events_of_a_workers_task_have_its_request_where_they_may(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> Any:
-        if "request" in call.fields:
-            return {"result": "Fine."}
-        asked = {"tool": "critic", "arguments": {"request": "Judge it."}}
-        return {"reply": "Fine."} if call.steps else {"reply": "", "calls": [asked]}
-
-    critic = Worker("critic", "You judge.", "judges texts", capture=True)
-    lm = ScriptedLM(reply)
-    async with scripted_agent(tmp_path, lm, workers=[critic]) as agent, agent.thread("t").stream("Is it?") as stream:
-        [event] = [event async for event in stream if isinstance(event, ev.TaskStarted)]
-    assert event.arguments is not None
-    assert "Judge it." in str(event.arguments)
-
-
-@pytest.mark.requirement("R16")
-async def test_a_role_in_the_arguments_of_a_call_is_withheld_from_its_events(tmp_path: Path) -> None:
-    how = "Answer as a harbour pilot of forty years would, in short and salty sentences."
-
-    def reply(call: ScriptedCall) -> Any:
-        asked = {"tool": "price", "arguments": {"item": f"rope; {how}"}}
-        return {"reply": "Fine."} if call.steps else {"reply": "", "calls": [asked]}
-
-    told = tool(echoed, name="price", risk="read_only", capture=True)
-    lm = ScriptedLM(reply, form="native")
-    async with (
-        scripted_agent(tmp_path, lm, tools=[told]) as agent,
-        agent.thread("t").stream("What?", role=Role("pilot", how)) as stream,
-    ):
-        [event] = [event async for event in stream if isinstance(event, ev.CallStarted)]
-    assert event.arguments == {"item": "rope; [role withheld]"}
-    assert_no_role_leak(tmp_path, traces_of(how))

@@ -19,10 +19,6 @@ from worldagent.testing import VirtualClock
 pytestmark = pytest.mark.requirement("T4", "T5")
 
 
-class Form(BaseModel):
-    field: Any
-
-
 def noting(done: list[str]) -> Function:
     async def note(what: Any) -> str:
         done.append("noted")
@@ -44,7 +40,7 @@ def nested(levels: int) -> Any:
     return value
 
 
-@pytest.mark.parametrize("levels", [190, 197, 200, 201, 5000])
+@pytest.mark.parametrize("levels", [190, 201, 5000])
 async def test_a_param_is_refused_before_its_effect_or_can_be_read_again(tmp_path: Path, levels: int) -> None:
     done: list[str] = []
 
@@ -66,24 +62,6 @@ async def test_a_param_is_refused_before_its_effect_or_can_be_read_again(tmp_pat
             assert done == ["noted"]
         else:
             assert (turn.result, done) == (Said(text="refused"), [])
-
-
-@pytest.mark.parametrize("levels", [190, 197, 200, 5000])
-async def test_an_answer_is_refused_and_the_pause_stays_or_it_can_be_read_again(tmp_path: Path, levels: int) -> None:
-    async def handler(ctx: TaskContext) -> str:
-        return str((await ctx.calls.ask_person("What?", form=Form)).field == nested(levels))
-
-    async with agent_of(tmp_path, handler) as agent:
-        [pause] = (await agent.thread("t").task("job", {})).pauses
-        try:
-            turn = await agent.thread("t").resume({pause.id: {"field": nested(levels)}})
-        except AnswerInvalid:
-            assert levels > 190
-            assert [open_one.id for open_one in await agent.thread("t").pauses()] == [pause.id]
-            turn = await agent.thread("t").resume({pause.id: {"field": 1}})
-            assert turn.status == "done"
-        else:
-            assert turn.result == Said(text="True")
 
 
 async def test_a_time_to_answer_and_a_key_that_are_none_are_refused(tmp_path: Path) -> None:
@@ -148,20 +126,3 @@ async def test_a_number_that_json_has_not_is_refused_and_does_not_come_back_as_n
         with pytest.raises(ResultInvalid, match="the result of shape 'odd' are not JSON"):
             await agent.thread("odd").task("odd", {})
     assert done == []
-
-
-async def test_none_is_kept_beside_numbers(tmp_path: Path) -> None:
-    @tool
-    async def measure(times: int) -> Odd:
-        return Odd(any=[None, {"a": None}, 1.5])
-
-    seen: list[Odd] = []
-
-    async def handler(ctx: TaskContext) -> str:
-        seen.append(await ctx.call("measure", {"times": 1}))
-        return await ctx.calls.ask_person("And now?")
-
-    async with scripted_agent(tmp_path, answering(), tools=[measure], shapes=[shape(handler)]) as agent:
-        [pause] = (await agent.thread("t").task("job", {})).pauses
-        await agent.thread("t").resume({pause.id: "on"})
-    assert seen == [Odd(any=[None, {"a": None}, 1.5])] * 2

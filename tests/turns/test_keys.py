@@ -15,7 +15,6 @@ from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
 from worldagent.core import Scope
 from worldagent.core.errors import InvalidArgument, KeyReused, ModelUnavailable, OutputInvalid, RoleRequired
-from worldagent.core.pauses import Approve
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")
@@ -23,7 +22,6 @@ pytestmark = pytest.mark.requirement("T10")
 LIMIT = 20
 
 
-@pytest.mark.on_every_database
 async def test_a_repeated_start_gives_the_turn_and_its_events_again(tmp_path: Path) -> None:
     lm = answering("Dull.")
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
@@ -100,7 +98,6 @@ async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path:
         assert (await agent.thread("t").converse("Hello", key="k")).status == "cancelled"
 
 
-@pytest.mark.on_every_database
 async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}, "", "", ""])
     async with scripted_agent(tmp_path, lm) as agent:
@@ -119,17 +116,6 @@ async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(
             await thread.converse("Bad", key="bad")
         assert again.value.turn_id is not None
         assert len(lm.calls) == count
-
-
-async def test_a_paused_turn_is_given_paused_and_its_end_once_it_is_answered(tmp_path: Path) -> None:
-    async with asking_shop(tmp_path) as agent:
-        thread = agent.thread("t")
-        paused = await thread.task("buy", {"what": "hat"}, key="k")
-        assert await thread.task("buy", {"what": "hat"}, key="k") == paused
-        turn = await thread.resume({paused.pauses[0].id: "red"})
-        turn = await thread.resume({turn.pauses[0].id: Approve()})
-        again = await thread.task("buy", {"what": "hat"}, key="k")
-        assert (again.id, again.status, again.result) == (paused.id, "done", turn.result)
 
 
 @pytest.mark.requirement("R13")
@@ -159,30 +145,6 @@ def going_on(resolves: asyncio.Event, may: asyncio.Event) -> dict[str, Any]:
         return None
 
     return {"roles": Roles(sources={Tier.CHANNEL: role}), "settings": {"role_timeout": LIMIT}}
-
-
-@pytest.mark.requirement("T4")
-@pytest.mark.parametrize("elsewhere", [True, False])
-async def test_a_repeat_that_comes_between_an_answer_and_what_goes_on_follows_that(
-    elsewhere: bool, tmp_path: Path
-) -> None:
-    resolves, may = asyncio.Event(), asyncio.Event()
-    async with asking_shop(tmp_path, **going_on(resolves, may)) as agent, asking_shop(tmp_path) as other:
-        thread = agent.thread("t", channel="#shop")
-        paused = await thread.task("buy", {"what": "hat"}, key="k")
-        before = await taken(agent.events(paused.id))
-        resuming = asyncio.create_task(thread.resume({paused.pauses[0].id: "red"}))
-        await asyncio.wait_for(resolves.wait(), LIMIT)
-        asking = (other if elsewhere else agent).thread("t", channel="#shop")
-        async with asking.stream_task("buy", {"what": "hat"}, key="k") as stream:
-            async with asyncio.timeout(LIMIT):
-                seen = [await anext(stream) for _ in before]
-            may.set()
-            seen += await taken(stream)
-        turn = await asyncio.wait_for(resuming, LIMIT)
-        assert stream.turn == turn
-        assert [pause.function for pause in turn.pauses] == ["pay"]
-        assert seen == await taken(agent.events(paused.id))
 
 
 @pytest.mark.requirement("T4")

@@ -48,8 +48,12 @@ def check_beside(kill: dict[str, Any], grouping: str) -> None:
         assert kill["group"] > len(MEMBERS) if grouping == TOGETHER else kill["group"] == 1, kill
 
 
-def test_the_page_says_which_transaction_makes_each_row_durable() -> None:
+def test_the_page_says_which_transaction_makes_each_row_durable_and_what_the_turn_is() -> None:
     text = PAGE.read_text(encoding="utf-8")
+    words = " ".join(text.split())
+    assert f"There are {len(PLAIN)} effects of plain leaves, {len(NOTED)} of leaves that are `idempotent`" in words
+    assert f"{len(HISTORY)} messages in the agent's own database" in words
+    assert f"At most {SIDE_BY_SIDE} effects of plain leaves" in words
     [section] = re.findall(r"## Transactions of a turn\n(.*?)\n## ", text, re.DOTALL)
     rows = {row.what for row in read_table() if row.when == WITHIN}
     assert {what for what in rows if what not in " ".join(section.split())} == set()
@@ -79,16 +83,38 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
         assert row.differs(kill) == [], f"seed {seed}: {row.phase}, {row.kind}, {kill['nth']}"
 
 
-@pytest.mark.soak
-@pytest.mark.requirement("T5", "R7")
+@pytest.mark.requirement("T4", "T5")
 @pytest.mark.timeout(BOUND)
+@pytest.mark.parametrize("grouping", [TOGETHER, APART, None], ids=["together", "apart", "between queue and flush"])
+@on_every_database
+def test_a_kill_among_several_threads_transactions_loses_and_repeats_no_effect(
+    engine: Engine, grouping: str | None
+) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    source = random.Random(seed)
+    how: dict[str, Any] = {"engine": engine, "phases": [source.choice(PHASES)], "sample": FEW, "seed": seed}
+    how |= {"grouping": grouping or source.choice(GROUPINGS), "queued": grouping is None}
+    kills = run_program("kill_matrix", BOUND, **how)
+    assert len(kills) == FEW, how
+    for kill in kills:
+        check_beside(kill, how["grouping"])
+
+
+@pytest.mark.soak
+@pytest.mark.requirement("T4", "T5", "R7")
+@pytest.mark.timeout(BOUND)
+@pytest.mark.parametrize("queued", [False, True])
+@pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("phase", PHASES)
 @on_every_database
-def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(engine: Engine, phase: str) -> None:
-    kills = run_program("kill_matrix", BOUND, engine=engine, phases=[phase])
+def test_a_kill_at_any_point_loses_and_repeats_no_effect_and_the_page_says_all_of_it(
+    engine: Engine, phase: str, grouping: str, queued: bool
+) -> None:
+    kills = run_program("kill_matrix", BOUND, engine=engine, phases=[phase], grouping=grouping, queued=queued)
     for kill in kills:
-        check(kill)
-    assert rows_of(kills) == [row for row in read_table() if row.phase == phase]
+        check_beside(kill, grouping)
+    if grouping == ALONE and not queued:
+        assert rows_of(kills) == [row for row in read_table() if row.phase == phase]
 
 
 @pytest.mark.soak
@@ -99,62 +125,6 @@ def test_a_turn_that_is_killed_at_any_point_goes_on_and_the_page_says_all_of_it(
 def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(engine: Engine, phase: str) -> None:
     for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], at_once=True):
         check(kill)
-
-
-@pytest.mark.requirement("T4", "T5")
-@pytest.mark.timeout(BOUND)
-@pytest.mark.parametrize("grouping", [TOGETHER, APART])
-@on_every_database
-def test_a_kill_in_a_group_of_several_threads_transactions_loses_and_repeats_no_effect(
-    engine: Engine, grouping: str
-) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
-    phase = random.Random(seed).choice(PHASES)
-    how = {"engine": engine, "phases": [phase], "grouping": grouping, "sample": FEW, "seed": seed}
-    kills = run_program("kill_matrix", BOUND, **how)
-    assert len(kills) == FEW, how
-    for kill in kills:
-        check_beside(kill, grouping)
-
-
-@pytest.mark.requirement("T4", "T5")
-@pytest.mark.timeout(BOUND)
-@on_every_database
-def test_a_kill_between_queue_and_flush_loses_and_repeats_no_effect(engine: Engine) -> None:
-    seed = int.from_bytes(os.urandom(4), "big")
-    source = random.Random(seed)
-    phase, grouping = source.choice(PHASES), source.choice(GROUPINGS)
-    how = {"engine": engine, "phases": [phase], "grouping": grouping, "sample": FEW, "seed": seed}
-    kills = run_program("kill_matrix", BOUND, queued=True, **how)
-    assert len(kills) == FEW, how
-    for kill in kills:
-        check_beside(kill, grouping)
-
-
-@pytest.mark.soak
-@pytest.mark.requirement("T4", "T5")
-@pytest.mark.timeout(BOUND)
-@pytest.mark.parametrize("grouping", [TOGETHER, APART])
-@pytest.mark.parametrize("phase", PHASES)
-@on_every_database
-def test_a_kill_at_any_point_in_a_group_of_several_threads_transactions_loses_and_repeats_no_effect(
-    engine: Engine, phase: str, grouping: str
-) -> None:
-    for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], grouping=grouping):
-        check_beside(kill, grouping)
-
-
-@pytest.mark.soak
-@pytest.mark.requirement("T4", "T5")
-@pytest.mark.timeout(BOUND)
-@pytest.mark.parametrize("grouping", GROUPINGS)
-@pytest.mark.parametrize("phase", PHASES)
-@on_every_database
-def test_a_kill_at_any_point_between_queue_and_flush_loses_and_repeats_no_effect(
-    engine: Engine, phase: str, grouping: str
-) -> None:
-    for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], grouping=grouping, queued=True):
-        check_beside(kill, grouping)
 
 
 def test_the_page_is_as_the_matrix_writes_it() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 from collections.abc import Callable
@@ -17,12 +16,10 @@ from pydantic import BaseModel
 from support.agents import CRITIC, scripted_agent
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.agent import Thread
-from worldagent.core.errors import InvalidArgument, StorageInvalid, UnknownMessage
+from worldagent.core.errors import InvalidArgument, UnknownMessage
 from worldagent.core.events import HistorySummarised, SummaryFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.memory import Message
-from worldagent.memory import log as log_module
-from worldagent.storage import Database
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 SHORT = {"history_limit": 8}
@@ -181,32 +178,6 @@ async def test_a_turn_that_waits_for_a_person_is_not_summed_up_nor_what_it_got(t
     assert len(summed(lm)) > 1
 
 
-def in_eight_parts(call: ScriptedCall) -> Any:
-    """A planner that dispatches eight tasks at once, and answers when it has seen a result."""
-    if call.steps or call.fields.get("message") != "go":
-        return {"reply": "ok", "calls": []}
-    return {
-        "reply": "go",
-        "calls": [{"tool": "choose", "arguments": {"thing": f"part {n}. " + "y" * 120}} for n in range(8)],
-    }
-
-
-async def give_back(params: Colour, ctx: TaskContext) -> Colour:
-    return params
-
-
-PARTS = [Shape("choose", Colour, Colour, give_back, description="gives back a thing")]
-
-
-@pytest.mark.requirement("T1")
-async def test_a_turn_sees_all_that_it_got_however_short_the_history_is(tmp_path: Path) -> None:
-    lm = model(reply=in_eight_parts)
-    async with scripted_agent(tmp_path, lm, shapes=PARTS, settings={"history_limit": 1}) as agent:
-        await say(agent.thread("t"), "before", "go")
-    assert len(planned(lm)[-1].steps) == 8
-    assert planned(lm)[-1].fields["message"] == "go"
-
-
 @pytest.mark.requirement("T1")
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_however_short_the_history_is_all_that_was_said_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:
@@ -283,18 +254,7 @@ async def test_a_thread_keeps_a_hundred_messages_at_most(tmp_path: Path) -> None
         assert len(await thread.kept()) == 100
 
 
-async def test_more_than_fits_is_not_shown_because_it_is_kept(tmp_path: Path) -> None:
-    lm = model()
-    async with scripted_agent(tmp_path, lm, settings={"history_characters": 4000}) as agent:
-        thread = agent.thread("t")
-        for number in range(12):
-            await say(thread, f"n{number} " + "x" * 900)
-            await thread.keep(next(each.id for each in await thread.history(limit=3) if each.kind == "message"))
-    assert all(len(call.text) < 8000 for call in planned(lm))
-
-
 FAILURES: dict[str, Any] = {
-    "down": dspy.lm15.ServerError("503: busy"),
     "crashed": RuntimeError("boom"),
     "empty": {"summary": " "},
     "context": dspy.lm15.ContextLengthError("too long"),
@@ -356,117 +316,3 @@ async def test_where_the_models_context_is_too_short_a_summary_makes_room(tmp_pa
         made = await summaries(thread)
     assert made
     assert "Summary" in planned(lm)[-1].text
-
-
-async def test_a_summariser_with_a_short_context_gets_smaller_pieces(tmp_path: Path) -> None:
-    def summary(call: ScriptedCall) -> Any:
-        return dspy.lm15.ContextLengthError("too long") if len(call.text) > 5000 else {"summary": "Short."}
-
-    lm = model(summary=summary)
-    async with scripted_agent(tmp_path, lm, settings={"history_limit": 16}) as agent:
-        thread = agent.thread("t")
-        await say(thread, *(f"n{number} " + "x" * 700 for number in range(9)))
-        [made] = await summaries(thread)
-    assert made.body["messages"] == 8
-    assert sum(len(call.text) <= 5000 for call in summed(lm)) > 1
-
-
-async def test_a_thread_that_never_had_a_summary_gets_one_in_a_few_calls(tmp_path: Path) -> None:
-    lm = model()
-    async with scripted_agent(tmp_path, lm, settings={"history_summaries": False}) as agent:
-        await say(agent.thread("t"), *(f"n{number}" for number in range(150)))
-    async with scripted_agent(tmp_path, lm, settings={"history_limit": 20, "history_characters": 1000}) as agent:
-        thread = agent.thread("t")
-        await say(thread, "And now?")
-        [made] = await summaries(thread)
-        told = await everything(thread)
-    assert 2 <= len(summed(lm)) <= 8
-    assert made.body["last"] in [message.id for message in told[270:300]]
-
-
-@pytest.mark.requirement("T5")
-async def test_a_turn_that_goes_on_does_not_ask_for_its_summary_again(tmp_path: Path) -> None:
-    fails = True
-
-    def reply(call: ScriptedCall) -> Any:
-        return dspy.lm15.ServerError("503: busy") if fails and "n4" in call.fields["message"] else {"reply": "ok"}
-
-    lm = model(reply=reply)
-    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
-        thread = agent.thread("t")
-        await say(thread, *(f"n{number}" for number in range(4)))
-        with pytest.raises(Exception, match=r"503|unavailable|failed"):
-            await thread.converse("n4")
-    assert len(summed(lm)) == 1
-    fails = False
-    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
-        thread = agent.thread("t")
-        assert (await thread.resume()).text == "ok"
-        told = await everything(thread)
-    assert len(summed(lm)) == 1
-    assert [message.kind for message in told][-3:] == ["message", "summary", "answer"]
-    assert "Summary 1." in planned(lm)[-1].text
-
-
-@pytest.mark.on_every_database
-@pytest.mark.usefixtures("database_engine")
-async def test_forks_share_the_summaries_and_start_with_what_was_kept(tmp_path: Path) -> None:
-    lm = model()
-    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
-        thread = agent.thread("t")
-        await say(thread, *(f"n{number}" for number in range(5)))
-        first = (await everything(thread))[0]
-        await thread.keep(first.id)
-        asked = len(summed(lm))
-        fork = await thread.fork(to="f")
-        assert [message.id for message in await fork.kept()] == [first.id]
-        await fork.unkeep(first.id)
-        assert [message.id for message in await thread.kept()] == [first.id]
-        await say(fork, "On the fork?")
-        assert len(summed(lm)) == asked
-        assert "Summary 1." in planned(lm)[-1].text
-        before = next(message for message in await everything(thread) if message.kind == "answer")
-        early = await thread.fork(at=before.id, to="early")
-        await say(early, "Early?")
-        assert "Summary" not in planned(lm)[-1].text, "what came after the fork's message is none of its past"
-
-
-async def test_a_message_is_kept_only_where_it_is_said(tmp_path: Path) -> None:
-    lm = model()
-    async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
-        thread = agent.thread("t")
-        await say(thread, "n0", "n1", "no such thing")
-        last = (await thread.history(limit=2))[0]
-        await thread.keep(last.id)
-        await thread.edit("n2")
-        assert await thread.kept() == ()
-        exported = await agent.upkeep.export("t", tmp_path / "t.jsonl")
-        imported = await agent.upkeep.import_thread(tmp_path / "t.jsonl", to="again")
-        assert imported.thread == "again"
-        assert exported.messages == 6
-        await say(thread, *(f"n{number}" for number in range(3, 10)))
-    assert "no such thing" not in planned(lm)[-1].text
-
-
-@pytest.mark.parametrize(
-    ("was", "now", "told"),
-    [
-        ('"last":"', '"last":"x', r"the messages that the summary '\w+' replaces are missing"),
-        ('"results":[', '"results":[{"a":1}', r"the messages that the summary '\w+' replaces are missing"),
-        ('"text":"', '"text":7,"x":"', r"the message '\w+' of kind 'summary' cannot be read: text"),
-    ],
-)
-async def test_a_summary_that_nobody_here_wrote_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, was: str, now: str, told: str
-) -> None:
-    monkeypatch.setattr(log_module, "_check_id", lambda *_: None)  # a change that forged the ids too
-    change = """UPDATE wa_message SET body=replace(body, CAST(? AS TEXT), CAST(? AS TEXT))
-                WHERE kind='summary' RETURNING id"""
-    async with scripted_agent(tmp_path, model(), settings=SHORT) as agent:
-        thread = agent.thread("t")
-        await say(thread, *(f"n{number}" for number in range(6)))
-        async with contextlib.aclosing(await Database.open(agent.storage.place, schemas=())) as database:
-            assert await database.transact(lambda tx: tx.execute(change, (was, now)))
-    async with scripted_agent(tmp_path, model(), settings=SHORT) as agent:  # which remembers nothing of the thread
-        with pytest.raises(StorageInvalid, match=told):
-            await agent.thread("t").converse("And now?")

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.agents import CRITIC, scripted_agent, standing
-from support.processes import eventually, others
 from worldagent import Role
 from worldagent.core import events as ev
 from worldagent.core.errors import WorldAgentError
@@ -22,39 +21,6 @@ from worldagent.harness import Worker
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 LIMIT = 60
-
-
-def echo(call: ScriptedCall) -> dict[str, Any]:
-    return {"reply": f"You said {call.fields['message']}."}
-
-
-@pytest.mark.requirement("T9")
-async def test_a_hundred_threads_at_once_are_answered_and_kept_apart(tmp_path: Path) -> None:
-    asked = 0
-    all_asked = asyncio.Event()
-
-    async def answer(call: ScriptedCall) -> dict[str, Any]:
-        nonlocal asked
-        asked += 1
-        if asked == 100:
-            all_asked.set()
-        await all_asked.wait()
-        return echo(call)
-
-    async with scripted_agent(tmp_path, ScriptedLM(answer)) as agent:
-        tasks = others()
-
-        async def talk(n: int) -> list[str]:
-            thread = agent.thread(f"t{n}", account=f"a{n % 7}")
-            for part in ("one", "two"):
-                assert (await thread.converse(f"{part} {n}")).text == f"You said {part} {n}."
-            return [str(message.body["text"]) for message in await thread.history()]
-
-        async with asyncio.timeout(LIMIT):
-            logs = await asyncio.gather(*map(talk, range(100)))
-        assert await eventually(lambda: others() <= tasks)
-    for n, log in enumerate(logs):
-        assert log == [f"one {n}", f"You said one {n}.", f"two {n}", f"You said two {n}."]
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

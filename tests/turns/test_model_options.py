@@ -51,14 +51,6 @@ def profile(tmp_path: Path, text: str) -> Any:
     return Profiles.open(user=folder).get("mine")
 
 
-async def test_settings_options_reach_the_service(tmp_path: Path, stub: OpenAIStub) -> None:
-    settings = {"api_base": stub.url, "model_options": ALL}
-    async with scripted_agent(tmp_path, "openai/answer", settings=settings) as agent:
-        assert (await agent.thread("t").converse("Hi")).text == "Paris."
-    assert options_of(stub) == SENT
-    assert stub.headers[-1]["openai-organization"] == SECRET
-
-
 async def test_environment_and_file_merge_key_by_key(
     tmp_path: Path, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,19 +61,6 @@ async def test_environment_and_file_merge_key_by_key(
     async with scripted_agent(tmp_path, "openai/answer", settings={"api_base": stub.url}) as agent:
         await agent.thread("t").converse("Hi")
     assert options_of(stub) == {"temperature": 0.25, "max_completion_tokens": 77}
-
-
-async def test_profile_options_go_over_the_settings(tmp_path: Path, stub: OpenAIStub) -> None:
-    chosen = profile(tmp_path, YAML)
-    settings = {
-        "api_base": stub.url,
-        "model_options": {"temperature": 1, "seed": 3, "headers": {"X-Team": "blue", "x-org": "other"}},
-    }
-    async with scripted_agent(tmp_path, "openai/answer", settings=settings, profile=chosen) as agent:
-        await agent.thread("t").converse("Hi")
-    assert options_of(stub) == SENT
-    assert stub.requests[-1]["seed"] == 3
-    assert (stub.headers[-1]["x-team"], stub.headers[-1]["x-org"]) == ("blue", SECRET)
 
 
 async def test_worker_file_options_go_over_profile_and_settings_for_its_calls(tmp_path: Path, stub: OpenAIStub) -> None:
@@ -112,26 +91,6 @@ async def test_command_line_options_go_over_the_setting(run: Run, stub: OpenAISt
     assert options_of(stub) == SENT
     assert (stub.headers[-1]["x-org"], stub.headers[-1]["x-team"]) == (SECRET, "blue")
     assert SECRET not in done.output
-
-
-@pytest.mark.parametrize(
-    ("words", "says"),
-    [
-        (("--temperature", "3"), "--temperature: Input should be less than or equal to 2"),
-        (("--header", SECRET), "--header has no '='"),
-        (("--app", "shop:agent", "--temperature", "0"), "--app and --temperature exclude each other"),
-    ],
-)
-async def test_command_line_names_the_option_that_does_not_fit(
-    run: Run, stub: OpenAIStub, words: tuple[str, ...], says: str
-) -> None:
-    done = await run("ask", "Hi", "--json", *words)
-    assert done.exit_code == 2, done.output
-    error = json.loads(done.stdout)["error"]
-    assert says in error["message"]
-    assert error["remedy"]
-    assert SECRET not in done.output
-    assert stub.requests == []
 
 
 @pytest.mark.parametrize(

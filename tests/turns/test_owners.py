@@ -68,21 +68,6 @@ async def test_a_turn_waits_for_the_turn_of_another_process_or_says_that_the_thr
         ]
 
 
-@pytest.mark.requirement("T4")
-async def test_a_killed_owner_frees_the_thread_at_once_and_it_goes_on(tmp_path: Path) -> None:
-    process = await owner(tmp_path)
-    async with scripted_agent(tmp_path, answering("here"), settings={"thread_wait": 20}) as agent:
-        waiting = asyncio.create_task(agent.thread("t").converse("after you"))
-        process.kill()
-        await process.wait()
-        assert (await asyncio.wait_for(waiting, 10)).text == "here"
-        assert await said(agent) == [
-            ("message", "from the other process"),
-            ("message", "after you"),
-            ("answer", "here"),
-        ]
-
-
 def rows(home: Path) -> dict[str, list[Any]]:
     """Everything that the agent's database holds, its owners apart."""
     connection = sqlite3.connect(home / "agent.db")
@@ -140,18 +125,3 @@ async def test_a_turn_that_was_taken_over_writes_nothing_more_and_says_so(tmp_pa
         assert (events[-1].type, events[-1].code) == ("turn_ended", "lease_lost")
     async with scripted_agent(tmp_path, answering("here"), workers=[CRITIC]) as agent:
         assert (await agent.thread("t").converse("Again")).text == "here"
-
-
-@pytest.mark.requirement("T4")
-async def test_a_turn_after_one_of_another_process_sees_what_was_said_there(tmp_path: Path) -> None:
-    lm, other_lm = answering("Mine."), answering("Theirs.")
-    async with scripted_agent(tmp_path, lm) as agent, scripted_agent(tmp_path, other_lm) as other:
-        for number in range(3):
-            await agent.thread("t").converse(f"mine {number}")
-            await other.thread("t").converse(f"theirs {number}")
-        history = await agent.thread("t").history()
-    assert [message.body["text"] for message in history if message.kind == "message"] == [
-        f"{whose} {number}" for number in range(3) for whose in ("mine", "theirs")
-    ]
-    assert "theirs 1" in lm.calls[-1].text
-    assert "mine 2" in other_lm.calls[-1].text

@@ -10,8 +10,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, Said, answering, scripted_agent, shape, standing
-from support.role_hosts import StoreKind, on_every_store, stored_agent
+from support.agents import CRITIC, answering, scripted_agent, standing
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
@@ -20,13 +19,8 @@ from worldagent.core.errors import (
     ModelUnavailable,
     RoleEchoed,
     RoleInvalid,
-    RoleTooLong,
-    StorageUnavailable,
 )
-from worldagent.core.events import TurnStarted
 from worldagent.graphs import Shape, TaskContext
-from worldagent.memory import TurnRegister
-from worldagent.storage import Transaction
 from worldagent.testing import ScriptedLM
 
 HARSH = Role("harsh", "Be harsh.")
@@ -56,27 +50,6 @@ async def test_the_role_stands_in_one_field_and_nowhere_else_in_the_prompt(tmp_p
     assert call.text.count("Be harsh.") == 1
     assert list(call.fields) == ["message", "role"]
     assert "harsh" not in call.text.replace("Be harsh.", "")  # the name is for people
-
-
-@pytest.mark.requirement("R5", "R3")
-async def test_the_next_turn_knows_nothing_of_the_role(tmp_path: Path) -> None:
-    with_role, without = answering(), answering()
-    for name, lm, role in (("a", with_role, HARSH), ("b", without, None)):
-        async with scripted_agent(tmp_path / name, lm) as agent:
-            await agent.thread("t").converse("Hello", role=role)
-            turn = await agent.thread("t").converse("Again")
-            assert turn.role_tiers == ()
-    assert with_role.calls[1].messages == without.calls[1].messages
-    assert with_role.calls[1].system == without.calls[1].system
-
-
-@pytest.mark.requirement("R6")
-async def test_a_plan_that_is_sent_back_is_made_with_the_role_again(tmp_path: Path) -> None:
-    wrong = {"reply": "", "calls": [{"tool": "nobody", "arguments": {"request": "x"}}]}
-    lm = ScriptedLM([wrong, wrong, {"reply": "Fine."}])
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
-        await agent.thread("t").converse("Hello", role=HARSH)
-    assert [call.role for call in lm.calls] == ["Be harsh."] * 3
 
 
 @pytest.mark.requirement("R8", "T3")
@@ -188,46 +161,8 @@ async def test_applies_to_chooses_among_the_signatures_of_a_task(
     assert turn.role_tiers == ((Tier.CALL,) if any(expected) else ())
 
 
-@pytest.mark.requirement("R6", "R13")
-async def test_where_no_model_is_asked_a_role_is_checked_and_not_active_and_resume_needs_none(tmp_path: Path) -> None:
-    async def handler(ctx: TaskContext) -> str:
-        return await ctx.calls.ask_person("And now?")
-
-    role = Role("harsh", "Be harsh.", applies_to=("*",))
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)], settings={"role_limit": 100}) as agent:
-        with pytest.raises(RoleTooLong):
-            await agent.thread("t").task("job", {}, role=Role("long", "x" * 101))
-        turn = await agent.thread("t").task("job", {}, role=role)
-        assert (turn.status, turn.role_tiers) == ("paused", ())
-    async with (
-        scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler)]) as agent,
-        agent.thread("t").stream_resume({turn.pauses[0].id: "on"}) as stream,
-    ):
-        events = [event async for event in stream]
-    assert isinstance(events[0], TurnStarted)
-    assert (events[0].role_tiers, stream.turn.role_tiers) == ((), ())
-    assert stream.turn.result == Said(text="on")
-
-
-@pytest.mark.requirement("R6")
-@pytest.mark.parametrize(("applies_to", "expected"), [((), None), (("Rev*",), "Be harsh.")])
-async def test_where_a_shape_has_no_entry_a_role_reaches_what_it_names(
-    tmp_path: Path, applies_to: tuple[str, ...], expected: str | None
-) -> None:
-    without = Shape("review", ReviewParams, ReviewResult, review, signatures=(Review, Summarise))
-    lm = ScriptedLM([{"verdict": "Weak."}, {"summary": "Short."}])
-    async with scripted_agent(tmp_path, lm, shapes=[without]) as agent:
-        role = Role("harsh", "Be harsh.", applies_to=applies_to)
-        turn = await agent.thread("t").task("review", {"text": "Once."}, role=role)
-    assert [call.role for call in lm.calls] == [expected, None]
-    assert turn.role_tiers == ((Tier.CALL,) if expected else ())
-
-
 @pytest.mark.requirement("R9", "T8")
-@on_every_store
-async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_other(
-    tmp_path: Path, kind: StoreKind
-) -> None:
+async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_other(tmp_path: Path) -> None:
     class Nothing(BaseModel):
         pass
 
@@ -238,7 +173,7 @@ async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_oth
 
     lm = ScriptedLM([{"verdict": "a"}, {"summary": "b"}] * 2)
     shapes = [REVIEW, Shape("outer", Nothing, Nothing, outer)]
-    async with stored_agent(kind, tmp_path, lm, shipped=True, shapes=shapes) as agent:
+    async with scripted_agent(tmp_path, lm, shapes=shapes) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "house words"))
         await agent.thread("t").task("outer", {}, role=Role("harsh", "Be harsh.", applies_to="*"))
     assert [call.role for call in lm.calls] == [None, None, "Be kind.", None]
@@ -256,16 +191,6 @@ async def test_a_plan_cannot_carry_a_role(tmp_path: Path) -> None:
     assert "plan_rejected" in kinds
     assert "task_started" not in kinds
     assert [call.role for call in lm.calls] == [None, None]
-
-
-async def test_a_shape_may_not_predict_with_a_signature_it_did_not_declare(tmp_path: Path) -> None:
-    async def handler(params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
-        return dict(await ctx.predict(Summarise, text=params.text))
-
-    shape = Shape("sneaky", ReviewParams, ReviewResult, handler, entry=Review)
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as agent:
-        with pytest.raises(FunctionInvalid, match="'Summarise'"):
-            await agent.thread("t").task("sneaky", {"text": "x"})
 
 
 @pytest.mark.requirement("R5")
@@ -327,24 +252,6 @@ async def test_an_error_that_quotes_the_prompt_is_replaced_and_on_error_has_the_
         assert "lighthouse" not in f"{error!r} {error} {getattr(error, '__notes__', '')}"
         error = error.__cause__ or error.__context__
     assert "lighthouse" in str(seen[0])
-
-
-@pytest.mark.requirement("R4")
-async def test_a_change_of_a_threads_role_is_written_with_the_first_turn_that_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(transaction: Transaction) -> None:
-        raise StorageUnavailable("the disk is full", remedy="make room")
-
-    async with scripted_agent(tmp_path, answering()) as agent:
-        thread = agent.thread("t")
-        thread.role.set(LONG)
-        with monkeypatch.context() as patched:
-            patched.setattr(TurnRegister, "begin", lambda register, record, *, lease, also: lease.enqueue(full))
-            with pytest.raises(StorageUnavailable):
-                await thread.converse("Hi")
-        await thread.converse("Hi")
-        assert [message.kind for message in await thread.history()] == ["role", "message", "answer"]
 
 
 @pytest.mark.requirement("R7")

@@ -1,8 +1,7 @@
-"""What services are sent by a conversation that calls tools, in the formats of four of them, over real HTTP."""
+"""What services are sent, and what is made of their calls, usage and thoughts, in four formats over real HTTP."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import logging
@@ -10,15 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dspy import lm15
 
+from support.agents import open_pauses, scripted_agent
 from support.leaks import traces_of
-from support.service_turns import CALL_IN_WORDS, END, HOW, PIXEL, ROLE, THINKS, TWO, agent_at, named, price, told
+from support.service_turns import BUYING, CALL_IN_WORDS, END, HOW, PIXEL, ROLE, THINKS, TWO, agent_at, named, told
 from support.services import FORMATS, SIGNATURE, Format, Said, in_words, service
-from worldagent import Approve, Role, Storage, WorldAgent
+from worldagent import Approve, Role
 from worldagent.agent import Thread, Turn
+from worldagent.core import ECHO_RUN, ModelUsage
 from worldagent.core import events as ev
-from worldagent.core.errors import HostError, ModelRefused
-from worldagent.testing import assert_no_role_leak
+from worldagent.core.errors import HostError
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+pytestmark = pytest.mark.requirement("T11")
 
 ALL = pytest.mark.parametrize("wanted", FORMATS)
 
@@ -37,7 +41,7 @@ async def streamed(thread: Thread, text: str, **more: Any) -> tuple[Turn, list[A
 
 
 @ALL
-@pytest.mark.requirement("T11", "R5", "R17")
+@pytest.mark.requirement("R5", "R17")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: bool, tmp_path: Path) -> None:
     with service(TWO, END) as stub:
@@ -73,7 +77,7 @@ async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: 
 
 
 @ALL
-@pytest.mark.requirement("T11", "R7")
+@pytest.mark.requirement("R7")
 async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_path: Path) -> None:
     thinking = Said("", (("buy", {"item": "rope"}),), f"They say: {HOW}")
     with service(thinking, Said("Bought.")) as stub:
@@ -94,7 +98,6 @@ async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_p
 
 
 @ALL
-@pytest.mark.requirement("T11")
 async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tmp_path: Path) -> None:
     with service(CALL_IN_WORDS, in_words("12.50."), in_words("Yes.")) as stub:
         stub.refuses_tools = True
@@ -107,33 +110,12 @@ async def test_a_service_that_refuses_tools_is_asked_in_words(wanted: Format, tm
     assert [bool(named(body)) for body in stub.requests] == [True, False, False, False]
 
 
-@pytest.mark.requirement("T11")
-@pytest.mark.parametrize("lm", ["ollama/gemma:2b", "vllm/gemma"])
-async def test_a_local_server_at_its_usual_address_that_refuses_tools_is_asked_in_words(
-    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with service(in_words("Hello."), in_words("Yes.")) as stub:
-        stub.refuses_tools = True
-        port, connect = int(stub.origin.rpartition(":")[2]), asyncio.open_connection
-
-        async def redirected(host: str, *_: Any, **more: Any) -> Any:  # the usual ports may be taken here
-            return await connect("127.0.0.1", **{**more, "port": port})
-
-        monkeypatch.setattr(asyncio, "open_connection", redirected)
-        async with WorldAgent("shop", lm=lm, tools=[price], storage=Storage(home=tmp_path)) as agent:
-            assert (await agent.thread("t").converse("Hi.")).text == "Hello."
-            assert (await agent.thread("t").converse("Sure?")).text == "Yes."
-    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
-
-
 REFUSALS = [
     (400, "no", "invalid_request_error"),
-    (422, "bad request", None),
     (500, "the template cannot render tools", None),
 ]
 
 
-@pytest.mark.requirement("T11")
 @pytest.mark.parametrize("refusal", REFUSALS)
 async def test_a_refusal_of_tools_is_remembered_and_logged_once(
     refusal: tuple[int, str, str | None], tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -153,21 +135,9 @@ async def test_a_refusal_of_tools_is_remembered_and_logged_once(
         assert said in record.getMessage()
 
 
-@pytest.mark.requirement("T11")
-async def test_a_passing_failure_in_words_does_not_lead_to_a_second_try_with_tools(tmp_path: Path) -> None:
-    with service(in_words("Hello.")) as stub:
-        stub.refuses_tools, stub.fails = True, (503, "busy")
-        async with agent_at(tmp_path, stub, "chat", settings={"model_attempts": 2, "model_backoff": 0}) as agent:
-            turn = await agent.thread("t").converse("Hi.")
-    assert (turn.text, turn.usage.calls) == ("Hello.", 1)
-    assert [bool(named(body)) for body in stub.requests] == [True, False, False]
-
-
-@pytest.mark.requirement("T11")
-@pytest.mark.parametrize("code", ["context_length_exceeded", "invalid_api_key"])
-async def test_a_refusal_for_another_reason_says_nothing_of_tools(code: str, tmp_path: Path) -> None:
+async def test_a_refusal_for_another_reason_says_nothing_of_tools(tmp_path: Path) -> None:
     with service(Said("Hello.")) as stub:
-        stub.refuses_tools, stub.refusal = True, (400, "no", code)
+        stub.refuses_tools, stub.refusal = True, (400, "no", "context_length_exceeded")
         async with agent_at(tmp_path, stub, "chat") as agent:
             with pytest.raises(HostError):
                 await agent.thread("t").converse("Hi.")
@@ -176,20 +146,7 @@ async def test_a_refusal_for_another_reason_says_nothing_of_tools(code: str, tmp
     assert [bool(named(body)) for body in stub.requests] == [True, True]
 
 
-@pytest.mark.requirement("T11")
-async def test_a_service_that_refuses_the_request_in_words_too_is_not_remembered(tmp_path: Path) -> None:
-    with service(Said("Hello.")) as stub:
-        stub.refuses_tools, stub.fails = True, (400, "no")
-        async with agent_at(tmp_path, stub, "chat") as agent:
-            with pytest.raises(ModelRefused):
-                await agent.thread("t").converse("Hi.")
-            stub.refuses_tools = False
-            assert (await agent.thread("u").converse("Hi.")).text == "Hello."
-    assert [bool(named(body)) for body in stub.requests] == [True, False, True]
-
-
 @ALL
-@pytest.mark.requirement("T11")
 async def test_the_last_step_sends_the_tools_and_forbids_their_use(wanted: Format, tmp_path: Path) -> None:
     look = Said("", (("price", {"item": "rope"}),))
     with service(look, look, Said("Enough.")) as stub:
@@ -202,7 +159,6 @@ async def test_the_last_step_sends_the_tools_and_forbids_their_use(wanted: Forma
     assert choice in ("none", {"type": "none"}, {"mode": "NONE"})
 
 
-@pytest.mark.requirement("T11")
 @pytest.mark.parametrize("role", [ROLE, None])
 async def test_results_are_told_in_words_only_where_a_role_would_follow_them(tmp_path: Path, role: Role | None) -> None:
     with service(TWO, END) as stub:
@@ -216,11 +172,10 @@ async def test_results_are_told_in_words_only_where_a_role_would_follow_them(tmp
         assert [each["role"] for each in told(stub.requests[1])] == ["system", "user", "assistant", "tool", "tool"]
 
 
-@pytest.mark.requirement("T11")
-@pytest.mark.parametrize("lm", ["openrouter/mistralai/mistral-large"])
 async def test_a_service_that_refuses_a_user_message_after_results_gets_them_in_words(
-    lm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    lm = "openrouter/mistralai/mistral-large"
     monkeypatch.setenv("OPENROUTER_API_KEY", "key")
     with service(TWO, END, TWO, END) as stub, caplog.at_level(logging.WARNING, "worldagent.models"):
         stub.user_after_tool = False
@@ -238,20 +193,7 @@ async def test_a_service_that_refuses_a_user_message_after_results_gets_them_in_
     assert "HTTP 400" in record.getMessage()
 
 
-@pytest.mark.requirement("T11")
-async def test_a_failure_after_results_that_is_no_refusal_of_them_is_not_remembered(tmp_path: Path) -> None:
-    with service(TWO, TWO, END) as stub:
-        async with agent_at(tmp_path, stub, "chat") as agent:
-            stub.fails_at = {2: (400, "bad"), 3: (400, "bad")}
-            with pytest.raises(ModelRefused):
-                await agent.thread("t").converse("What is the rope?", role=ROLE)
-            assert (await agent.thread("u").converse("What is the rope?", role=ROLE)).text == END.text
-    native = [any(each["role"] == "tool" for each in told(body)) for body in stub.requests]
-    assert native == [False, True, False, False, True]
-
-
 @ALL
-@pytest.mark.requirement("T11")
 async def test_an_image_is_sent_in_the_formats_own_way(wanted: Format, tmp_path: Path) -> None:
     with service(Said("A dot.")) as stub:
         async with agent_at(tmp_path, stub, wanted) as agent:
@@ -261,3 +203,162 @@ async def test_an_image_is_sent_in_the_formats_own_way(wanted: Format, tmp_path:
     *before, last = told(body)
     assert base64.b64encode(PIXEL).decode()[:24] in json.dumps(before)
     assert HOW in json.dumps(last)
+
+
+@ALL
+async def test_tokens_count_alike_for_all_services(tmp_path: Path, wanted: Format) -> None:
+    with service(Said("Aye.")) as stub:
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            turn = await agent.thread("t").converse("Ahoy.")
+    [used] = turn.usage.models.values()
+    assert (used.calls, used.input_tokens, used.cached_tokens) == (1, 100, 64)
+    assert used.output_tokens == (13 if wanted == "gemini" else 10)  # whose 3 of reasoning come on top of its 10
+    assert used.reasoning_tokens == (0 if wanted == "anthropic" else 3)  # it does not say how many of the 10
+    assert used.cost is None  # a server of one's own has its own prices
+
+
+@ALL
+async def test_a_stream_that_does_not_say_what_it_was_sent_is_not_known(tmp_path: Path, wanted: Format) -> None:
+    with service(Said("Aye.")) as stub:
+        async with (
+            agent_at(tmp_path, stub, wanted) as agent,
+            agent.thread("t").stream("Ahoy.") as stream,
+        ):
+            events = [event async for event in stream if isinstance(event, ev.Usage)]
+    [event] = events
+    assert stream.turn is not None
+    assert event.input_tokens == stream.turn.usage.input_tokens == (None if wanted == "anthropic" else 100)
+    assert event.output_tokens == stream.turn.usage.output_tokens == (13 if wanted == "gemini" else 10)
+    assert stream.turn.to_json()["usage"]["input_tokens"] == event.input_tokens
+
+
+async def test_what_an_lm_of_the_callers_does_not_say_is_not_known_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.testing.scripted._usage", lambda *_: lm15.Usage())
+    async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Aye."}])) as agent:
+        turn = await agent.thread("t").converse("Ahoy.")
+    assert turn.usage.models == {"scripted": ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)}
+
+
+async def test_a_turn_counts_what_it_used_before_a_pause_by_model(tmp_path: Path) -> None:
+    with service(BUYING, Said("Bought.")) as stub:
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            turn = await agent.thread("t").converse("Buy a rope.", key="k")
+            assert (turn.status, turn.usage.calls, turn.usage.input_tokens) == ("paused", 1, 100)
+        async with agent_at(tmp_path, stub, "chat") as agent:
+            thread = agent.thread("t")
+            [pause] = await open_pauses(thread)
+            turn = await thread.resume({pause.id: Approve()})
+            again = await thread.converse("Buy a rope.", key="k")
+    [(name, used)] = turn.usage.models.items()
+    assert name == FORMATS["chat"]
+    assert (used.calls, used.input_tokens, used.output_tokens, used.cached_tokens) == (2, 200, 20, 128)
+    assert turn.usage == again.usage
+
+
+THOUGHT = "The person asks for the depth at the quay, so the chart has to be read first."
+STEP = Said("Let me look.", (("price", {"item": "rope"}),), THOUGHT)
+SEVEN = Said("Seven metres.", (), "The chart says seven.")
+
+
+def thoughts(events: list[Any], step: int) -> str:
+    return "".join(event.text for event in events if isinstance(event, ev.ReasoningDelta) and event.step == step)
+
+
+@ALL
+async def test_it_streams_with_its_step_and_without_a_number(tmp_path: Path, wanted: Format) -> None:
+    with service(STEP, SEVEN) as stub:
+        async with (
+            agent_at(tmp_path, stub, wanted, settings=THINKS) as agent,
+            agent.thread("t").stream("How deep?", key="k") as stream,
+        ):
+            events = [event async for event in stream]
+    assert thoughts(events, 0) == THOUGHT
+    assert thoughts(events, 1) == SEVEN.thinking
+    assert all("seq" not in json.loads(each.model_dump_json()) for each in events if not each.seq)
+    numbers = [event.seq for event in events if not isinstance(event, ev.ReasoningDelta)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "options", "sent"),
+    [
+        ("responses", {"reasoning_summary": "concise"}, {"effort": "medium", "summary": "concise"}),
+        ("responses", {"reasoning_effort": "off", "reasoning_summary": "auto"}, {"effort": "none"}),
+        ("gemini", THINKS["model_options"], True),
+        ("gemini", {"reasoning_effort": "low"}, None),
+        ("anthropic", {"reasoning_summary": "concise"}, "enabled"),
+        ("chat", {"reasoning_summary": "auto"}, "medium"),
+    ],
+)
+async def test_the_option_reaches_the_service_in_its_own_words(
+    tmp_path: Path, wanted: Format, options: dict[str, str], sent: Any
+) -> None:
+    with service(SEVEN) as stub:
+        async with agent_at(tmp_path, stub, wanted, settings={"model_options": options}) as agent:
+            assert (await agent.thread("t").converse("How deep?")).text == SEVEN.text
+    [body] = stub.requests
+    found = {
+        "responses": lambda: body["reasoning"],
+        "gemini": lambda: body["generationConfig"]["thinkingConfig"].get("includeThoughts"),
+        "anthropic": lambda: body["thinking"]["type"],
+        "chat": lambda: body["reasoning_effort"],
+    }
+    assert found[wanted]() == sent
+
+
+async def test_unsigned_reasoning_is_not_sent_back_as_what_the_model_said(tmp_path: Path) -> None:
+    with service(STEP, SEVEN) as stub:
+        async with agent_at(tmp_path, stub, "chat", settings=THINKS) as agent:
+            await agent.thread("t").converse("How deep?")
+    [said] = [message for message in stub.requests[1]["messages"] if message["role"] == "assistant"]
+    assert (said["content"], len(said["tool_calls"])) == (STEP.text, 1)
+    assert THOUGHT not in json.dumps(stub.requests[1])
+
+
+async def test_a_service_that_wants_reasoning_back_gets_it_in_its_own_field(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEEPSEEK_API_KEY", "key")
+    with service(STEP, SEVEN) as stub:
+        async with (
+            agent_at(tmp_path, stub, "chat", lm="deepseek/stub") as agent,
+            agent.thread("t").stream("How deep?") as events,
+        ):
+            await events.wait()
+    [said] = [message for message in stub.requests[1]["messages"] if message["role"] == "assistant"]
+    assert (said["content"], said["reasoning_content"]) == (STEP.text, THOUGHT)
+
+
+@ALL
+async def test_it_is_kept_nowhere_and_only_the_stream_gets_it(tmp_path: Path, wanted: Format) -> None:
+    with service(STEP, SEVEN) as stub:
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
+            async with agent.thread("t").stream("How deep?", key="k") as stream:
+                _ = [event async for event in stream]
+            again = [event async for event in agent.events(stream.turn_id)]
+            async with agent.thread("t").stream("How deep?", key="k") as repeated:
+                again += [event async for event in repeated]
+    assert again
+    assert not any(isinstance(event, ev.ReasoningDelta) for event in again)
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert THOUGHT[:30].encode() not in kept
+
+
+@pytest.mark.requirement("R16")
+@ALL
+async def test_a_role_that_is_thought_aloud_is_withheld(tmp_path: Path, wanted: Format) -> None:
+    loud = f"I am told: {HOW[20:]} So I shall be short."
+    with service(Said("Aye.", (), loud)) as stub:
+        async with (
+            agent_at(tmp_path, stub, wanted, settings=THINKS) as agent,
+            agent.thread("t").stream("How deep?", role=ROLE) as stream,
+        ):
+            events = [event async for event in stream]
+    shown = thoughts(events, 0)
+    assert shown.startswith("I am told:")
+    assert shown.endswith("So I shall be short.")
+    assert not any(HOW[at : at + ECHO_RUN] in shown for at in range(len(HOW) - ECHO_RUN + 1))
+    assert [event.text for event in events if isinstance(event, ev.TextDelta)] != []
+    assert_no_role_leak(tmp_path, traces_of(HOW))

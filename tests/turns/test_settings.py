@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from support.agents import answering
 from support.role_host_stub import StubHost, over_http
 from worldagent import Roles, Settings, Storage, WorldAgent
-from worldagent.core.errors import InvalidArgument, ModelNotConfigured, SettingsInvalid
+from worldagent.core.errors import ModelNotConfigured, SettingsInvalid
 from worldagent.mcp_client import HttpHost
 
 
@@ -72,16 +71,16 @@ def test_the_first_of_storage_settings_environment_and_file_says_where_the_home_
     assert [place for place in places if (tmp_path / place / "agent.db").exists()] == [given]
 
 
-WRONG: list[tuple[str, Any, str]] = [
-    ("max_rounds", "many", "valid integer"),
-    ("model_timeout", float("nan"), "greater than 0"),
-    ("history_limit", 1001, "less than or equal to 1000"),
-    ("echo", "shout", "'withhold', 'allow' or 'fail'"),
+WRONG: list[tuple[str, str, Any, str]] = [
+    ("environment", "max_rounds", "many", "valid integer"),
+    ("argument", "model_timeout", float("nan"), "greater than 0"),
+    ("file", "history_limit", 1001, "less than or equal to 1000"),
+    ("argument", "echo", "shout", "'withhold', 'allow' or 'fail'"),
+    ("file", "max_round", 3, "Extra inputs are not permitted"),
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "says"), WRONG)
-@pytest.mark.parametrize("source", ["argument", "environment", "file"])
+@pytest.mark.parametrize(("source", "name", "value", "says"), WRONG)
 def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
     file: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, value: Any, says: str
 ) -> None:
@@ -103,19 +102,12 @@ def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize(
-    "address", ["localhost:8902", "ftp://x/v1", "http://", "http://host:port/v1", "http://[::1/v1", "http://a b/v1"]
-)
-def test_an_api_base_that_is_no_address_is_named_with_the_remedy(address: str) -> None:
-    with pytest.raises(SettingsInvalid) as caught:
+@pytest.mark.parametrize("address", ["localhost:8902", "http://", "http://host:port/v1", "ftp://user:secret@x/v1?a=b"])
+def test_an_api_base_that_is_no_address_is_named_without_its_credentials(address: str) -> None:
+    with pytest.raises(
+        SettingsInvalid, match=r"and have a host, got '.*write it as http://localhost:8000/v1"
+    ) as caught:
         Settings(api_base=address)
-    assert f"and have a host, got {address!r}" in str(caught.value)
-    assert "write it as http://localhost:8000/v1" in str(caught.value)
-
-
-def test_an_api_base_that_is_refused_shows_no_credentials() -> None:
-    with pytest.raises(SettingsInvalid, match="and have a host, got '") as caught:
-        Settings(api_base="ftp://user:secret@x/v1?key=secret")
     assert "secret" not in str(caught.value)
 
 
@@ -125,42 +117,20 @@ def test_a_value_of_a_wrong_type_is_named_and_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_key_that_is_no_setting_is_named(file: Path) -> None:
-    file.write_text("max_round = 3\n")
-    with pytest.raises(SettingsInvalid, match=r"max_round: Extra inputs are not permitted; correct"):
-        Settings()
-
-
-@pytest.mark.parametrize("content", [b"max_rounds = = 3\n", b"\xff\xfe\x00"])
-def test_a_file_that_is_no_toml_is_named(file: Path, content: bytes) -> None:
-    file.write_bytes(content)
+def test_a_file_that_is_no_toml_is_named(file: Path) -> None:
+    file.write_bytes(b"max_rounds = = 3\n")
     with pytest.raises(SettingsInvalid) as caught:
         Settings()
     assert repr(str(file)) in str(caught.value)
     assert caught.value.__context__ is None
 
 
-@pytest.mark.parametrize("named", ["~no-such-user-here/settings.toml", "missing.toml"])
-def test_a_settings_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str) -> None:
+def test_a_settings_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert Settings().max_rounds == 8
-    monkeypatch.setenv("WORLDAGENT_SETTINGS", named)
-    with pytest.raises(SettingsInvalid, match=r"settings.toml|missing.toml"):
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", "missing.toml")
+    with pytest.raises(SettingsInvalid, match=r"missing.toml"):
         Settings()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"storage": "/tmp"}, r"`storage` must be a Storage, got 'str'; pass Storage\(\.\.\.\)"),
-        ({"settings": {"max_rounds": 3}}, r"`settings` must be a Settings, got 'dict'; pass Settings\(\.\.\.\)"),
-        ({"roles": []}, r"`roles` must be a Roles, got 'list'; pass Roles\(\.\.\.\)"),
-        ({"identity": " "}, "`identity` must be a non-empty string"),
-    ],
-)
-def test_an_argument_of_the_agent_of_a_wrong_kind_is_named(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidArgument, match=says):
-        WorldAgent("novel", lm=answering(), **arguments)
 
 
 def test_without_any_model_the_agent_says_how_to_give_one() -> None:
@@ -189,25 +159,6 @@ async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
             async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), **more) as agent:
                 await agent.thread("t").converse("Hi")
             assert (lm.calls[0].role or "") == expected
-
-
-async def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it_may_take(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stub, lm = StubHost(prefix="app_"), answering()
-    stub.kept["workspace", "novel"] = ("house", "of the settings")
-    names = {tool: f"app_{tool}" for tool in ("role_list", "role_get", "role_put", "role_delete")}
-    with over_http(stub) as url:
-        file.write_text(f"role_host = '{url}'\nrole_host_timeout = 7\n[role_host_tools]\nrole_list = 'app_role_list'\n")
-        monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOOLS", json.dumps(names))
-        host = Settings().host()
-        assert host is not None
-        assert host.timeout == 7
-        async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path)) as agent:
-            await agent.thread("t").converse("Hi")
-    assert lm.calls[0].role == "of the settings"
-    with pytest.raises(SettingsInvalid, match="role_host: `tools` renames 'role_drop'"):
-        Settings(role_host="http://127.0.0.1:9/mcp", role_host_tools={"role_drop": "x"})
 
 
 def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,31 +1,42 @@
-"""Steps of a conversation: how events number them, what a model is told of them, and what of them a resume needs."""
+"""Steps of a conversation: their numbers, what a model is told of them, those that cannot be used, and a resume."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 import pytest
-from dspy.utils.exceptions import LMServerError
-from langchain_core.tools import tool as langchain_tool
-from langgraph.graph import END, START, StateGraph
-from langgraph.runtime import get_runtime
 
 from support.agents import scripted_agent
-from support.services import Said, service
-from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
+from support.services import Said, in_words, service
+from worldagent import Approve, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev
+from worldagent.core.errors import OutputInvalid
 from worldagent.profiles import Profile
 from worldagent.profiles.profile import Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+FORMS = pytest.mark.parametrize("form", ["native", "chat"])
+REMOVED: list[str] = []
+
 
 @tool(risk="read_only")
-def price(item: str) -> float:
+def price(item: str, number: int = 1) -> float:
     """Price of an item, in euros."""
-    return 12.5
+    return 12.5 * number
+
+
+@tool(risk="read_only", offered=False)
+def secret(item: str) -> str:
+    """Not for the conversation."""
+    raise AssertionError("it is not offered")
+
+
+@tool(risk="read_only")
+def remove(path: str) -> str:
+    """Remove a file."""
+    REMOVED.append(path)
+    return "removed"
 
 
 @tool(approval=True)
@@ -55,7 +66,7 @@ async def test_a_step_number_is_not_used_again_after_a_check_that_failed(tmp_pat
     assert (texts, ends) == ({0: "first", 1: "second"}, [(0, True), (1, False)])
 
 
-@pytest.mark.parametrize("form", ["native", "chat"])
+@FORMS
 async def test_a_bad_step_after_a_good_one_is_reported_again(tmp_path: Path, form: Any) -> None:
     bad = calling("prize")
     lm = ScriptedLM([bad, calling("price"), bad, calling("price"), {"reply": "12.50."}], form=form)
@@ -70,7 +81,7 @@ async def test_a_bad_step_after_a_good_one_is_reported_again(tmp_path: Path, for
     assert stream.turn.text == "12.50."
 
 
-@pytest.mark.parametrize("form", ["native", "chat"])
+@FORMS
 async def test_the_model_and_the_log_are_told_the_arguments_that_a_person_put_there(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([calling("buy"), {"reply": "Done."}, {"reply": "A rope."}], form=form)
     async with scripted_agent(tmp_path, lm, tools=[buy]) as agent:
@@ -96,70 +107,90 @@ async def test_a_call_that_is_done_keeps_its_result_though_its_tool_is_gone_by_t
     assert [step.splitlines()[-1] for step in lm.calls[0].steps] == ["12.5", "bought hat"]
 
 
-async def test_a_faulty_message_of_one_model_is_not_paired_with_the_results_of_another(tmp_path: Path) -> None:
-    first = ScriptedLM([calling("prize"), LMServerError("down"), {"reply": "25."}], form="native", model="first")
-    second = ScriptedLM([calling("price", {"item": "hat"}, {"item": "rope"})], form="chat", model="second")
-    models: Any = {"first": first, "second": second}
-    async with scripted_agent(tmp_path, first, models=models, tools=[price]) as agent:
-        turn = await agent.thread("t").converse("What do both cost?", model=["first", "second"])
-    assert turn.text == "25."
-    assert [step.splitlines()[-1] for step in first.calls[2].steps] == ["12.5", "12.5"]
+GOOD = calling("price", {"item": "rope"})
+BAD: dict[str, tuple[Any, str]] = {
+    "what is not there": (calling("prize", {"item": "rope"}), "there is no tool 'prize'; the tools are: price"),
+    "what is not offered": (calling("secret", {"item": "rope"}), "there is no tool 'secret'"),
+    "a missing argument": (calling("price", {}), "item"),
+    "an argument of another type": (calling("price", {"item": "rope", "number": "some"}), "number"),
+    "an argument that is not there": (calling("price", {"item": "rope", "colour": "red"}), "colour"),
+    "nothing at all": ({"reply": "  "}, "it has neither calls nor an answer"),
+    "more calls than are made at once": (
+        {"reply": "", "calls": [{"tool": "price", "arguments": {"item": str(n)}} for n in range(17)]},
+        "17 calls, and at most 16",
+    ),
+}
 
 
-class _Text(TypedDict):
-    text: str
+@pytest.mark.parametrize(
+    ("form", "what"), [*(("native", what) for what in BAD), ("chat", "a missing argument"), ("chat", "nothing at all")]
+)
+async def test_a_bad_step_is_reported_once_and_mended(tmp_path: Path, form: Any, what: str) -> None:
+    bad, said = BAD[what]
+    lm = ScriptedLM([bad, GOOD, {"reply": "12.50."}], form=form)
+    async with (
+        scripted_agent(tmp_path, lm, tools=[price, secret]) as agent,
+        agent.thread("t").stream("What?") as stream,
+    ):
+        events = [event async for event in stream]
+    assert stream.turn is not None
+    assert stream.turn.text == "12.50."
+    [rejected] = [event for event in events if isinstance(event, ev.PlanRejected)]
+    assert said in rejected.reason
+    assert said in lm.calls[1].text, "the model reads what was wrong"
+    assert len([event for event in events if isinstance(event, ev.CallStarted)]) == 1
 
 
-def _shout(state: _Text) -> _Text:
-    return {"text": state["text"].upper()}
+@FORMS
+async def test_a_model_that_never_stops_calling_must_answer_at_last(tmp_path: Path, form: Any) -> None:
+    def reply(call: ScriptedCall) -> Any:
+        return GOOD if call.may_call else {"reply": "Enough."}
+
+    lm = ScriptedLM(reply, form=form)
+    async with scripted_agent(tmp_path, lm, tools=[price], settings={"max_rounds": 3}) as agent:
+        turn = await agent.thread("t").converse("What?")
+    assert turn.text == "Enough."
+    assert len(lm.calls) == 4
 
 
-def _graph() -> Any:
-    graph = StateGraph(_Text)
-    graph.add_node("shout", _shout)
-    graph.add_edge(START, "shout")
-    graph.add_edge("shout", END)
-    return graph.compile()
+@FORMS
+async def test_one_that_calls_even_then_fails_the_turn_and_the_thread_continues(tmp_path: Path, form: Any) -> None:
+    lm = ScriptedLM([*[GOOD] * 3, {"reply": "Here I am."}], form=form)
+    async with scripted_agent(tmp_path, lm, tools=[price], settings={"max_rounds": 2}) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(OutputInvalid, match="gave no answer"):
+            await thread.converse("What?")
+        assert (await thread.converse("And now?")).text == "Here I am."
 
 
-@pytest.mark.requirement("R7")
-async def test_a_tool_that_runs_a_graph_of_its_own_sees_no_turn_and_writes_no_checkpoint(tmp_path: Path) -> None:
-    seen: list[object] = []
-
-    def shout(text: str) -> str:
-        """Shout."""
-        try:
-            seen.append(get_runtime().context)
-        except (AttributeError, RuntimeError):
-            seen.append(None)
-        return str(_graph().invoke({"text": text})["text"])
-
-    other: Any = langchain_tool(shout)
-    tools = [tool(risk="read_only")(shout), tool(risk="read_only", name="shout_2")(other)]
-    lm = ScriptedLM([calling("shout", {"text": "a"}), calling("shout_2", {"text": "b"}), {"reply": "Done."}])
-    async with scripted_agent(tmp_path, lm, tools=tools) as agent:
-        turn = await agent.thread("t").converse("Shout", role=Role("brief", "Answer like a pirate would, always."))
-        assert turn.text == "Done."
-    with closing(sqlite3.connect(tmp_path / "agent.db")) as database:
-        assert database.execute("SELECT DISTINCT checkpoint_ns FROM checkpoints").fetchall() == [("",)]
-    assert [step.splitlines()[-1] for step in lm.calls[2].steps] == ["A", "B"]
-    assert seen == [None, None]
+async def test_a_native_call_whose_arguments_were_cut_off_does_not_run(tmp_path: Path) -> None:
+    REMOVED.clear()
+    cut = calling("remove", {"partial_json": '{"path": "notes/2026'})  # as the engine gives what it cannot read
+    lm = ScriptedLM([cut, {"reply": "I stop here."}], form="native")
+    async with scripted_agent(tmp_path, lm, tools=[remove]) as agent:
+        turn = await agent.thread("t").converse("Clean up.")
+    assert (turn.text, REMOVED) == ("I stop here.", [])
+    assert "could not be used" in lm.calls[1].text
 
 
-async def test_reasoning_of_a_recorded_turn_comes_before_the_text_that_follows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("ended", ["stop", "length"])
+async def test_words_are_repaired_where_the_answer_is_whole_and_not_where_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
-    said = Said("Seven metres it is, I say to you.", (), "The chart says seven, so it is seven metres deep.")
-    with service(said) as stub:
-        options: Any = {"reasoning_effort": "low"}
-        settings = Settings(api_base=stub.url("anthropic"), model_attempts=1, model_options=options)
-        async with (
-            WorldAgent("shop", storage=Storage(home=tmp_path), settings=settings, lm="anthropic/stub") as agent,
-            agent.thread("t").stream("How deep?", key="once") as stream,
-        ):
-            kinds = [event.type async for event in stream]
-    thoughts = [place for place, kind in enumerate(kinds) if kind == "reasoning_delta"]
-    assert thoughts
-    assert max(thoughts) < kinds.index("text_delta")
-    assert kinds[-1] == "turn_ended"
+    REMOVED.clear()
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    calls = '[{"tool": "remove", "arguments": {"path": "notes/2026"'
+    text = f"[[ ## reply ## ]]\n\n[[ ## calls ## ]]\n{calls}"
+    with service(Said(text, ended=ended), in_words("I stop here.")) as stub:
+        settings = Settings(api_base=stub.url("chat"), model_attempts=1, model_tools="json")
+        async with WorldAgent(
+            "shop", lm="openai/gpt-stub", storage=Storage(home=tmp_path), settings=settings, tools=[remove]
+        ) as agent:
+            assert (await agent.thread("t").converse("Clean up.")).text == "I stop here."
+    assert (["notes/2026"] if ended == "stop" else []) == REMOVED
+
+
+@pytest.mark.parametrize("text", ['{"reply": "hi", "to": "bob"}', "Use this:\n[[ ## question ## ]]\nthe question"])
+async def test_a_native_answer_that_shows_a_form_is_kept_as_it_is(tmp_path: Path, text: str) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([text], form="native"), tools=[remove]) as agent:
+        assert (await agent.thread("t").converse("Show me.")).text == text

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+from pydantic import BaseModel
 
 from support.agents import open_pauses, scripted_agent
 from support.leaks import traces_of
@@ -17,7 +16,6 @@ from support.services import FORMATS, Format, Said, service
 from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev
 from worldagent.core.errors import InvalidArgument, OutputInvalid
-from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 FORMS = pytest.mark.parametrize("form", ["native", "chat"])
@@ -132,72 +130,6 @@ async def test_another_type_at_the_resumption_is_refused_before_an_answer_is_tak
             await thread.resume({pause.id: Approve()}, output=Crew)
         [pause] = await open_pauses(thread)
         assert (await thread.resume({pause.id: Approve()}, output=Ship)).result == SHIP
-
-
-async def test_an_answer_in_json_is_verified_as_one_in_words(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> Any:
-        return {"verdict": "pass", "problems": []} if "verdict" in call.fields else {"reply": AS_JSON}
-
-    profile = Profile(name="sure", verification=Verification())
-    lm = ScriptedLM(reply)
-    async with (
-        scripted_agent(tmp_path, lm, profile=profile) as agent,
-        agent.thread("t").stream("Which?", output=Ship) as stream,
-    ):
-        deltas = [event.text async for event in stream if isinstance(event, ev.TextDelta)]
-    assert stream.turn is not None
-    assert stream.turn.result == SHIP
-    assert deltas == [stream.turn.text]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(strict=True)
-    day: date
-
-
-class Doubling(BaseModel):
-    x: int
-
-    @field_validator("x")
-    @classmethod
-    def twice(cls, x: int) -> int:
-        return x * 2
-
-
-class Hidden(BaseModel):
-    word: SecretStr
-    left_out: int = Field(exclude=True)
-    named: int = Field(validation_alias="inX", serialization_alias="outX")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "given", "result"),
-    [
-        (Strict, {"day": "2030-01-01"}, Strict(day=date(2030, 1, 1))),
-        (Doubling, {"x": 1}, Doubling(x=1)),
-        (
-            Hidden,
-            {"word": "hush", "left_out": 1, "inX": 2},
-            Hidden.model_validate({"word": "hush", "left_out": 1, "inX": 2}),
-        ),
-    ],
-)
-async def test_a_type_that_does_not_read_what_it_writes_is_read_once(
-    tmp_path: Path, wanted: Any, given: Any, result: Any
-) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([{"reply": given}])) as agent:
-        thread = agent.thread("t")
-        turns = [await thread.converse("Which?", output=wanted, key="k") for _ in range(2)]
-    assert [turn.result for turn in turns] == [result, result]
-    assert json.loads(turns[0].text) == given
-
-
-async def test_a_number_that_json_has_not_is_reported(tmp_path: Path) -> None:
-    lm = ScriptedLM(['{"x": NaN}', {"reply": {"x": 1}}], form="native")
-    async with scripted_agent(tmp_path, lm, tools=[launch]) as agent:
-        turn = await agent.thread("t").converse("Which?", output=dict)
-    assert turn.result == {"x": 1}
-    assert len(lm.calls) == 2
 
 
 class Odd:

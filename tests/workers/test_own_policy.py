@@ -96,19 +96,6 @@ async def test_what_it_approves_still_needs_the_agent_s_policy(tmp_path: Path) -
     assert sent.done == ["write a"]
 
 
-async def test_it_can_ask_where_the_agent_s_policy_approves(tmp_path: Path) -> None:
-    sent = Sent()
-    careful = Policy(rules=(Rule(decision="ask", function="write", arguments={"path": "/etc/*"}),))
-    lm = ScriptedLM([calls(("write", {"path": "/etc/a"}), ("write", {"path": "b"})), {"result": "Done."}])
-    async with scripted_agent(
-        tmp_path, lm, workers=[worker(policy=careful)], tools=sent.functions, policy=ALL_APPROVED
-    ) as agent:
-        turn = await agent.thread("t").task("subagent", {"worker": "clerk", "request": "Go."})
-        assert [pause.arguments for pause in turn.pauses] == [{"path": "/etc/a"}]
-        assert "the rule '1' of 'clerk' asks" in turn.pauses[0].reason
-    assert sent.done == ["write b"]
-
-
 async def test_with_a_default_what_no_rule_of_it_matches_is_refused(tmp_path: Path) -> None:
     sent = Sent()
     listed = Policy(rules=(Rule(decision="approve", function="write"),), default="refuse")

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dspy.lm15 import ServerError
 
 from support.agents import SHOPPER, calls, paying, price, scripted_agent, to, told
 from support.databases import Engine, contents_of, made
 from support.loop_child import INSIDE, ROLE
 from support.processes import Forks
 from worldagent.core.pauses import Approve, Reject
-from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 KILLED = -9
@@ -55,7 +53,6 @@ def home(database_engine: Engine, tmp_path: Path) -> Path:
 
 
 @pytest.mark.requirement("H3", "T5", "R6", "R7")
-@pytest.mark.on_every_database
 @pytest.mark.parametrize(("surface", "how"), [("converse", "native"), ("task", "json")])
 def test_a_worker_that_waits_for_leave_goes_on_in_another_process(
     home: Path, child: Child, surface: str, how: str
@@ -96,7 +93,6 @@ def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
     none_is_kept(home)
 
 
-@pytest.mark.on_every_database
 @pytest.mark.requirement("H3", "T5")
 def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(home: Path, child: Child) -> None:
     assert child(home, "begin", INSIDE, "converse")[0] == KILLED
@@ -132,26 +128,3 @@ async def test_several_calls_of_one_step_wait_and_are_answered_one_by_one(tmp_pa
     assert [note.rsplit("\n", 1)[-1] for note in told(lm.calls[2])[:2]] == ["paid cap", "3"]
     assert "too dear" in told(lm.calls[2])[2]
     assert "It failed (call_refused)" in told(lm.calls[2])[2]
-
-
-@pytest.mark.requirement("H3", "T5")
-async def test_a_call_that_failed_in_passing_is_told_the_same_after_a_pause(tmp_path: Path) -> None:
-    done: list[str] = []
-    down = ScriptedLM([ServerError("down"), {"result": "Never."}])
-    eye = Worker("eye", "You see.", model="down")
-    boss = Worker("boss", "You lead.", tools=("eye", "pay"))
-    asked = calls(("eye", {"request": "Look."}), ("pay", {"what": "hat"}))
-    lm = ScriptedLM([to("boss"), asked, {"result": "Bought blindly."}, {"reply": "Done."}])
-
-    def agent() -> Any:
-        return scripted_agent(tmp_path, lm, workers=[boss, eye], tools=[paying(done)], models={"down": down})
-
-    async with agent() as first:
-        turn = await first.thread("t").converse("Go")
-        assert [pause.function for pause in turn.pauses] == ["pay"]
-    async with agent() as second:
-        thread = second.thread("t")
-        turn = await thread.resume({pause.id: Approve() for pause in await thread.pauses()})
-        assert (turn.status, turn.text, done) == ("done", "Done.", ["hat"])
-    assert len(down.calls) == 1
-    assert "It failed (model_unavailable)" in told(lm.calls[2])[0]

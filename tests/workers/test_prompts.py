@@ -1,4 +1,4 @@
-"""What a worker's model receives: a prompt made of the input's fields, and how its answers are generated (H6)."""
+"""What the model of a worker receives, and which one it is: prompt, role, fallbacks (H6, R5, R6, R7)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dspy.lm15 import InvalidRequestError, RateLimitError, ServerError
 
-from support.agents import refused, scripted_agent
-from support.openai_stub import openai_stub
-from worldagent.core.errors import FunctionInvalid
+from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock, told
+from support.leaks import LONG, SHORT, watch
+from worldagent import Role
+from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelNotConfigured, ModelRefused, ModelUnavailable
+from worldagent.core.pauses import Approve
 from worldagent.harness import Worker
 from worldagent.testing import ScriptedLM
 
@@ -58,28 +61,107 @@ def test_a_prompt_that_names_no_field_is_refused(prompt: Any, says: str) -> None
         Worker("critic", "You judge.", prompt=prompt)
 
 
-async def test_the_options_of_a_worker_reach_the_service_with_its_calls_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
-    options = {"temperature": 0.5, "top_p": 0.9, "seed": 3, "max_tokens": 77}
-    sent = {"temperature": 0.5, "top_p": 0.9, "seed": 3, "max_completion_tokens": 77}
-    workers = [Worker("warm", "You judge.", options=options), Worker("plain", "You judge.")]
-    async with openai_stub() as stub:
-        stub.text = "[[ ## result ## ]]\nFine."
-        async with scripted_agent(tmp_path, "openai/answer", workers=workers, settings={"api_base": stub.url}) as agent:
-            assert await agent.call("warm", {"request": "Go."}) == "Fine."
-            assert await agent.call("plain", {"request": "Go."}) == "Fine."
-    warm, plain = stub.requests
-    assert {**warm, **sent} == warm
-    assert not sent.keys() & plain.keys()
+@pytest.mark.parametrize("failure", [ServerError("down"), RateLimitError("slow")])
+async def test_where_a_model_is_out_the_next_one_is_asked_the_same(tmp_path: Path, failure: Exception) -> None:
+    first = ScriptedLM([calls(("price", {"what": "hat"})), failure, {"result": "Never."}])
+    second = ScriptedLM([failure])
+    third = ScriptedLM([{"result": "It is 3."}], form="native")
+    worker = Worker("shopper", "You find prices.", tools=("price",), model="a", fallbacks=("b", "c"))
+    models = {"a": first, "b": second, "c": third}
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], tools=[price], models=models) as agent:
+        assert await agent.call("shopper", {"request": "Go."}) == "It is 3."
+    assert told(third.calls[0]) == told(first.calls[1]) == told(second.calls[0])
+    assert third.calls[0].tools == ("price",), "each is offered tools as it takes them"
+
+
+async def test_what_is_no_outage_is_not_tried_elsewhere_and_the_last_outage_is_told(tmp_path: Path) -> None:
+    refusing = ScriptedLM([InvalidRequestError("no"), ServerError("down")])
+    other = ScriptedLM([ServerError("down")])
+    worker = Worker("critic", "You judge.", model="a", fallbacks=("b",))
+    models = {"a": refusing, "b": other}
+    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], models=models) as agent:
+        with pytest.raises(ModelRefused):
+            await agent.call("critic", {"request": "Go."})
+        assert other.calls == []
+        with pytest.raises(ModelUnavailable):
+            await agent.call("critic", {"request": "Go."})
+    assert (len(refusing.calls), len(other.calls)) == (2, 1)
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
-    [({"temperatur": 1}, "temperatur"), ({"temperature": 3}, "temperature"), ([], "options of the worker 'critic'")],
+    ("worker", "models", "error", "says"),
+    [
+        (Worker("critic", "Go.", model="fast"), {}, ModelNotConfigured, "the worker 'critic' wants the model 'fast'"),
+        (Worker("critic", "Go.", fallbacks=("slow",)), {"fast": "a/b"}, ModelNotConfigured, "'slow'.*names are: fast"),
+        (Worker("critic", "Go."), {"a/b": "openai/x"}, InvalidArgument, "'a/b' cannot name a model"),
+        (Worker("critic", "Go."), {"fast": 7}, InvalidArgument, "'fast' must be .* got 'int'"),
+    ],
 )
-def test_options_that_there_are_not_are_refused(options: Any, says: str) -> None:
-    error = refused(lambda: Worker("critic", "You judge.", options=options))
-    assert isinstance(error, FunctionInvalid)
-    assert says in str(error)
+async def test_models_that_cannot_be_are_told_before_a_turn(
+    tmp_path: Path, worker: Worker, models: Any, error: type[Exception], says: str
+) -> None:
+    with pytest.raises(error, match=says):
+        async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], models=models):
+            pass
+
+
+async def test_models_may_be_named_in_the_settings(tmp_path: Path) -> None:
+    fast = ScriptedLM([{"result": "Fine."}])
+    async with scripted_agent(
+        tmp_path,
+        ScriptedLM([]),
+        workers=[Worker("critic", "Go.", model="fast")],
+        settings={"models": {"fast": "openai/gpt-4o"}},
+        models={"fast": fast},  # an argument goes over a setting
+    ) as agent:
+        assert await agent.call("critic", {"request": "Go."}) == "Fine."
+
+
+TASK = {"worker": "shopper", "request": "What is a hat?"}
+
+
+def script(call: Any) -> dict[str, Any]:
+    """A bad answer, calls, a call that waits, a result."""
+    notes = told(call)
+    if not notes:
+        return calls(("steal", {}))
+    if "could not be used" in notes[0]:
+        return calls(("price", {"what": "hat"}), ("stock", {"what": "hat"}))
+    return {"result": "Bought."} if any("'pay'" in note for note in notes) else calls(("pay", {"what": "hat"}))
+
+
+@pytest.mark.requirement("R6", "R7")
+@pytest.mark.parametrize(("native", "content"), [(False, SHORT), (True, LONG)], ids=["json", "native"])
+async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, native: bool, content: str) -> None:
+    role, done = Role("critic", content), list[str]()
+    lm = ScriptedLM(script, form="native" if native else "chat")
+    with watch(tmp_path) as seen:
+        async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, stock, paying(done)]) as agent:
+            thread = agent.thread("t")
+            turn = await seen.outcome(thread.task("subagent", TASK, role=role))
+            answers = {pause.id: Approve() for pause in turn.pauses}
+            turn = await seen.outcome(thread.resume(answers, role=role))
+            assert (turn.status, done) == ("done", ["hat"])
+            seen.kept.append(await thread.history())
+    assert [call.role for call in lm.calls] == [content] * 4
+    assert all(content not in call.system and content not in "".join(told(call)) for call in lm.calls)
+    seen.assert_clean(content)
+
+
+@pytest.mark.requirement("R5", "R6")
+@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
+async def test_without_a_role_each_prompt_is_as_if_there_were_none(tmp_path: Path, native: bool) -> None:
+    def reply(call: Any) -> dict[str, Any]:
+        return {"result": "Fine."} if told(call) else calls(("price", {"what": "hat"}))
+
+    prompts = []
+    for name, role in (("bare", None), ("roled", Role("critic", "Zebras only, in every line of it."))):
+        lm = ScriptedLM(reply, form="native" if native else "chat")
+        async with scripted_agent(tmp_path / name, lm, workers=[SHOPPER], tools=[price]) as agent:
+            await agent.thread("t").task("subagent", TASK, role=role)
+        prompts.append(lm.calls)
+    for bare, roled in zip(*prompts, strict=True):
+        assert bare.role is None
+        assert roled.role is not None
+        assert told(bare) == told(roled), "what stands before the last message knows of no role"
+        assert roled.user.startswith(bare.user.partition("Respond with")[0].rstrip())

@@ -7,33 +7,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from support.agents import Nothing, calls, scripted_agent, told
-from worldagent.core.errors import NameTaken, ParamsInvalid, UnknownWorker
+from worldagent.core.errors import ParamsInvalid
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedLM
+
+pytestmark = pytest.mark.requirement("H8")
 
 
 class Text(BaseModel):
     text: str
 
 
-class Verdict(BaseModel):
-    good: bool
-    why: str
-
-
 @tool(name="critic", description="judges", risk="read_only")
 async def plain(request: str) -> str:
     return f"judged {request}"
-
-
-@tool(name="critic", description="judges", risk="read_only")
-def typed(text: str) -> Verdict:
-    return Verdict(good=False, why=f"judged {text}")
 
 
 @flow(name="critic", description="judges")
@@ -64,8 +56,6 @@ def reply(call: Any) -> dict[str, Any]:
     fields = call.fields
     if "message" in fields:
         return {"reply": told(call)[-1]} if told(call) else {"reply": "", "calls": json.loads(fields["message"])}
-    if "text" in fields:
-        return {"result": {"good": False, "why": f"judged {fields['text']}"}}
     if "You judge" in call.system:
         return {"result": f"judged {fields['request']}"}
     if told(call):
@@ -73,11 +63,10 @@ def reply(call: Any) -> dict[str, Any]:
     return calls(("critic", json.loads(fields["request"])))
 
 
-async def every_way(home: Path, critic: Worker | Function, params: dict[str, Any]) -> dict[str, Any]:
+async def every_way(home: Path, critic: Worker | Function) -> dict[str, Any]:
     """What comes of calling `critic` in each way that there is; the callers are the same whatever it is."""
     given: dict[str, Any] = {}
-    lm = ScriptedLM(reply)
-    request = params.get("request") or params
+    lm, params = ScriptedLM(reply), {"request": "it"}
     async with scripted_agent(home, lm, workers=[critic, BOSS], tools=[asks, inner], shapes=[SHAPE]) as agent:
         thread = agent.thread("t")
         given["planner"] = (await thread.converse(json.dumps([{"tool": "critic", "arguments": params}]))).text
@@ -85,49 +74,26 @@ async def every_way(home: Path, critic: Worker | Function, params: dict[str, Any
         given["history"] = [message.body for message in await thread.history() if message.kind == "result"]
         given["code"] = await agent.call("critic", params)
         given["flow"] = await agent.call("asks", {"what": params})
-        result: Any = (await thread.task("subagent", {"worker": "critic", "request": request})).result
+        result: Any = (await thread.task("subagent", {"worker": "critic", **params})).result
         given["task"] = result.text
         given["worker"] = await agent.call("boss", {"request": json.dumps(params)})
-        if isinstance(request, str):
-            handled: Any = (await thread.task("job", {})).result
-            given["shape"] = handled.text
-        wrong = []
-        for ask in (agent.call("critic", {"wrong": 1}), thread.task("subagent", {"worker": "critic", "request": {}})):
-            try:
-                await ask
-            except ParamsInvalid as error:
-                wrong.append(error.code)
-        given["wrong"] = wrong if not isinstance(request, str) else wrong[:1]
+        handled: Any = (await thread.task("job", {})).result
+        given["shape"] = handled.text
+        with pytest.raises(ParamsInvalid):
+            await agent.call("critic", {"wrong": 1})
     return given
 
 
-@pytest.mark.requirement("H8")
 @pytest.mark.parametrize("function", [plain, nested], ids=["a tool", "a flow"])
 async def test_a_worker_that_becomes_code_changes_no_caller(tmp_path: Path, function: Function) -> None:
     worker = Worker("critic", "You judge.", "judges")
-    before = await every_way(tmp_path / "before", worker, {"request": "it"})
-    after = await every_way(tmp_path / "after", function, {"request": "it"})
+    before = await every_way(tmp_path / "before", worker)
+    after = await every_way(tmp_path / "after", function)
     assert before == after
     assert before["code"] == before["flow"] == before["task"] == before["worker"] == before["shape"] == "judged it"
 
 
-@pytest.mark.requirement("H8")
-async def test_a_worker_with_params_and_a_result_of_its_own_becomes_code_likewise(tmp_path: Path) -> None:
-    class Params(BaseModel):
-        model_config = ConfigDict(extra="forbid")
-
-        text: str
-
-    Params.__name__ = "critic"
-    worker = Worker("critic", "You judge.", "judges", input=Params, output=Verdict)
-    before = await every_way(tmp_path / "before", worker, {"text": "it"})
-    after = await every_way(tmp_path / "after", typed, {"text": "it"})
-    assert before == after
-    assert before["code"] == Verdict(good=False, why="judged it")
-    assert before["wrong"] == ["params_invalid"] * 2
-
-
-@pytest.mark.requirement("H8", "H9")
+@pytest.mark.requirement("H9")
 async def test_code_in_a_workers_place_is_asked_for_once_where_it_needs_leave(tmp_path: Path) -> None:
     done: list[str] = []
 
@@ -145,11 +111,3 @@ async def test_code_in_a_workers_place_is_asked_for_once_where_it_needs_leave(tm
     async with scripted_agent(tmp_path, lm, workers=[critic]) as agent:
         turn = await agent.thread("t").resume({pause.id: Approve()})
         assert (turn.status, turn.text, done) == ("done", "Done.", ["it"])
-
-
-async def test_a_name_is_taken_once_and_a_function_that_is_no_worker_is_none(tmp_path: Path) -> None:
-    with pytest.raises(NameTaken, match="'critic'"):
-        scripted_agent(tmp_path, ScriptedLM([]), workers=[Worker("critic", "Go."), plain])
-    async with scripted_agent(tmp_path, ScriptedLM([]), workers=[plain], tools=[inner]) as agent:
-        with pytest.raises(UnknownWorker, match="'inner'; the workers are: critic"):
-            await agent.thread("t").task("subagent", {"worker": "inner", "request": "x"})

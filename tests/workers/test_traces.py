@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent, shape, to
+from support.agents import scripted_agent, to
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.events import TaskStarted
 from worldagent.core.pauses import Approve
-from worldagent.graphs import TaskContext
 from worldagent.harness import Policy, Worker
 from worldagent.harness.gate import Rule
 from worldagent.harness.trace import Trace, TraceRecord
@@ -44,26 +43,6 @@ async def test_a_worker_is_captured_where_it_allows_it_and_the_trace_wants_it(
         captured = ({"worker": "critic", "request": "Judge the hat."}, {"worker": "critic", "text": "A fine hat."})
         assert (task.inputs, task.outputs) == (captured if allowed and wanted else (None, None))
         assert_no_role_leak(ROLE, [task.line()])
-
-
-@pytest.mark.requirement("H5")
-async def test_a_worker_and_a_shape_can_allow_it(tmp_path: Path) -> None:
-    async def said(ctx: TaskContext) -> str:
-        return "A fine hat."
-
-    worker = Worker("critic", "You judge.", capture=True)
-    trace = Trace(capture={"inputs", "outputs"})
-    open_shape, shut = shape(said, capture=True), shape(said, key="shut")
-    lm = ScriptedLM([{"result": "Plain."}])
-    async with scripted_agent(tmp_path, lm, workers=[worker], shapes=[open_shape, shut], trace=trace) as agent:
-        asked = {"worker": "critic", "request": "Go."}
-        for key, params, expected in [
-            ("job", {}, ({}, {"text": "A fine hat."})),
-            ("shut", {}, (None, None)),
-            ("subagent", asked, (asked, {"worker": "critic", "text": "Plain."})),
-        ]:
-            [task] = await tasks_of(agent, await agent.thread(key).task(key, params))
-            assert (task.inputs, task.outputs) == expected
 
 
 @pytest.mark.requirement("H5", "H9")
