@@ -4,10 +4,9 @@ A trace has no text of a model, a role or a conversation unless capture is on. N
 """
 
 from .index import Traces
-from .otel import OpenTelemetryTrace
-from .records import TraceRecord, TurnTrace
-from .sinks import Captured, Dropped, Traced, TraceSink
-from .tracer import JsonLinesTrace, Trace, read_trace
+from .outputs import JsonLinesTrace, OpenTelemetryTrace, read_trace
+from .records import Captured, Dropped, Traced, TraceRecord, TraceSink, TurnTrace
+from .tracer import Trace
 
 __all__ = [
     "Captured",

@@ -16,8 +16,7 @@ from typing import Any, Final, TypeVar
 from ...core.errors import InvalidArgument, StorageInvalid, TraceInvalid
 from ...storage import Database, Schema, Transaction
 from .recorder import Recorder
-from .records import TraceRecord, TurnTrace, read_record
-from .sinks import Traced
+from .records import Traced, TraceRecord, TurnTrace, read_record
 
 T = TypeVar("T")
 

@@ -11,8 +11,7 @@ from ...core import Scope, summed
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
-from .records import RecordKind, TraceRecord, several_id
-from .sinks import Captured, Dropped, Traced
+from .records import Captured, Dropped, RecordKind, Traced, TraceRecord, several_id
 
 _Fields = dict[str, Any]
 """The fields of a record that is not complete: making a `TraceRecord` at the begin and at the end would cost twice."""

@@ -1,7 +1,9 @@
-"""The format `trace/1`, one JSON object per line, and the tree of a turn that is made of its records.
+"""What sinks receive, the format `trace/1` of the records that are made of it, and the tree of a turn.
 
-The first line names the format. A line with the `run`, `seq` and `kind` of an earlier line replaces it: a record of a
-turn, a task or a call is written when it begins and again when it ends.
+A sink receives the events of every turn, with their ids. They contain no text of a model or a person unless capture is
+on, and never a role. A file of traces has one record a line, as a JSON object; its first line names the format. A line
+with the `run`, `seq` and `kind` of an earlier line replaces it: a record of a turn, a task or a call is written when it
+begins and again when it ends.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ...core import summed
+from ...core import CaptureKind, Scope, summed
 from ...core.errors import TraceInvalid
+from ...core.events import Event
 
 FORMAT: Final = "trace/1"
 HEADER: Final = json.dumps({"format": FORMAT})
@@ -297,3 +300,65 @@ def _cost(parts: Iterable[TraceRecord | TraceNode]) -> float | None:
     """Return the sum of the known costs; None if no cost is known."""
     costs = [part.cost for part in parts if part.cost is not None]
     return sum(costs) if costs else None
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """The params or the result of a call, or the prompt of a model call; only if capture is on.
+
+    Attributes:
+        turn_id: The turn's id.
+        call_id: The path id of the call or task; of a prompt, of the call, task or turn that made the model call.
+        what: The kind of the value.
+        value: Params or result as JSON; the messages of a prompt, with `[role: N characters]` in the role's place.
+    """
+
+    turn_id: str
+    call_id: str
+    what: CaptureKind
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Events of a turn that a sink did not receive, because it was too slow or failed.
+
+    Attributes:
+        turn_id: The turn's id.
+        count: How many events.
+        at: When the last one was dropped.
+    """
+
+    turn_id: str
+    count: int
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One item of a turn's trace, or of the trace of a call without a turn.
+
+    Attributes:
+        scope: The ids that the turn runs under.
+        what: An event without the texts that it has for readers, a captured value, or a count of dropped events.
+    """
+
+    scope: Scope
+    what: Event | Captured | Dropped
+
+
+@runtime_checkable
+class TraceSink(Protocol):
+    """Receives the items of traces, such as to write them to a file. Implement it to send traces where you want them.
+
+    One task at a time calls the sink, and no turn waits for it. A write that raises, or takes longer than a minute, is
+    not repeated; its events count as dropped. The sink is tried again after pauses that grow from a second to a minute.
+    """
+
+    async def write(self, items: Sequence[Traced]) -> None:
+        """Write the items of all turns since the last call, in order."""
+        ...
+
+    async def aclose(self) -> None:
+        """Close files and connections. Another `write` can follow if the agent is started again."""
+        ...

@@ -7,125 +7,22 @@ begins and ends of turns, and the number of dropped events is reported in their 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
+from contextvars import Context
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, get_args
 
 from ...core import CaptureKind, Scope
 from ...core import events as ev
-from ...core.errors import InvalidArgument, StorageUnavailable, TraceInvalid
-from ...core.events import Event
+from ...core.errors import InvalidArgument
+from ...core.events import Event, TurnEnded, TurnStarted
 from .index import TraceIndex, Traces
-from .recorder import Recorder
-from .records import FORMAT, HEADER, TraceRecord, read_record
-from .sinks import Captured, SinkQueue, Traced, TraceSink
-
-_LONGEST_HEADER: Final = 100  # bytes; JSON that is nested too deep for Python's parser is longer
-
-
-class JsonLinesTrace:
-    """Appends records of `trace/1` to a file, which is created with mode 0600. Several processes can share one file.
-
-    Args:
-        file: The file. It grows without limit; a program that rotates it can move it at any time.
-    """
-
-    def __init__(self, file: Path | str) -> None:
-        self.file = Path(file)
-        self._recorder = Recorder()
-
-    async def write(self, items: Sequence[Traced]) -> None:
-        """Append the records of the items."""
-        records = self._recorder.records(items)
-        if records:
-            data = "".join(f"{record.line()}\n" for record in records).encode()
-            await asyncio.to_thread(self._add, data)
-
-    async def aclose(self) -> None:
-        """Do nothing: no file is open between two writes."""
-
-    def _add(self, data: bytes) -> None:
-        problem = ""
-        try:
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-            try:
-                size = os.fstat(handle).st_size
-                if size == 0:
-                    data = f"{HEADER}\n".encode() + data
-                elif os.pread(handle, 1, size - 1) != b"\n":  # a killed process left half a line
-                    data = b"\n" + data
-                while data:
-                    data = data[os.write(handle, data) :]
-            finally:
-                os.close(handle)
-        except OSError as error:
-            problem = error.strerror or type(error).__name__
-        if problem:
-            raise StorageUnavailable(
-                f"the trace file {str(self.file)!r} cannot be written ({problem})",
-                remedy="check the disk and the permissions of the file",
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceFile:
-    """The content of a file of traces.
-
-    Attributes:
-        records: The records in the order of their lines; of a record that was written twice, the last version.
-        skipped: The numbers of lines that are not records, such as a line that a killed process did not finish.
-    """
-
-    records: tuple[TraceRecord, ...]
-    skipped: tuple[int, ...] = ()
-
-
-def read_trace(file: Path | str) -> TraceFile:
-    """Read a file of traces.
-
-    Args:
-        file: A file that `JsonLinesTrace` or `worldagent trace export` wrote.
-
-    Raises:
-        TraceInvalid: The file cannot be read, or has another format.
-    """
-    problem = ""
-    try:
-        lines = Path(file).read_bytes().split(b"\n")
-    except OSError as error:
-        problem, lines = error.strerror or type(error).__name__, []
-    if not problem and not _is_header(lines[0]):
-        problem = f"its first line is not that of {FORMAT!r}"
-    if problem:
-        raise TraceInvalid(
-            f"{str(file)!r} cannot be read as a trace: {problem}", remedy="pass a file that JsonLinesTrace wrote"
-        )
-    found: dict[object, TraceRecord] = {}
-    skipped: list[int] = []
-    for number, line in enumerate(lines[1:], start=2):
-        try:
-            record = read_record(line) if line and not _is_header(line) else None
-        except TraceInvalid:
-            skipped.append(number)
-            continue
-        if record is not None:
-            found[(record.turn, record.key)] = record
-    return TraceFile(records=tuple(found.values()), skipped=tuple(skipped))
-
-
-def _is_header(line: bytes) -> bool:
-    if len(line) > _LONGEST_HEADER:
-        return False
-    try:
-        return bool(json.loads(line) == json.loads(HEADER))
-    except ValueError:
-        return False
-
+from .outputs import JsonLinesTrace
+from .records import Captured, Dropped, Traced, TraceSink
 
 LIMIT: Final = 10_000
 _FLUSH_SECONDS: Final = 60.0
@@ -325,3 +222,179 @@ class Tap:
     def keep(self, turn_id: str, call_id: str, what: CaptureKind, value: Any) -> None:
         """Trace a captured value."""
         self._tracer.put(Traced(self._scope, Captured(turn_id, call_id, what, value)))
+
+
+_GATHER_SECONDS: Final = 0.1  # of waiting before a write, so that a turn takes few writes
+
+
+_WRITE_SECONDS: Final = 60.0
+
+
+_CLOSE_SECONDS: Final = 5.0
+
+
+_FIRST_PAUSE_SECONDS: Final = 1.0  # until a sink that failed is tried again; doubles with each further failure
+
+
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+_LOG = logging.getLogger("worldagent.traces")
+
+
+class SinkQueue:
+    """One sink, its queue and the task that writes the queue; there is no task while the queue is empty.
+
+    A write that failed is not repeated, because the sink may have taken part of it. Its events count as dropped, and
+    the next write follows after a pause. So memory holds at most the items of one pause, within `limit`.
+    """
+
+    def __init__(self, sink: TraceSink, limit: int) -> None:
+        self._sink, self._name = sink, type(sink).__name__
+        self._limit = limit
+        self._queue: list[Traced] = []
+        self._dropped: dict[str, tuple[Scope, int, datetime]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._closed = False
+        self._pause = 0.0  # seconds; 0 while the sink works
+        self._until = 0.0  # when the pause is over, by the clock of the loop
+        self._missed = 0  # events of this outage
+
+    def put(self, item: Traced) -> None:
+        """Add one item to the queue; never waits and never raises."""
+        if self._closed:
+            return
+        what = item.what
+        if self._dropped and len(self._queue) < self._limit:
+            self._report_dropped()
+        if len(self._queue) >= self._limit and not isinstance(what, TurnStarted | TurnEnded):
+            self._drop(item)
+            return
+        if isinstance(what, TurnEnded) and what.turn_id in self._dropped:
+            self._report_dropped(what.turn_id)
+        self._queue.append(item)
+        self._gather()
+
+    def _drop(self, item: Traced) -> None:
+        """Count one item that the sink does not receive, for its turn and for the outage."""
+        what = item.what
+        if isinstance(what, Captured):
+            return
+        _, count, _ = self._dropped.pop(what.turn_id, (item.scope, 0, what.at))
+        if isinstance(what, Dropped):  # its events were counted when they were dropped
+            count += what.count
+        else:
+            count += 1
+            self._missed += 1 if self._pause else 0
+        self._dropped[what.turn_id] = (item.scope, count, what.at)
+        if len(self._dropped) > self._limit:  # an outage of many turns: only the log counts the oldest
+            del self._dropped[next(iter(self._dropped))]
+
+    def _gather(self) -> None:
+        """Schedule a write of the queue, so that items which arrive until then are written as well."""
+        if self._timer is None and self._writing is None:
+            wait = max(_GATHER_SECONDS, self._pause_left())
+            # In an empty context, because the current one may belong to a turn.
+            self._timer = asyncio.get_running_loop().call_later(wait, self._begin, context=Context())
+
+    def _pause_left(self) -> float:
+        """Return for how many more seconds the sink is not tried after a failure."""
+        return max(0.0, self._until - asyncio.get_running_loop().time()) if self._pause else 0.0
+
+    def _report_dropped(self, turn_id: str | None = None) -> None:
+        """Add the counts of dropped events to the queue, for one turn or for all."""
+        for each in list(self._dropped) if turn_id is None else [turn_id]:
+            scope, count, at = self._dropped.pop(each)
+            self._queue.append(Traced(scope, Dropped(each, count, at)))
+
+    def _begin(self) -> None:
+        self._stop_timer()
+        if self._writing is None and self._queue:
+            self._writing = Context().run(asyncio.ensure_future, self._write())
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def _write(self) -> None:
+        try:
+            while self._queue and not self._closed:
+                batch, self._queue = self._queue, []
+                await self._hand_on(batch)
+                if self._pause or len(self._queue) * 2 < self._limit:
+                    break  # otherwise a running turn would cause a write for each of its calls
+        finally:
+            self._writing = None
+        if self._queue:
+            self._gather()
+
+    async def _hand_on(self, batch: Sequence[Traced]) -> None:
+        problem = ""
+        try:
+            async with asyncio.timeout(_WRITE_SECONDS):
+                await self._sink.write(batch)
+        except Exception as error:  # broad: a sink can raise anything; its message may be secret and is not logged
+            problem = type(error).__name__
+        if problem:
+            self._failed(batch, problem)
+        elif self._pause:
+            self._pause = 0.0
+            _LOG.warning("the trace sink %s is working again; it missed %d events", self._name, self._missed)
+            self._missed = 0
+
+    def _failed(self, batch: Sequence[Traced], problem: str) -> None:
+        begins = not self._pause
+        self._pause = _FIRST_PAUSE_SECONDS if begins else min(2 * self._pause, _LONGEST_PAUSE_SECONDS)
+        self._until = asyncio.get_running_loop().time() + self._pause
+        for item in batch:
+            self._drop(item)
+        if begins:
+            _LOG.error(
+                "the trace sink %s failed with %s; it will be tried again after growing pauses, "
+                "and the events that it misses are counted",
+                self._name,
+                problem,
+            )
+
+    async def flush(self, seconds: float, *, closing: bool = False) -> None:
+        """Wait until the queue is written, for at most `seconds`; return during a pause unless this is `closing`."""
+        now = asyncio.get_running_loop().time
+        until = now() + seconds  # for all batches
+        while self._queue or self._writing is not None:
+            if self._writing is None and self._pause_left() and not closing:
+                return
+            self._begin()
+            if self._writing is None or (await asyncio.wait({self._writing}, timeout=max(0.0, until - now())))[1]:
+                return
+
+    async def aclose(self) -> None:
+        """Write what remains within a time limit, and close the sink."""
+        self._report_dropped()
+        try:
+            await self.flush(_CLOSE_SECONDS, closing=True)
+        finally:  # even if this is cancelled, no further write must begin
+            self._closed = True
+            if self._pause:
+                _LOG.error(
+                    "the trace sink %s still fails while the agent closes; it missed %d events",
+                    self._name,
+                    self._missed,
+                )
+            await self._close_sink()
+
+    async def _close_sink(self) -> None:
+        self._queue.clear()
+        self._stop_timer()
+        if self._writing is not None:
+            self._writing.cancel()
+            await asyncio.wait({self._writing}, timeout=_CLOSE_SECONDS)
+        problem = ""
+        try:
+            async with asyncio.timeout(_CLOSE_SECONDS):
+                await self._sink.aclose()
+        except Exception as error:  # broad: a sink can raise anything, and the agent must still close
+            problem = type(error).__name__
+        if problem:
+            _LOG.error("the trace sink %s failed with %s while it was closed", self._name, problem)
