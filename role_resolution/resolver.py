@@ -17,8 +17,7 @@ from ..core import Clock, Scope, SystemClock, Tier
 from ..core.errors import HostError, HostForbidden, RoleSourceInvalid, RoleSourceUnavailable
 from .keys import RoleKey
 from .role import NO_ROLE, ROLE_LIMIT, Policy, ResolvedRole, Role, active_tiers, check_length, compose
-from .sources import CachedRoleStore, RoleSource, RoleStore
-from .threads import ThreadRoles
+from .sources import CachedRoleStore, RoleSource, RoleStore, ThreadRoles
 
 OnUnavailable = Literal["fail", "skip"]
 TierState = Literal["active", "blocked", "not_applicable", "absent", "unavailable"]
