@@ -83,7 +83,7 @@ def asked(connection: ModelConnection, question: str, tools: Sequence[Function])
     for demo in REPLY_DEMOS:
         messages += [{"role": "user", "content": demo["message"]}, {"role": "assistant", "content": demo["reply"]}]
     messages.append({"role": "user", "content": question})
-    offered = [dict(each) for each in OfferedTools.of(offers).wire]
+    offered = [dict(each) for tools in OfferedTools.of(offers).inputs.values() for each in tools]
     return request_from_openai_chat({"model": connection.lm.model, "messages": messages, "tools": offered})
 
 

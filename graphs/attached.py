@@ -31,7 +31,7 @@ _TEXT: Final = 4 * MAX_TEXT_CHARACTERS  # the limit of bytes for that many chara
 _SHARE: Final = 4
 """The part of the characters that the model sees which texts of earlier messages can take."""
 
-_ATTACHED: Final = "attachments"
+ATTACHED: Final = "attachments"
 _Why = Literal["not_taken", "missing", "too_large"]
 _ATTACHMENT: Final = "attachment"  # its name in the gate, next to the names of untrusted functions
 _GONE: Final = "its content is gone"
@@ -67,7 +67,7 @@ class _Fields:
     files: list[Media] = field(default_factory=list)
 
     def given(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        found = {**message, _ATTACHED: "\n".join(self.lines)}
+        found = {**message, ATTACHED: "\n".join(self.lines)}
         media = {"images": self.images, "files": self.files}
         return found | {name: shown for name, shown in media.items() if shown}
 
@@ -108,13 +108,11 @@ class Shown:
         Raises:
             AttachmentMissing: An attachment of the turn's own message is gone, or differs from what was stored.
         """
-        if _ATTACHED not in message and not any(_ATTACHED in entry for entry in history):
-            return cls(message=message, history=[*history])
         gather = _ContentLoader(turn, report)
         store = turn.services.attachments
         most_bytes = ROOM if store is None else room_of(store)
         room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
-        if _ATTACHED in message:
+        if ATTACHED in message:
             message = await gather.fields(message, room)
         # If the context is known it is small, and then messages matter more than old attachments.
         light = light or turn.services.caller.history_characters is not None
@@ -129,7 +127,7 @@ class Shown:
         )
         shown = [*history]
         for place in range(len(shown) - 1, -1, -1):
-            if _ATTACHED in shown[place]:
+            if ATTACHED in shown[place]:
                 shown[place] = await gather.fields(shown[place], room)
         return cls(message=message, history=shown, heavy=gather.earlier)
 
@@ -149,7 +147,7 @@ class _ContentLoader:
     async def fields(self, message: Mapping[str, Any], room: _Room) -> dict[str, Any]:
         """The fields of a message with attachments."""
         made = _Fields()
-        for place, attachment in enumerate(message[_ATTACHED], start=1):
+        for place, attachment in enumerate(message[ATTACHED], start=1):
             shown = await self._shown(attachment, room, made)
             made.lines.append(f"{place}. {_named(attachment)}{shown}")
         return made.given(message)

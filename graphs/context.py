@@ -24,8 +24,8 @@ from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
 from ..signatures import Listener, ModelCaller, PredictorPool
+from ..signatures.models import Models
 from ..signatures.summaries import scrubbed
-from ..signatures.thinking import Models
 from ..storage import Lease
 from .requests import GraphOptions
 from .shape import ShapeRegistry

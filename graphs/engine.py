@@ -46,16 +46,16 @@ from ..signatures import (
     Signature,
     converse_signature,
 )
+from ..signatures.models import Models
 from ..signatures.signature import CHECK
 from ..signatures.summaries import SUMMARISE
-from ..signatures.thinking import Models
 from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
-from .checkpoints import CheckpointSaver, run_graph
+from .checkpoints import CheckpointSaver
 from .checkpoints.saver import Heads
 from .context import Services, SummaryCooldown, TurnContext
 from .history import body_of, untrusted_in
-from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state
+from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state, run_graph
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
 from .shape import SUBAGENT, Shape, Work, storable
 from .tasks import calls_of

@@ -1,7 +1,7 @@
 """The rows of branches. A branch is a thread that continues from a message of another thread or of its own past.
 
 Messages point to their parents, so a branch needs only a head: the past is shared and stored once. After its head was
-set, the thread's checkpoints have newer heads. `head_of` decides which of the two is current.
+set, the thread's checkpoints have newer heads. `graphs.checkpoints.Heads` decides which of the two is current.
 """
 
 from __future__ import annotations
@@ -80,17 +80,6 @@ class Branch:
     def name(self) -> str:
         """The id of the thread within its workspace."""
         return unquote(self.thread.partition("/")[2])
-
-
-def head_of(branch: Branch | None, turn: str | None, head: str | None) -> str | None:
-    """The current head of a thread: the head of its newest checkpoint, unless one was set after that.
-
-    Args:
-        branch: The thread's row, if it has one.
-        turn: The turn of the thread's newest checkpoint; None if it has none.
-        head: The head in that checkpoint.
-    """
-    return branch.head if branch is not None and branch.after == (turn or "") else head
 
 
 class Branches:

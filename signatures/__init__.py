@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
     from .engines.providers import ADDRESS_REMEDY, address_problem, check_named
     from .escape import escape_description
+    from .models import PredictorPool, Thought
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
-    from .thinking import PredictorPool, Question, Thought, think
 
 _HOMES = {
     name: module
@@ -26,7 +26,7 @@ _HOMES = {
         ".escape": "escape_description",
         ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
         ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",
-        ".thinking": "PredictorPool Question Thought think",
+        ".models": "PredictorPool Thought",
     }.items()
     for name in names.split()
 }
@@ -51,7 +51,6 @@ __all__ = [
     "Predictor",
     "PredictorPool",
     "Program",
-    "Question",
     "Signature",
     "StepMade",
     "Thought",
@@ -61,7 +60,6 @@ __all__ = [
     "escape_description",
     "open_model",
     "preload",
-    "think",
     "worker_signature",
 ]
 

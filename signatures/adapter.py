@@ -326,7 +326,7 @@ class RoleAdapter(dspy.ChatAdapter):
     ) -> Any:
         pieces: list[str | _Message] = [prefix] if prefix else []
         for name, info in _given(signature, inputs):
-            media = parts_of(inputs[name])
+            media = None if isinstance(inputs[name], str) else parts_of(inputs[name])
             if media is None:
                 pieces.append(f"[[ ## {name} ## ]]\n{self.sent(_rendered(info, inputs[name]))}")
             else:

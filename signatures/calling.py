@@ -196,11 +196,11 @@ class OfferedTools:
     """The tools of one conversation or worker, made once, so that their bytes are the same at every step.
 
     Attributes:
-        wire: The tools in the format of model services: the value of the input `offered_tools`.
+        inputs: The input fields that offer them, in the format of model services; empty if there are no tools.
         names: The tools' names by those on the wire, which have no dots and at most 64 characters.
     """
 
-    wire: tuple[Mapping[str, Any], ...] = ()
+    inputs: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -214,9 +214,8 @@ class OfferedTools:
                 count += 1
                 shown = f"{plain[: _LONGEST_NAME - 4]}_{count}"
             names[shown] = offer.name
-        return cls(
-            wire=tuple(_as_services_take(name, offer) for name, offer in zip(names, offers, strict=True)), names=names
-        )
+        tools = tuple(_as_services_take(name, offer) for name, offer in zip(names, offers, strict=True))
+        return cls(inputs={TOOLS: tools} if tools else {}, names=names)
 
     def wire_name(self, name: str) -> str:
         """The name on the wire of the tool called `name`."""

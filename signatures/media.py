@@ -35,19 +35,6 @@ class Media:
         return cls(kind, f"data:{media_type};base64,{b64encode(data).decode('ascii')}")
 
 
-def as_dspy(value: Any) -> Any:
-    """Replace each `Media` in an input field's value by dspy's type. Anything else is returned unchanged."""
-    match value:
-        case Media(kind="image", url=url):
-            return dspy.Image(url)
-        case Media(url=url):
-            return dspy.File(file_data=url)
-        case list() | tuple() if any(isinstance(item, Media) for item in value):
-            return [as_dspy(item) for item in value]
-        case _:
-            return value
-
-
 def parts_of(value: Any) -> list[dict[str, Any]] | None:
     """The message parts for a value that is an image or a file, or a list of them; None for anything else.
 
@@ -56,10 +43,12 @@ def parts_of(value: Any) -> list[dict[str, Any]] | None:
     items: list[Any] = list(value) if isinstance(value, list | tuple) else [value]
     if not items or not all(isinstance(item, Media | dspy.Image | dspy.File) for item in items):
         return None
-    return [part for item in items for part in _parts(as_dspy(item))]
+    return [part for item in items for part in _parts(item)]
 
 
-def _parts(item: Any) -> list[dict[str, Any]]:
+def _parts(item: Media | dspy.Image | dspy.File) -> list[dict[str, Any]]:
+    if isinstance(item, Media):
+        item = dspy.Image(item.url) if item.kind == "image" else dspy.File(file_data=item.url)
     if isinstance(item, dspy.Image):
         # not its own `format`, which keeps the last 32 images of the process
         return [{"type": "image_url", "image_url": {"url": item.url}}]

@@ -41,7 +41,7 @@ from .escape import control_tokens, escape_control, escape_markers
 from .fields import AnswerStream
 from .forms import Forms, fitting_program, shown_prompt, user_follows
 from .matching import in_turns
-from .media import Media, MediaKind, as_dspy
+from .media import Media, MediaKind
 from .signature import named, with_media, with_role
 from .texts import with_texts
 
@@ -498,7 +498,7 @@ class _Call:
         raise failure
 
     async def _acall(self, usage: CostTracker) -> dspy.Prediction:
-        inputs = {name: as_dspy(value) for name, value in self._inputs.items()}
+        inputs = dict(self._inputs)
         predict = self._predictor.predict(roled=self._role is not None)
         if self._role is not None:
             inputs[ROLE] = self._role
@@ -518,7 +518,8 @@ class _Call:
         if self._listener.prompt is not None:
             self._listener.prompt(shown_prompt(self._adapter, signature, predict.demos, inputs, self._role))
         config = {**self._caller.sent, "cache": False, **self._adapter.options(signature)}
-        with _no_instrumentation(), sending(self._caller.headers), dspy.context(**settings):
+        own = sending(self._caller.headers) if self._caller.headers else contextlib.nullcontext()
+        with _no_instrumentation(), own, dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:

@@ -1,6 +1,6 @@
-"""Checkpoints of graphs in the agent's own database, and the one function that runs graphs with them."""
+"""Checkpoints of graphs in the agent's own database, and the heads of threads that they hold."""
 
-from .saver import DURABILITY, CheckpointSaver, run_graph
+from .saver import DURABILITY, CheckpointSaver
 from .tables import Key, Rows, Statements
 
-__all__ = ["DURABILITY", "CheckpointSaver", "Key", "Rows", "Statements", "run_graph"]
+__all__ = ["DURABILITY", "CheckpointSaver", "Key", "Rows", "Statements"]

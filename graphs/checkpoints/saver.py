@@ -24,14 +24,12 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
-from langgraph.errors import NodeCancelledError
 from pydantic import ValidationError
 
-from ...core.errors import ModelUnavailable, StorageInvalid
+from ...core.errors import StorageInvalid
 from ...core.validation import describe_failure
-from ...memory.branches import Branch, Branches, head_of
+from ...memory.branches import Branch, Branches
 from ...storage import Database, Known, Lease, Transaction, from_sqlite
-from ..context import TurnContext
 from .tables import CheckpointTables, Key, KnownTypes, Rows, Statements, check
 
 
@@ -298,43 +296,6 @@ DURABILITY: ContextVar[Durability] = ContextVar("worldagent_durability", default
 """When checkpoints are written. Always `sync` in the product; the leak suite runs the other modes too (design 3)."""
 
 
-async def run_graph(
-    graph: Any,
-    state: Any,
-    *,
-    turn: TurnContext,
-    context: Any,
-    steps: int | None = None,
-) -> dict[str, Any]:
-    """Run a compiled graph to its end. Start and recovery both use this function (D8).
-
-    Args:
-        graph: The compiled graph.
-        state: Its input; None resumes the thread from its checkpoint.
-        turn: The turn it runs for.
-        context: The context that its nodes get.
-        steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
-    """
-    options = turn.services.options
-    config = {
-        "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
-        "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
-    }
-    mode = DURABILITY.get()
-    extra = {"durability": mode} if graph.checkpointer else {}
-    if mode != "sync" and turn.lease is not None:
-        await turn.lease.flush()  # no checkpoint precedes the first node, so the beginning of the turn is written now
-    try:
-        with apart():
-            result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
-        return result
-    except NodeCancelledError:
-        pass  # the turn was not cancelled: only what a node awaited was, and tasks report that themselves
-    raise ModelUnavailable(
-        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from within", remedy="try again"
-    )
-
-
 class Position(NamedTuple):
     """The position of a thread.
 
@@ -397,8 +358,10 @@ class Heads:
 
 
 def _position(values: Mapping[str, Any] | None, branch: Branch | None) -> Position:
-    turn: str | None = (values or {}).get("turn")
-    return Position(head_of(branch, turn, (values or {}).get("head")), turn or "")
+    """The newest checkpoint has the head, unless a branch set one after that."""
+    found = values or {}
+    turn: str = found.get("turn") or ""
+    return Position(branch.head if branch is not None and branch.after == turn else found.get("head"), turn)
 
 
 CHECKPOINT_TABLES: Final = ("checkpoints", "writes", "checkpoint_blobs", "checkpoint_writes", "checkpoint_migrations")

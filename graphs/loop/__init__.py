@@ -1,7 +1,7 @@
 """The loop of model steps and calls, for conversations and workers. The `subagent` shape runs a worker by name."""
 
 from .conversation import Conversation
-from .loop import HostTask, LoopState, build_graph, first_state
+from .loop import HostTask, LoopState, build_graph, first_state, run_graph
 from .subagents import SubagentParams, SubagentResult, Subagents
 from .tools import Tools
 
@@ -15,4 +15,5 @@ __all__ = [
     "Tools",
     "build_graph",
     "first_state",
+    "run_graph",
 ]

@@ -22,7 +22,7 @@ from ...memory import Draft
 from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
 from ...signatures.signature import CHECK
 from ...signatures.summaries import ask_without_role
-from ..attached import Shown
+from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
 from ..history import is_plain_result, result_text
 from ..tasks import calls_of
@@ -217,7 +217,10 @@ class Conversation(Loop):
         notes = [*filter(None, [self._checks.report]), *self.fault_notes()]
         light, report = False, self._first
         while True:
-            shown = await Shown.of(self.turn, self._window.message, self._window.history, light=light, report=report)
+            message, history = self._window.message, self._window.history
+            shown = Shown(message=message, history=history)
+            if ATTACHED in message or any(ATTACHED in entry for entry in history):
+                shown = await Shown.of(self.turn, message, history, light=light, report=report)
             report = False
             try:
                 inputs = {"history": shown.history, **shown.message}

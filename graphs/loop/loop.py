@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, TypedDict
 
+from langgraph.errors import NodeCancelledError
 from langgraph.graph import START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
@@ -21,6 +22,7 @@ from ...core.errors import (
     HostError,
     LimitReached,
     ModelFacing,
+    ModelUnavailable,
     OutputInvalid,
     ParamsInvalid,
     ResultInvalid,
@@ -32,8 +34,8 @@ from ...harness import CallContext, Function
 from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Step
 from ...harness.pipeline import Call, run_call
 from ...memory import Draft
-from ...signatures import CallMade, Listener, ModelCaller, PastStep, Question, StepMade, Thought, think
-from ..checkpoints.saver import apart
+from ...signatures import CallMade, Listener, ModelCaller, PastStep, StepMade, Thought
+from ..checkpoints.saver import DURABILITY, LEASE, apart
 from ..context import WAITING, TurnContext
 from ..history import result_text
 from ..shape import Work
@@ -140,19 +142,18 @@ class Loop:
     async def _ask_one(
         self, caller: ModelCaller, *, inputs: Mapping[str, Any], final: bool, notes: Sequence[str], listener: Listener
     ) -> Thought:
-        turn, caller = self.turn, self.tuned(caller)
-        question = Question(
-            signature=self.tools.signature,
-            inputs=inputs,
-            tools=self.tools.offered,
+        turn, tools, caller = self.turn, self.tools, self.tuned(caller)
+        predictor = turn.services.predictors.get(tools.signature, turn.prompt, inputs)
+        answer = await predictor(
+            {**inputs, **tools.offered.inputs},
+            caller,
             role=turn.role,
-            prompt=turn.prompt,
             steps=[*self.past(caller), *notes],
             final=final,
+            listener=listener,
         )
-        thought = await think(question, caller, pool=turn.services.predictors, listener=listener)
-        self._own = None if thought.message is None else (caller.connection.name, thought.message)
-        return thought
+        self._own = None if answer.message is None else (caller.connection.name, answer.message)
+        return Thought.of(answer, tools.signature, tools.offered, final=final)
 
     def on_step(self, think_id: str, said: Mapping[str, Any]) -> None:
         """A step ended in calls, which are made next."""
@@ -258,7 +259,7 @@ class Loop:
     @property
     def think_id(self) -> str:
         """The path id of the model call of this step."""
-        return f"{self.calls.path}/think.{self.round}"
+        return f"{self.calls.frame.path}/think.{self.round}"
 
     @property
     def act_ids(self) -> list[str]:
@@ -333,6 +334,43 @@ def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> Loo
     else:
         graph.add_edge(START, first)
     return graph.compile(checkpointer=saver)
+
+
+async def run_graph(
+    graph: Any,
+    state: Any,
+    *,
+    turn: TurnContext,
+    context: Any,
+    steps: int | None = None,
+) -> dict[str, Any]:
+    """Run a compiled graph to its end. Start and recovery both use this function (D8).
+
+    Args:
+        graph: The compiled graph.
+        state: Its input; None resumes the thread from its checkpoint.
+        turn: The turn it runs for.
+        context: The context that its nodes get.
+        steps: The limit of its steps; None derives it from the turn's rounds and the checks of its answers.
+    """
+    options = turn.services.options
+    config = {
+        "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
+        "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
+    }
+    mode = DURABILITY.get()
+    extra = {"durability": mode} if graph.checkpointer else {}
+    if mode != "sync" and turn.lease is not None:
+        await turn.lease.flush()  # no checkpoint precedes the first node, so the beginning of the turn is written now
+    try:
+        with apart():
+            result: dict[str, Any] = await graph.ainvoke(state, config, context=context, **extra)
+        return result
+    except NodeCancelledError:
+        pass  # the turn was not cancelled: only what a node awaited was, and tasks report that themselves
+    raise ModelUnavailable(
+        f"a call of the model {turn.services.caller.connection.name!r} was cancelled from within", remedy="try again"
+    )
 
 
 def first_state(turn: TurnContext, kind: TurnKind, head: str, work: Work | None) -> LoopState:

@@ -19,12 +19,11 @@ from ...harness import CallContext, Function, Registry, Worker
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
 from ...signatures import ModelCaller, PredictorPool, Signature, Thought
-from ...signatures.thinking import Models
-from ..checkpoints import run_graph
+from ...signatures.models import Models
 from ..context import TurnContext
 from ..shape import SUBAGENT, Shape, ShapeRegistry
 from ..tasks import TaskContext
-from .loop import END, Loop, Node, build_graph
+from .loop import END, Loop, Node, build_graph, run_graph
 from .tools import Tools, callable_by
 
 

@@ -58,7 +58,7 @@ class Tools:
         )
         offered = _offered(functions)
         if len(functions) > WARN_ABOVE_TOOLS:
-            tokens = len(canonical_json([dict(each) for each in offered.wire])) // CHARACTERS_PER_TOKEN
+            tokens = len(canonical_json(dict(offered.inputs))) // CHARACTERS_PER_TOKEN
             _LOG.warning(
                 "the conversation is offered %d tools, about %s tokens in every request; offer fewer with a profile's "
                 "tools or offered=False",

@@ -1,4 +1,4 @@
-"""The models of an agent by name, their predictors, and one step: the calls of a model, or its answer.
+"""The models of an agent by name, the predictors of its Signatures, and what a model requests or answers at a step.
 
 A name is one that the host gave to a model, or a model string. This module checks and executes no call; `graphs` does
 that, and decides which model is tried next if one cannot be reached.
@@ -9,20 +9,19 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 import dspy
 from dspy.lm15 import Message
 
 from ..core.errors import FunctionInvalid, ModelNotConfigured, NameTaken
-from ..role_resolution import NO_ROLE, ResolvedRole
-from .adapter import PastStep, Signature, answer_field
-from .calling import CALLS, TOOLS, OfferedTools, ToolCall
+from .adapter import Signature, answer_field
+from .calling import CALLS, OfferedTools, ToolCall
 from .engines.providers import is_local
 from .media import MEDIA_FIELDS
-from .predictor import Listener, ModelCaller, OnError, Predictor, open_model
+from .predictor import Answer, ModelCaller, OnError, Predictor, open_model
 from .signature import check_signature
 
 
@@ -178,17 +177,18 @@ class PredictorPool:
                 raise FunctionInvalid(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
             self._made[made.signature] = made.optimised(program)
 
-    def get(self, signature: Signature, prompt: str | None = None, media: tuple[str, ...] = ()) -> Predictor:
+    def get(self, signature: Signature, prompt: str | None = None, inputs: Iterable[str] = ()) -> Predictor:
         """The predictor of `signature`.
 
         Args:
             signature: The Signature.
             prompt: Added to its instructions.
-            media: The `MEDIA_FIELDS` that it has as additional inputs.
+            inputs: The names of the inputs that it gets. It can have `MEDIA_FIELDS` as additional ones.
 
         Raises:
             FunctionInvalid: The Signature cannot carry a role.
         """
+        media = tuple(name for name in MEDIA_FIELDS if name in inputs and name not in signature.input_fields)
         if prompt is None and not media and signature in self._made:
             return self._made[signature]
         key = (signature, prompt, media)
@@ -216,53 +216,18 @@ class Thought:
     answer: Any = None
     message: Message | None = field(default=None, repr=False)
 
+    @classmethod
+    def of(cls, answer: Answer, signature: Signature, tools: OfferedTools, *, final: bool) -> Self:
+        """Read the answer of a predictor.
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """The input of a model at one step. It holds the role, and lives as long as the step.
-
-    Attributes:
-        signature: The entry Signature.
-        inputs: Its input fields as JSON, and those of `MEDIA_FIELDS`.
-        tools: The tools that it can call.
-        role: The resolved role.
-        prompt: A skill's prompt, added to the instructions.
-        steps: The previous steps.
-        final: Whether it must answer now.
-    """
-
-    signature: Signature
-    inputs: Mapping[str, Any]
-    tools: OfferedTools = field(default_factory=OfferedTools)
-    role: ResolvedRole = NO_ROLE
-    prompt: str | None = None
-    steps: Sequence[PastStep] = ()
-    final: bool = False
-
-
-async def think(question: Question, caller: ModelCaller, *, pool: PredictorPool, listener: Listener) -> Thought:
-    """Let a model think once.
-
-    Args:
-        question: The input of the model.
-        caller: The model, the adapter and the options.
-        pool: Holds its predictors.
-        listener: Receives deltas and tokens.
-
-    Raises:
-        OutputInvalid: The completion cannot be parsed.
-        RoleEchoed, HostError: See `Predictor`.
-    """
-    signature, inputs = question.signature, dict(question.inputs)
-    if question.tools.wire:
-        inputs[TOOLS] = question.tools.wire
-    media = tuple(name for name in MEDIA_FIELDS if name in inputs and name not in signature.input_fields)
-    predictor = pool.get(signature, question.prompt, media)
-    answer = await predictor(
-        inputs, caller, role=question.role, steps=question.steps, final=question.final, listener=listener
-    )
-    names = question.tools.names
-    asked = [each for each in answer.fields.get(CALLS) or () if isinstance(each, ToolCall)]
-    calls = tuple((names.get(each.tool.strip(), each.tool.strip()), dict(each.arguments)) for each in asked)
-    given = answer.fields[answer_field(signature) or ""]
-    return Thought(calls=() if question.final else calls, answer=given, message=answer.message)
+        Args:
+            answer: The answer.
+            signature: The entry Signature.
+            tools: The tools that the model could call.
+            final: Whether it had to answer, so that calls do not count.
+        """
+        asked = [each for each in answer.fields.get(CALLS) or () if isinstance(each, ToolCall)]
+        names = [tools.names.get(each.tool.strip(), each.tool.strip()) for each in asked]
+        calls = tuple((name, dict(each.arguments)) for name, each in zip(names, asked, strict=True))
+        given = answer.fields[answer_field(signature) or ""]
+        return cls(calls=() if final else calls, answer=given, message=answer.message)
