@@ -501,7 +501,7 @@ class WorldAgent:
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
         # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.
         from ..graphs import CheckpointSaver, TurnEngine
-        from ..signatures.thinking import Models
+        from ..signatures.models import Models
 
         settings, storage = self.settings, self._storage
         caller = await self._open_model()

@@ -13,6 +13,7 @@ from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 
 from ..core import Clock, canonical_json, check_id
 from ..core.errors import FunctionInvalid, InvalidArgument, ProfileInvalid
+from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure, is_text
 from ..graphs import SUBAGENT, GraphOptions, Shape
 from ..harness import Function, GenerationOptions, Registry, Worker, load_workers, tool
@@ -458,4 +459,31 @@ def read_output(wanted: TypeAdapter[Any], value: Any) -> Any:
         problem = describe_failure(error)
     raise InvalidArgument(
         f"the turn's result does not match output=: {problem}", remedy="pass the output= that the turn began with"
+    )
+
+
+Unattended = UnattendedMode | bool | None
+"""`"refuse"` or `"pause"`; True is the setting `unattended`, False a turn that a person watches, None the default."""
+
+
+def check_unattended(given: object, setting: UnattendedMode, *, scheduled: bool = False) -> UnattendedMode | None:
+    """The mode that a turn begins with; None is attended.
+
+    Args:
+        given: The argument `unattended` of the surface.
+        setting: The setting `unattended`.
+        scheduled: Whether a schedule began the turn, so that it is unattended unless the caller says otherwise.
+
+    Raises:
+        InvalidArgument: It is not one of the accepted values.
+    """
+    if given is True or (given is None and scheduled):
+        return setting
+    if given is None or given is False:
+        return None
+    if given == "refuse" or given == "pause":
+        return "refuse" if given == "refuse" else "pause"
+    raise InvalidArgument(
+        f"`unattended` must be 'refuse', 'pause', True, False or None, got {str(given)[:40]!r}",
+        remedy="use 'refuse' where questions must be refused, or 'pause' where the turn must wait for a person",
     )

@@ -18,13 +18,12 @@ from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.conversation import check_name
 from ..role_resolution import Role
 from ..role_resolution.role import check_role
-from .choices import TurnModel, check_skills, output_type, turn_models
+from .choices import TurnModel, Unattended, check_skills, check_unattended, output_type, turn_models
 from .roles import ThreadRole
 from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner, keep, kept, unkeep
 from .settings import UNSET, Unset
 from .threads import ThreadState
 from .turns import Trigger, Turn, TurnStream
-from .unattended import Unattended, check_unattended
 
 
 @dataclass(frozen=True, slots=True)
@@ -586,7 +585,8 @@ class Thread:
 def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:
     if isinstance(attachments, str | bytes) or not isinstance(attachments, Sequence):
         raise InvalidArgument("`attachments` must be a list", remedy="pass attachments=[...]")
-    check_count(attachments)
+    if attachments:
+        check_count(attachments)
     for source in attachments:
         check_source(source)
     return tuple(attachments)

@@ -161,17 +161,17 @@ class TurnStream:
     Args:
         turn_id: The turn's id. It is empty until the stream is entered if the turn is resumed or replayed. With a key
             it can change when the stream is entered, to the id of the turn that has this key.
-        enter: Starts the turn.
+        enter: Starts the turn; or the turn, if it has been started.
         detach: Whether the turn continues after the block is left.
         output: Reads the turn's result, if that is not a shape's.
     """
 
     def __init__(
-        self, turn_id: str, enter: Enter, *, detach: bool = False, output: TypeAdapter[Any] | None = None
+        self, turn_id: str, enter: Enter | RunningTurn, *, detach: bool = False, output: TypeAdapter[Any] | None = None
     ) -> None:
         self._output = output
         self.turn_id = turn_id
-        self._enter: Enter | None = enter
+        self._enter: Enter | RunningTurn | None = enter
         self._detach = detach
         self._running: RunningTurn | None = None
         self._ended = False
@@ -208,9 +208,9 @@ class TurnStream:
         enter, self._enter = self._enter, None
         if enter is None:
             raise AgentClosed("a stream can be entered once", remedy="start another turn")
-        entering = enter()
+        entering = enter if isinstance(enter, RunningTurn) else enter()
         del enter
-        self._running = await entering
+        self._running = entering if isinstance(entering, RunningTurn) else await entering
         self.turn_id = self._running.turn_id
         return self
 

@@ -1,4 +1,4 @@
-"""Turns that no person watches: how their questions are handled, and who is notified when they wait (T13)."""
+"""Who is notified when a turn that no person watches waits for an answer, and the events of accounts (T13)."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final, Protocol
 
 from ..core import Clock, Scope
-from ..core.errors import InvalidArgument, LimitReached, WorldAgentError
+from ..core.errors import LimitReached, WorldAgentError
 from ..core.events import Event, PauseNotified
-from ..core.pauses import Pause, UnattendedMode
+from ..core.pauses import Pause
 from ..harness.guard import OnError, guarded
 from ..harness.inside import without_exit
 from ..harness.limits import LEAF_END_SECONDS, with_timeout
-
-Unattended = UnattendedMode | bool | None
-"""`"refuse"` or `"pause"`; True is the setting `unattended`, False a turn that a person watches, None the default."""
 
 NOTIFY_SECONDS: Final = 10.0
 """How long one call of a notifier may take."""
@@ -43,39 +40,14 @@ class Notifier(Protocol):
         ...
 
 
-def check_unattended(given: object, setting: UnattendedMode, *, scheduled: bool = False) -> UnattendedMode | None:
-    """The mode that a turn begins with; None is attended.
-
-    Args:
-        given: The argument `unattended` of the surface.
-        setting: The setting `unattended`.
-        scheduled: Whether a schedule began the turn, so that it is unattended unless the caller says otherwise.
-
-    Raises:
-        InvalidArgument: It is not one of the accepted values.
-    """
-    if given is True or (given is None and scheduled):
-        return setting
-    if given is None or given is False:
-        return None
-    if given == "refuse" or given == "pause":
-        return "refuse" if given == "refuse" else "pause"
-    raise InvalidArgument(
-        f"`unattended` must be 'refuse', 'pause', True, False or None, got {str(given)[:40]!r}",
-        remedy="use 'refuse' where questions must be refused, or 'pause' where the turn must wait for a person",
-    )
-
-
 class AccountEvents:
     """Hands the events that concern accounts to the readers in this process. It keeps nothing for later readers."""
 
     def __init__(self) -> None:
         self._readers: dict[asyncio.Queue[Event | None], tuple[str, str | None]] = {}
 
-    def publish(self, scope: Scope, event: Event) -> None:
-        """Hand an event of a turn to the readers it concerns. Only `PauseNotified` events are handed on."""
-        if not isinstance(event, PauseNotified):
-            return
+    def publish(self, scope: Scope, event: PauseNotified) -> None:
+        """Hand an event of a turn to the readers it concerns."""
         for queue, (workspace, account) in self._readers.items():
             if workspace == scope.workspace and account in (None, scope.account):
                 _put(queue, event)
@@ -125,4 +97,4 @@ async def notify(notifier: Notifier | None, pauses: Iterable[Pause], *, clock: C
             _LOG.warning("the notifier failed for the pause %s (%s); the turn waits all the same", pause.id, error.code)
 
 
-__all__ = ["AccountEvents", "Notifier", "Unattended", "check_unattended", "notify"]
+__all__ = ["AccountEvents", "Notifier", "notify"]

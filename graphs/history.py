@@ -104,8 +104,8 @@ def _turn(messages: Iterable[Message]) -> tuple[Mapping[str, Any] | None, list[d
         match message.kind:
             case "message":
                 asked = {"message": _headed(message, str(body["text"]))}
-                if attached := attachments_of(message):
-                    asked = {**asked, "attachments": attached}
+                if body.get("attachments"):
+                    asked = {**asked, "attachments": attachments_of(message)}
             case "schedule":
                 asked = {"message": schedule_message(body["schedule"], body["fired_at"], body["payload"])}
             case "answer":

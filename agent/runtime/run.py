@@ -108,7 +108,7 @@ class TurnPath:
                     return self._turn(found, tiers=tuple(map(Tier, work.record.role["tiers"])))
                 begun = found
             async with self._failures_recorded(begun):
-                if isinstance(work, NewTurn):
+                if isinstance(work, NewTurn) and work.loaded:
                     loaded, work.loaded = work.loaded, ()
                     await parts.attachments.settle(loaded)
                     del loaded
@@ -365,7 +365,8 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             await parts.turns.end(abandoned, "abandoned", lease=lease)
             await parts.journal.withdraw(abandoned.id)
         emit_started(emit, scope.thread or "", work.request.kind, resolution)
-        await parts.attachments.keep(work.loaded)
+        if work.loaded:
+            await parts.attachments.keep(work.loaded)
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)

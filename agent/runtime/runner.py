@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 from ...core import Emitter, Scope, check_id, new_id
 from ...core.errors import AgentClosed, WorldAgentError
-from ...core.events import Event
+from ...core.events import Event, PauseNotified
 from ...graphs import TurnRequest
 from ...harness.inside import Inside, Origin
 from ...memory import TurnRegister, thread_key
@@ -21,7 +21,7 @@ from ...role_resolution import Role
 from ...role_resolution.role import check_role
 from ..following import EventFollower
 from ..recording import Recording
-from ..turns import RunningTurn, Turn, TurnStream, cancel_once
+from ..turns import Enter, RunningTurn, Turn, TurnStream, cancel_once
 from .branching import Again, Edit, Replay, run_again
 from .keys import KeyedStarts, request_digest
 from .resume import resumable, take_answers
@@ -116,7 +116,10 @@ class TurnRunner:
 
     async def run(self, request: TurnRequest, role: Role | None, *, key: str | None = None) -> Turn:
         """Run one turn to its end, without text deltas."""
-        async with self.stream(request, role, deltas=False, key=key) as stream:
+        turn_id, enter = self._entering(request, role, deltas=False, key=key)
+        running = enter()
+        del role, enter  # they hold the call's role, which the turn drops once it is resolved
+        async with TurnStream(turn_id, await running, output=request.output) as stream:
             return await stream.wait()
 
     def stream(
@@ -139,14 +142,27 @@ class TurnRunner:
             key: The idempotency key of the start.
             edit: The message of the thread to edit.
         """
+        turn_id, enter = self._entering(request, role, deltas=deltas, detach=detach, key=key, edit=edit)
+        return TurnStream(turn_id, enter, detach=detach, output=request.output)
+
+    def _entering(
+        self,
+        request: TurnRequest,
+        role: Role | None,
+        *,
+        deltas: bool,
+        detach: bool = False,
+        key: str | None,
+        edit: Edit | None = None,
+    ) -> tuple[str, Enter]:
+        """Return the id of a new turn and the function that starts it."""
         work = self._new(request, check_role(role) if role is not None else None, edit)
         turn = RecordedTurn(turn=new_id("turn"), thread=request.thread_key)
         if key is not None:
             turn = replace(turn, key=check_id("key", key), asked=request_digest(request))
         if detach or key is not None:
             work.recording = Recording(self.parts.recorder, turn)
-        enter = partial(self._started, self.parts, turn.turn, work, deltas=deltas, detach=detach)
-        return TurnStream(turn.turn, enter, detach=detach, output=request.output)
+        return turn.turn, partial(self._started, self.parts, turn.turn, work, deltas=deltas, detach=detach)
 
     def resume(
         self, scope: Scope, answers: Mapping[str, object], how: Resumption, *, deltas: bool, detach: bool = False
@@ -334,7 +350,8 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
 
     def sending(event: Event) -> None:
         sink(event)
-        parts.account_events.publish(work.scope, event)
+        if isinstance(event, PauseNotified):
+            parts.account_events.publish(work.scope, event)
 
     return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sending), tap), deltas)
 
