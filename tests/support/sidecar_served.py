@@ -24,6 +24,7 @@ from worldagent import Settings, Storage, WorldAgent
 from worldagent.core.events import Event, parse_event
 from worldagent.hosts.serving import Address, HttpOptions, Tokens, serve_http
 from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.testing import ScriptedCall
 
 TOKEN = "a-token-that-reaches-everything"
 
@@ -123,6 +124,33 @@ async def caller_of(url: str, mode: Mode, token: str | None = None) -> AsyncGene
     """A client of one revision."""
     async with http_client_of(url, mode, token) as client:
         yield Caller(client)
+
+
+class Held:
+    """A model whose first word comes at once and whose second one waits.
+
+    Attributes:
+        begun: Is released by each call.
+        go: Lets all of them go on.
+        left: Is set by one that is left.
+    """
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Semaphore(0)
+        self.go, self.left = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, call: ScriptedCall) -> AsyncGenerator[str]:
+        return self._words()
+
+    async def _words(self) -> AsyncGenerator[str]:
+        yield "[[ ## reply ## ]]\nfirst"
+        self.begun.release()
+        try:
+            await self.go.wait()
+        except BaseException:
+            self.left.set()
+            raise
+        yield " second\n\n[[ ## completed ## ]]"
 
 
 def agents(home: Path, **given: Any) -> Callable[[str], WorldAgent]:

@@ -52,10 +52,7 @@ class Shop:
         async def buy(params: Order, ctx: TaskContext) -> Receipt:
             return Receipt(text=await ctx.call("pay", {"what": params.what}))
 
-        async def fail(params: Order, ctx: TaskContext) -> Receipt:
-            raise ValueError("no")
-
-        shapes = [Shape("buy", Order, Receipt, buy), Shape("fail", Order, Receipt, fail)]
+        shapes = [Shape("buy", Order, Receipt, buy)]
         return Sidecar(agents(self._home, lm=ScriptedLM([]), tools=[tool(approval=True)(pay)], shapes=shapes))
 
     async def asks(self, client: HttpClient, **given: Any) -> dict[str, Any]:

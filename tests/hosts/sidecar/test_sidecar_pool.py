@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.role_hosts import BOUND
-from support.sidecar_served import Caller, agents, caller_of, served
+from support.sidecar_served import Caller, Held, agents, caller_of, served
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.hosts.sidecar import Limits, Sidecar
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedLM
 
 
 class Makers:
@@ -40,22 +39,6 @@ class Makers:
 
         agent.aclose = aclose  # type: ignore[method-assign]  # to see it
         return agent
-
-
-class Gate:
-    """A model that answers when it may."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Semaphore(0)
-        self.go = asyncio.Event()
-
-    async def __call__(self, call: ScriptedCall) -> AsyncGenerator[str]:
-        self.begun.release()
-        await self.go.wait()
-        return self._told()
-
-    async def _told(self) -> AsyncGenerator[str]:
-        yield "[[ ## reply ## ]]\nYes.\n\n[[ ## completed ## ]]"
 
 
 def yes() -> ScriptedLM:
@@ -108,7 +91,7 @@ async def test_an_agent_that_holds_a_role_in_memory_is_closed_last(tmp_path: Pat
 
 
 async def test_agents_in_use_are_never_closed_for_others(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = Held()
     make = Makers(tmp_path, ScriptedLM(gate))
     async with served(Sidecar(make, limits=Limits(workspaces=1))) as url, caller_of(url, "auto") as ask:
         asking = asyncio.create_task(say(ask, "one"))
@@ -121,7 +104,7 @@ async def test_agents_in_use_are_never_closed_for_others(tmp_path: Path) -> None
 
 
 async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = Held()
     sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=2))
     async with served(sidecar) as url, caller_of(url, "auto") as ask:
         asking = [asyncio.create_task(say(ask, "one", f"t{number}")) for number in range(2)]
@@ -140,7 +123,7 @@ async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path)
 
 @pytest.mark.requirement("T10")
 async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = Held()
     sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))
     start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k", "detach": True}
     async with served(sidecar) as url, caller_of(url, "auto") as ask, caller_of(url, "auto") as other:
@@ -166,7 +149,7 @@ async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tm
 
 
 async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path) -> None:
-    gate = Gate()
+    gate = Held()
     first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
     async with served(first) as url, caller_of(url, "auto") as ask:
         asking = asyncio.create_task(ask("converse", workspace="one", thread="t1", text="Well?", key="k"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,10 @@ from pydantic import BaseModel
 from support.role_hosts import BOUND, Mode
 from support.services import FORMATS, Said, service
 from support.sidecar_served import Caller as Client
-from support.sidecar_served import agents, as_json, caller_of, served
+from support.sidecar_served import Held, agents, as_json, caller_of, served
 from worldagent import Settings
 from worldagent.core.events import ReasoningDelta, TurnEnded
-from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import Worker, tool
+from worldagent.harness import Worker
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -26,59 +24,23 @@ pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", ["a
 ROLE = "You are a lighthouse keeper of few words, who speaks of nothing but the tide."
 
 
-class Order(BaseModel):
-    what: str = "hat"
-
-
 class Receipt(BaseModel):
     text: str
 
 
-@tool(approval=True)
-async def pay(what: str) -> str:
-    return f"paid for the {what}"
-
-
-async def buy(params: Order, ctx: TaskContext) -> Receipt:
-    return Receipt(text=await ctx.call("pay", {"what": params.what}))
-
-
-def shop(home: Path, lm: ScriptedLM) -> Sidecar:
-    shapes = [Shape("buy", Order, Receipt, buy)]
-    return Sidecar(agents(home, lm=lm, tools=[pay], shapes=shapes, workers=[Worker("critic", "You judge.")]))
-
-
-class Held:
-    """A reply whose first word comes at once and whose second one waits."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.go = asyncio.Event()
-        self.left = asyncio.Event()
-
-    async def __call__(self, call: ScriptedCall) -> AsyncGenerator[str]:
-        return self._words()
-
-    async def _words(self) -> AsyncGenerator[str]:
-        yield "[[ ## reply ## ]]\nfirst"
-        self.begun.set()
-        try:
-            await self.go.wait()
-        except BaseException:
-            self.left.set()
-            raise
-        yield " second\n\n[[ ## completed ## ]]"
+def sidecar_at(home: Path, lm: ScriptedLM) -> Sidecar:
+    return Sidecar(agents(home, lm=lm, workers=[Worker("critic", "You judge.")]))
 
 
 async def test_converse_gives_json_that_fits_a_schema(tmp_path: Path, mode: Mode) -> None:
     lm = ScriptedLM([{"reply": {"text": "hat"}}])
-    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
         answer = await ask("converse", workspace="novel", thread="t", text="hm", output=Receipt.model_json_schema())
     assert answer["turn"]["result"] == {"text": "hat"}
 
 
 async def test_a_conversation_streams_its_events_as_progress(tmp_path: Path, mode: Mode) -> None:
-    sidecar = shop(tmp_path, ScriptedLM([{"reply": "The tide is out."}]))
+    sidecar = sidecar_at(tmp_path, ScriptedLM([{"reply": "The tide is out."}]))
     async with served(sidecar) as url, caller_of(url, mode) as ask:
         answer = await ask("converse", workspace="novel", thread="t1", text="Well?")
     turn = answer["turn"]
@@ -99,7 +61,7 @@ async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode:
         told.append(call.text)
         return {"reply": "fine", "answer": "fine", "result": "fine"}
 
-    sidecar = shop(tmp_path, ScriptedLM(reply))
+    sidecar = sidecar_at(tmp_path, ScriptedLM(reply))
     params = {"worker": "critic", "request": "Judge the tide."}
     async with served(sidecar) as url, caller_of(url, mode) as ask:
         task = await ask("task", workspace="novel", thread="t1", shape="subagent", params=params)
@@ -121,7 +83,7 @@ async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode:
 @pytest.mark.requirement("R8")
 async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: Path, mode: Mode) -> None:
     lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
-    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
         first = await ask("converse", workspace="novel", thread="t1", text="Well?", role={"content": ROLE})
         await ask("converse", workspace="novel", thread="t1", text="And?")
         history = await ask("history", workspace="novel", thread="t1")
@@ -135,10 +97,10 @@ async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: P
 
 async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mode: Mode) -> None:
     held = Held()
-    sidecar = shop(tmp_path, ScriptedLM(held))
+    sidecar = sidecar_at(tmp_path, ScriptedLM(held))
     async with served(sidecar) as url, caller_of(url, mode) as ask, caller_of(url, mode) as other:
         asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?"))
-        await asyncio.wait_for(held.begun.wait(), BOUND)
+        await asyncio.wait_for(held.begun.acquire(), BOUND)
         assert await other("cancel", workspace="novel", thread="t1") == {"contract": 1, "cancelled": True}
         answer = await asking
         assert answer["turn"]["status"] == "cancelled"
@@ -148,11 +110,11 @@ async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mo
 @pytest.mark.requirement("T10")
 async def test_a_client_that_goes_away_cancels_a_turn_that_is_not_detached(tmp_path: Path, mode: Mode) -> None:
     held = Held()
-    sidecar = shop(tmp_path, ScriptedLM(held))
+    sidecar = sidecar_at(tmp_path, ScriptedLM(held))
     async with served(sidecar) as url, caller_of(url, mode) as other:
         async with caller_of(url, mode) as ask:
             asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=False))
-            await asyncio.wait_for(held.begun.wait(), BOUND)
+            await asyncio.wait_for(held.begun.acquire(), BOUND)
             asking.cancel()
             await asyncio.wait({asking})
         await asyncio.wait_for(held.left.wait(), BOUND)
@@ -162,11 +124,11 @@ async def test_a_client_that_goes_away_cancels_a_turn_that_is_not_detached(tmp_p
 @pytest.mark.requirement("T10")
 async def test_a_detached_turn_goes_on_and_events_attaches_again(tmp_path: Path, mode: Mode) -> None:
     held = Held()
-    sidecar = shop(tmp_path, ScriptedLM(held))
+    sidecar = sidecar_at(tmp_path, ScriptedLM(held))
     async with served(sidecar) as url, caller_of(url, mode) as other:
         async with caller_of(url, mode) as ask:
             asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?", detach=True))
-            await asyncio.wait_for(held.begun.wait(), BOUND)
+            await asyncio.wait_for(held.begun.acquire(), BOUND)
             while not ask.events:
                 await asyncio.wait_for(ask.come.wait(), BOUND)
             seen = ask.events[-1]
@@ -184,7 +146,7 @@ async def test_a_detached_turn_goes_on_and_events_attaches_again(tmp_path: Path,
 
 @pytest.mark.requirement("T10")
 async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> None:
-    sidecar = shop(tmp_path, ScriptedLM([{"reply": "one two three four five"}]))
+    sidecar = sidecar_at(tmp_path, ScriptedLM([{"reply": "one two three four five"}]))
     async with served(sidecar) as url, caller_of(url, mode) as ask:
         done = await ask("converse", workspace="novel", thread="t1", text="Well?", detach=True)
         told: dict[str, Any] = {"workspace": "novel", "turn_id": done["turn"]["id"], "follow": False}
@@ -205,7 +167,7 @@ async def test_events_without_progress_are_pages(tmp_path: Path, mode: Mode) -> 
 
 
 async def test_history_fork_threads_and_explain_role_tell_what_stands(tmp_path: Path, mode: Mode) -> None:
-    sidecar = shop(tmp_path, ScriptedLM([{"reply": "Yes."}]))
+    sidecar = sidecar_at(tmp_path, ScriptedLM([{"reply": "Yes."}]))
     async with served(sidecar) as url, caller_of(url, mode) as ask:
         where: dict[str, Any] = {"workspace": "novel", "thread": "t1", "account": "ana"}
         await ask("converse", **where, text="Well?", name="Ana")
@@ -238,7 +200,7 @@ async def test_history_fork_threads_and_explain_role_tell_what_stands(tmp_path: 
 @pytest.mark.requirement("R10")
 async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> None:
     lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
-    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
         where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
         assert await ask("thread_role_set", **where, role={"content": ROLE}) == {"contract": 1, "set": True}
         first = await ask("converse", **where, text="Well?")
@@ -253,7 +215,7 @@ async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> N
 @pytest.mark.requirement("T4")
 async def test_threads_are_found_and_renamed(tmp_path: Path, mode: Mode) -> None:
     lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}, {"reply": "No."}])
-    async with served(shop(tmp_path, lm)) as url, caller_of(url, mode) as ask:
+    async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
 
         async def found(**given: Any) -> list[tuple[str, str | None]]:
             records = (await ask("threads", workspace="novel", **given))["threads"]

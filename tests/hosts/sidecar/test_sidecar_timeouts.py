@@ -12,10 +12,10 @@ import pytest
 from support.example_hosts import node_client
 from support.processes import eventually
 from support.role_hosts import BOUND, Mode
-from support.sidecar_served import agents, caller_of, served
+from support.sidecar_served import Held, agents, caller_of, served
 from support.sidecars import TOKEN, over_http
 from worldagent.hosts.sidecar import Limits, Sidecar
-from worldagent.testing import ScriptedCall, ScriptedLM
+from worldagent.testing import ScriptedLM
 
 MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
 REQUEST_TIMEOUT = -32001
@@ -43,17 +43,6 @@ async def test_turn_outlives_the_time_out_of_the_typescript_client(tmp_path: Pat
             assert followed["turn"]["status"] == end
 
 
-class Held:
-    """A model that answers when it may."""
-
-    def __init__(self) -> None:
-        self.go = asyncio.Event()
-
-    async def __call__(self, call: ScriptedCall) -> dict[str, Any]:
-        await self.go.wait()
-        return {"reply": "Yes."}
-
-
 @pytest.mark.requirement("T10")
 @MODES
 async def test_heartbeats_are_sent_while_a_model_thinks(tmp_path: Path, mode: Mode) -> None:
@@ -73,7 +62,7 @@ async def test_heartbeats_are_sent_while_a_model_thinks(tmp_path: Path, mode: Mo
     assert all(told["seq"] <= number < told["seq"] + 1 for number, told in ask.heartbeats)
     assert first == 1
     assert {told["turn_id"] for _, told in ask.heartbeats} <= {None, done["turn"]["id"]}
-    assert "Yes." not in json.dumps([told for _, told in ask.heartbeats])
+    assert "second" not in json.dumps([told for _, told in ask.heartbeats])
 
 
 @pytest.mark.requirement("T10")
@@ -87,7 +76,7 @@ async def test_client_that_restarts_its_time_out_at_progress_receives_the_answer
         assert not done
         held.go.set()
         said = await asyncio.wait_for(asking, BOUND)
-    assert said["result"]["structuredContent"]["turn"]["text"] == "Yes."
+    assert said["result"]["structuredContent"]["turn"]["text"] == "first second"
 
 
 @MODES
