@@ -1,6 +1,6 @@
 """Turns and a task whose approach is shaped by roles, from an embedded store and from a role host: `make demo`.
 
-At the end it searches for what is left of the roles.
+At the end it searches all files for the texts of the roles.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ SPAIN = "What is the capital of Spain?"
 CRITIC = Worker("critic", "You judge an answer in one sentence.", description="judges answers")
 
 TINY = """\
-The embedded model answers. It is tiny and shows wiring, not wit: it hardly obeys a role.
-For a real one, this one line:  WORLDAGENT_LM=openai/gpt-4o make demo  (with OPENAI_API_KEY set)
+The embedded model answers. It is tiny: it shows that everything is connected, and hardly follows a role.
+To use a larger model:  WORLDAGENT_LM=openai/gpt-4o make demo  (with OPENAI_API_KEY set)
 """
 
 
@@ -74,7 +74,7 @@ async def run(home: Path, lm: str) -> list[Turn]:
 
 
 async def run_hosted(home: Path, lm: str) -> Turn:
-    """The second turn once more, with the stored roles at a role host, which is a program in any language."""
+    """The second turn once more, with the stored roles at a role host, which can be a program in any language."""
     command = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "role-host", "--stdio"]
     env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}  # a child gets few others
     roles = Roles(host=StdioHost([*command, "--store", str(host_store(home))], env, stderr="inherit"))
@@ -102,7 +102,7 @@ def search(home: Path, turns: list[Turn]) -> bool:
     looked = everything.bytes_scanned + stored.bytes_scanned
     names = ", ".join(str(path.relative_to(home)) for path in store)
     print(f"Looked through {looked:,} bytes: everything under the agent's home, and the four turns.")
-    print(f"Apart from that stand the role stores ({names}), where the two stored roles belong;")
+    print(f"The role stores ({names}) contain the two stored roles, as they should;")
     print("they were searched for the two call roles.")
     for finding in (*everything.findings, *stored.findings):
         print(f"  FOUND: {finding}")

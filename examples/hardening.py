@@ -2,9 +2,9 @@
 
     python examples/hardening.py
 
-At first models do the thinking. Once it is clear what the inner worker does, a function of the same name takes its
-place; then one takes the place of the outer worker. The caller of `refund` notices only the speed. The models
-here are scripted, so that it runs without a key; the functions are real.
+At first models decide everything. Once it is clear what the inner worker does, a function of the same name replaces it.
+Then a function replaces the outer worker. The caller of `refund` notices only the speed. The models are scripted, so
+the program runs without a key; the functions are real.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LETTER = "Hello! My order 1007 came broken. Best, Ana"
 ORDERS = {"1007": 30, "1008": 250}
 LIMIT = 100
 
-# --- 1: models think ------------------------------------------------------------------------------------------------
+# --- 1: models decide -----------------------------------------------------------------------------------------------
 
 READER = Worker("reader", "Find the number of the order in a letter. Answer with the number alone.")
 REFUND = Worker(
@@ -40,7 +40,7 @@ REFUND = Worker(
 
 @flow
 async def order_of(ctx: CallContext, letter: str) -> str:
-    """Tell which order a letter is about, and what it cost."""
+    """Find the order of a letter, and what it cost."""
     number = await ctx.call("reader", {"request": letter})
     return f"order {number}: {ORDERS.get(number, 'unknown')}"
 
@@ -55,7 +55,7 @@ def read_number(request: str) -> str:
     return found[1] if found else "none"
 
 
-# --- 3: and so has the outer one ------------------------------------------------------------------------------------
+# --- 3: and so has the outer worker ---------------------------------------------------------------------------------
 
 
 @flow(name="refund")

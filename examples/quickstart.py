@@ -4,7 +4,7 @@ import asyncio
 from worldagent import Approve, Role, WorldAgent
 
 
-def buy(item: str) -> str:  # a person is asked first, since nothing says that it only reads
+def buy(item: str) -> str:  # needs an approval, because it declares no risk
     """Buy an item in the shop."""
     return f"one {item} is on its way"
 

@@ -1,7 +1,7 @@
 """An agent to try the clients of a sidecar with: `worldagent serve --app sidecar_shop:agent --stdio`, in this folder.
 
-Its model is a script that needs no key. It counts, a word at a time, unless it is asked to buy something: then a person
-is asked before anything is paid.
+Its model is a script that needs no key. It counts, a word at a time. If a message asks it to buy something, the
+payment needs an approval.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A conversation with `worldagent serve --http`, as docs/reference/sidecar.md has it, with curl and bash alone.
+# A conversation with `worldagent serve --http`, as described in docs/reference/sidecar.md, with curl and bash alone.
 #
 #   WORLDAGENT_SIDECAR_TOKEN=... ./conversation.sh http://127.0.0.1:8200/mcp
 #
@@ -10,7 +10,7 @@ url=${1:?name the address of the sidecar}
 : "${WORLDAGENT_SIDECAR_TOKEN:?set it to the bearer token}"
 place='"account":"ana","thread":"curl"'
 
-# post TOOL ARGUMENTS: calls a tool; prints what comes. Token and text stand in no process's arguments.
+# post TOOL ARGUMENTS: calls a tool and prints the answer. Neither the token nor the text is an argument of a process.
 post() {
   local meta='"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}'
   printf '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"%s","arguments":{%s},"_meta":{%s}}}' \
@@ -21,17 +21,17 @@ post() {
       --data-binary @- "$url"
 }
 
-# call TOOL ARGUMENTS: shows the text as it comes. Leaves the turn's id, the number of its last event, and the answer,
-# which is empty where the connection broke. With `leave` it goes away itself after so many events, and sets `left`.
+# call TOOL ARGUMENTS: shows the text as it comes. Sets the turn's id, the number of its last event, and the answer,
+# which is empty if the connection broke. With `quit_after` it disconnects after so many events, and sets `quit`.
 call() {
-  local line heard=0
-  answer='' left=''
+  local line received=0
+  answer='' quit=''
   while IFS= read -r line || [[ -n $line ]]; do
     line=${line%$'\r'}
     if [[ $line == *'"method":"notifications/progress"'* ]]; then
       show "${line//\\\"/\"}" # the event is JSON in a text of JSON
-      if ((++heard == ${leave:-0})); then
-        leave='' left=yes
+      if ((++received == ${quit_after:-0})); then
+        quit_after='' quit=yes
         break
       fi
     elif [[ $line == *'"jsonrpc"'* || $line == *'"error"'* ]]; then
@@ -40,21 +40,21 @@ call() {
   done < <(post "$1" "$2")
 }
 
-# show EVENT: new types of event may come, so others are passed over.
+# show EVENT: new types can appear, so unknown ones are skipped.
 show() {
   [[ $1 =~ \"turn_id\":\"([^\"]*)\" ]] && turn=${BASH_REMATCH[1]}
   [[ $1 =~ \"seq\":([0-9]+) ]] && seq=${BASH_REMATCH[1]}
   case $1 in
     *'"type":"text_delta"'*) [[ $1 =~ \"text\":\"([^\"]*)\" ]] && printf %s "${BASH_REMATCH[1]}" ;;
-    *'"interim":true'*) echo ;; # what was said before calls is no answer
+    *'"interim":true'*) echo ;; # the text before calls is not the answer
     *'"type":"text_replaced"'*) [[ $1 =~ \"text\":\"([^\"]*)\" ]] && printf '\n%s' "${BASH_REMATCH[1]}" ;;
   esac
 }
 
-# hold TEXT: a turn from a message to its end, whatever becomes of the connection and the sidecar meanwhile.
+# hold TEXT: a turn from a message to its end, even if the connection breaks or the sidecar is killed.
 hold() {
   turn='' seq=0 tries=0
-  # However often it is called with one key, it is one turn. It goes on when we are gone.
+  # With the same key, a repeated call is the same turn. It continues without its client.
   local tool=converse arguments="$place,\"text\":\"$1\",\"key\":\"$$-$RANDOM-$RANDOM\",\"detach\":true"
   while ((tries++ < 60)); do
     call "$tool" "$arguments,\"after\":$seq"
@@ -62,8 +62,8 @@ hold() {
     case $status in
       '' | running)
         if [[ $answer == *'"error":'* && $answer != *'"retryable":true'* ]]; then break; fi
-        if [[ -n $left ]]; then
-          echo && echo "[gone after event $seq, and back]"
+        if [[ -n $quit ]]; then
+          echo && echo "[disconnected after event $seq, and back]"
         elif [[ -z $answer ]]; then
           sleep 0.5
         fi
@@ -77,7 +77,7 @@ hold() {
   echo && echo "[${status:-$answer}]"
 }
 
-# ask: what the turn waits for is the call of a function. Sets `pause` and `decision`.
+# ask: asks about the call that the turn waits for. Sets `pause` and `decision`.
 ask() {
   local waits=${answer#*'"pauses":['} yes
   [[ $waits =~ \"id\":\"([^\"]*)\" ]] && pause=${BASH_REMATCH[1]}
@@ -87,14 +87,14 @@ ask() {
   if [[ ! $yes =~ ^[Yy]([Ee][Ss])?$ ]]; then decision='{"reject":{}}'; fi
 }
 
-# say TEXT: holds a turn. Where there was none, a wrong address or token say, the rest would come to nothing too.
+# say TEXT: runs a turn. If none started, because the address or the token is wrong, it ends the script.
 say() {
   echo "> $1"
   hold "$1"
   [[ -n $status ]] || exit 1
 }
 
-leave=4
+quit_after=4
 say 'count to twelve'
 say 'buy a hat'
 (sleep 1 && post cancel "$place" >/dev/null) &

@@ -1,5 +1,5 @@
 /**
- * A chat over `worldagent serve --http`, as docs/reference/sidecar.md has it, on the public MCP SDK.
+ * A chat over `worldagent serve --http`, as described in docs/reference/sidecar.md, on the public MCP SDK.
  *
  * `node chat.ts http://127.0.0.1:8200/mcp`, with the bearer token in WORLDAGENT_SIDECAR_TOKEN. A line that is typed is
  * a message, or answers what is asked. `/cancel` ends the turn that runs.
@@ -34,7 +34,7 @@ interface Step {
 
 interface Answer {
   turn?: { status: string; pauses: Pause[] };
-  next?: Step[]; // what to call to go on
+  next?: Step[]; // the call that continues the turn
   error?: { code: string; problem: string; remedy: string; retryable: boolean };
 }
 
@@ -49,9 +49,9 @@ const show = (text: string) => process.stdout.write(text);
 const UNREACHED = "the sidecar cannot be reached";
 
 let turnId = ""; // empty until the first event
-let seq = 0; // of the last event that was seen
-let shown = ""; // what stands of the answer
-let tries = 0; // in a row, in vain
+let seq = 0; // of the last event
+let shown = ""; // the answer so far
+let tries = 0; // failed ones in a row
 
 interface Event {
   turn_id: string;
@@ -74,7 +74,7 @@ function onprogress({ message }: Progress): void {
     show(`${shown && "\n"}${text}`);
     shown = text;
   } else if (event.interim && shown) {
-    // What was said before calls is no answer.
+    // The text before calls is not the answer.
     show("\n");
     shown = "";
   }
@@ -85,7 +85,7 @@ const isOther = ({ type, status, text }: Event) => type === "turn_ended" && stat
 
 // --- the sidecar ---------------------------------------------------------------------------------
 
-// In this revision of MCP there is no session, so that nothing is lost with a connection, nor with the sidecar.
+// This revision of MCP has no sessions, so a lost connection or a killed sidecar loses nothing.
 const client = new Client(
   { name: "sidecar-typescript", version: "1.0.0" },
   { versionNegotiation: { mode: { pin: "2026-07-28" } } },
@@ -93,7 +93,7 @@ const client = new Client(
 
 const GONE = -32000;
 
-/** Where an answer breaks off, the SDK would wait until its time is up. Here it gets an error for an answer. */
+/** If an answer breaks off, the SDK waits until its timeout. This transport gives it an error instead. */
 class Transport extends StreamableHTTPClientTransport {
   override async send(message: JSONRPCMessage, options?: TransportSendOptions): Promise<void> {
     const onRequestStreamEnd = () => {
@@ -113,15 +113,15 @@ async function call(step: Step): Promise<Answer | undefined> {
   } catch (error) {
     const broken = error instanceof ProtocolError && error.code === GONE;
     const silent = error instanceof SdkError && error.code === SdkErrorCode.RequestTimeout;
-    if (broken || silent || error instanceof TypeError) return undefined; // the last is `fetch` where nobody listens
+    if (broken || silent || error instanceof TypeError) return undefined; // `fetch` raises TypeError if nothing listens
     throw error;
   }
 }
 
-/** Holds a turn from a message to its end, whatever becomes of the connection and the sidecar meanwhile. */
+/** Runs a turn from a message to its end, even if the connection breaks or the sidecar is killed. */
 async function turn(text: string): Promise<void> {
   [turnId, seq, shown, tries] = ["", 0, "", 0];
-  // However often it is called with one key, it is one turn. It goes on when we are gone.
+  // With the same key, a repeated call is the same turn. It continues without its client.
   let step: Step = { tool: "converse", arguments: { ...place, text, key: randomUUID(), detach: true } };
   while (tries < 60) {
     const answer = await call({ tool: step.tool, arguments: { ...step.arguments, after: seq } });
@@ -138,7 +138,7 @@ async function turn(text: string): Promise<void> {
     else if (!passing) return end(answer);
     if (answer?.turn?.status === "paused") {
       step.arguments.answers = await ask(answer.turn.pauses);
-      if (step.arguments.answers === undefined) return; // it waits, and can be answered another day
+      if (step.arguments.answers === undefined) return; // the turn waits, and can be answered another day
     }
   }
   throw new Error(UNREACHED);

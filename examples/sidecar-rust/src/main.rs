@@ -1,6 +1,6 @@
-//! A chat over `worldagent serve --stdio`, as docs/reference/sidecar.md has it. The arguments are the command of the sidecar.
+//! A chat over `worldagent serve --stdio`, as described in docs/reference/sidecar.md. The arguments are the command of the sidecar.
 //!
-//! A line that is typed is a message, or answers what is asked. `/cancel` ends the turn that runs.
+//! A typed line is a message, or the answer to a question. `/cancel` ends the running turn.
 
 mod json; // in your program this is the crate serde_json, with the same names
 
@@ -15,23 +15,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const ACCOUNT: &str = "ana";
 const THREAD: &str = "rust";
 
-enum Heard {
-    Typed(Option<String>), // None: nothing more will be
-    Said(Value),           // by the sidecar
-    Gone,                  // is the sidecar
+enum Input {
+    Typed(Option<String>), // by the person; None: the end of the input
+    Received(Value),       // from the sidecar
+    Ended,                 // the sidecar did
 }
 
 struct Chat {
     command: Vec<String>,
     sidecar: Child,
-    tell: Sender<Heard>,
-    heard: Receiver<Heard>,
+    sender: Sender<Input>,
+    inputs: Receiver<Input>,
     typed: VecDeque<Option<String>>, // while the turn ran
     last_id: u64,                    // of a request
-    in_vain: u32,                    // how often the sidecar ended without a word
+    in_vain: u32,                    // how often in a row the sidecar ended without a message
     turn_id: String,                 // empty until its first event
-    seq: u64,                        // of the last event that was seen
-    shown: String,                   // what stands of the answer
+    seq: u64,                        // of the last event
+    shown: String,                   // the answer so far
 }
 
 fn main() -> io::Result<()> {
@@ -39,17 +39,17 @@ fn main() -> io::Result<()> {
     if command.is_empty() {
         return Err(io::Error::other("name the command of the sidecar, such as: worldagent serve --stdio"));
     }
-    let (tell, heard) = channel();
-    let sidecar = started(&command, &tell)?;
-    let keyboard = tell.clone();
+    let (sender, inputs) = channel();
+    let sidecar = started(&command, &sender)?;
+    let keyboard = sender.clone();
     thread::spawn(move || {
         for line in io::stdin().lines().map_while(Result::ok) {
-            let _ = keyboard.send(Heard::Typed(Some(line)));
+            let _ = keyboard.send(Input::Typed(Some(line)));
         }
-        keyboard.send(Heard::Typed(None))
+        keyboard.send(Input::Typed(None))
     });
     let (typed, last_id, in_vain, turn_id, seq, shown) = Default::default();
-    let mut chat = Chat { command, sidecar, tell, heard, typed, last_id, in_vain, turn_id, seq, shown };
+    let mut chat = Chat { command, sidecar, sender, inputs, typed, last_id, in_vain, turn_id, seq, shown };
     while let Some(text) = chat.line()? {
         chat.turn(&text)?;
     }
@@ -57,25 +57,25 @@ fn main() -> io::Result<()> {
     chat.sidecar.wait().map(drop)
 }
 
-/// Starts a sidecar, and a thread that hears what it says: a message a line.
-fn started(command: &[String], tell: &Sender<Heard>) -> io::Result<Child> {
+/// Starts a sidecar, and a thread that reads its messages, one a line.
+fn started(command: &[String], sender: &Sender<Input>) -> io::Result<Child> {
     let mut sidecar = Command::new(&command[0]);
     let mut sidecar = sidecar.args(&command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-    let (tell, output) = (tell.clone(), BufReader::new(sidecar.stdout.take().expect("it is piped")));
+    let (sender, output) = (sender.clone(), BufReader::new(sidecar.stdout.take().expect("it is piped")));
     thread::spawn(move || {
         for line in output.lines().map_while(Result::ok) {
-            let _ = tell.send(Heard::Said(line.parse().unwrap_or_default()));
+            let _ = sender.send(Input::Received(line.parse().unwrap_or_default()));
         }
-        tell.send(Heard::Gone)
+        sender.send(Input::Ended)
     });
     Ok(sidecar)
 }
 
 impl Chat {
-    /// Holds a turn from a message to its end, whatever becomes of the sidecar meanwhile.
+    /// Runs a turn from a message to its end, even if the sidecar is killed in between.
     fn turn(&mut self, text: &str) -> io::Result<()> {
         (self.turn_id, self.seq, self.shown) = Default::default();
-        // However often it is called with one key, it is one turn.
+        // With the same key, a repeated call is the same turn.
         let key = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_nanos().to_string();
         let mut tool = "converse".to_string();
         let mut arguments = json!({"thread": THREAD, "text": text, "key": (key.as_str()), "detach": true});
@@ -84,7 +84,7 @@ impl Chat {
                 if !self.turn_id.is_empty() {
                     (tool, arguments) = ("events".to_string(), json!({"turn_id": (self.turn_id.as_str())}));
                 }
-                continue; // else nothing was heard of it: the same call once more
+                continue; // no event came yet: make the same call again
             };
             let next = &answer["next"][0];
             let Some(name) = next["tool"].as_str() else {
@@ -95,7 +95,7 @@ impl Chat {
             if answer["turn"]["status"].as_str() == Some("paused") {
                 match self.ask(&answer["turn"]["pauses"])? {
                     Some(answers) => arguments["answers"] = answers,
-                    None => return Ok(()), // it waits, and can be answered another day
+                    None => return Ok(()), // the turn waits, and can be answered another day
                 }
             }
         }
@@ -106,11 +106,11 @@ impl Chat {
         arguments["after"] = json!(self.seq);
         let id = self.say(tool, arguments);
         loop {
-            match self.heard.recv().expect("we have a sender") {
-                Heard::Typed(Some(line)) if line == "/cancel" => drop(self.say("cancel", json!({"thread": THREAD}))),
-                Heard::Typed(line) => self.typed.push_back(line),
-                Heard::Gone => return self.start_again().map(|()| None),
-                Heard::Said(message) => {
+            match self.inputs.recv().expect("we have a sender") {
+                Input::Typed(Some(line)) if line == "/cancel" => drop(self.say("cancel", json!({"thread": THREAD}))),
+                Input::Typed(line) => self.typed.push_back(line),
+                Input::Ended => return self.start_again().map(|()| None),
+                Input::Received(message) => {
                     self.in_vain = 0;
                     if let Some(event) = message["params"]["message"].as_str() {
                         self.show(&event.parse().unwrap_or_default())?;
@@ -122,7 +122,7 @@ impl Chat {
         }
     }
 
-    /// Sends the call of a tool; gives its id.
+    /// Sends the call of a tool and returns its id.
     fn say(&mut self, tool: &str, mut arguments: Value) -> u64 {
         self.last_id += 1;
         arguments["account"] = json!(ACCOUNT);
@@ -134,7 +134,7 @@ impl Chat {
         let params = json!({"name": tool, "arguments": arguments, "_meta": meta});
         let request = json!({"jsonrpc": "2.0", "id": (self.last_id), "method": "tools/call", "params": params});
         let mut input = self.sidecar.stdin.as_ref().expect("it is piped");
-        let _ = input.write_all(format!("{request}\n").as_bytes()); // where it fails, we hear that it is gone
+        let _ = input.write_all(format!("{request}\n").as_bytes()); // if this fails, `Ended` follows
         self.last_id
     }
 
@@ -145,23 +145,23 @@ impl Chat {
             return Err(io::Error::other("the sidecar ends as soon as it is started"));
         }
         println!("\n[the sidecar is gone; starting another]");
-        self.sidecar = started(&self.command, &self.tell)?;
+        self.sidecar = started(&self.command, &self.sender)?;
         Ok(())
     }
 
-    /// Shows an event. New types of event may come, so others are passed over.
+    /// Shows an event. New types can appear, so unknown ones are skipped.
     fn show(&mut self, event: &Value) -> io::Result<()> {
         self.seq = event["seq"].as_u64().unwrap_or(self.seq);
         self.turn_id = event["turn_id"].as_str().unwrap_or_default().to_string();
         let text = event["text"].as_str().unwrap_or_default();
-        let ended = event["status"].as_str() == Some("done") && text != self.shown; // this text is what counts
+        let ended = event["status"].as_str() == Some("done") && text != self.shown; // this text is final
         match event["type"].as_str() {
             Some("text_delta") => print!("{text}"),
             Some(kind) if kind == "text_replaced" || kind == "turn_ended" && ended => {
                 print!("{}{text}", if self.shown.is_empty() { "" } else { "\n" });
                 self.shown.clear();
             }
-            // What was said before calls is no answer.
+            // The text before calls is not the answer.
             Some("step_ended") if matches!(event["interim"], Value::Bool(true)) && !self.shown.is_empty() => {
                 println!();
                 self.shown.clear();
@@ -172,7 +172,7 @@ impl Chat {
         io::stdout().flush()
     }
 
-    /// Asks the person what the turn waits for. None: nothing more will be typed.
+    /// Asks the person for the answers that the turn waits for. None: the input ended.
     fn ask(&mut self, pauses: &Value) -> io::Result<Option<Value>> {
         let mut answers = json!({});
         for pause in pauses.as_array().into_iter().flatten() {
@@ -195,18 +195,18 @@ impl Chat {
         Ok(Some(answers))
     }
 
-    /// The next line that is typed. None: there is none.
+    /// The next typed line. None: the input ended.
     fn line(&mut self) -> io::Result<Option<String>> {
         while self.typed.is_empty() {
-            match self.heard.recv().expect("we have a sender") {
-                Heard::Typed(line) => self.typed.push_back(line),
-                Heard::Said(_) => (),
-                Heard::Gone => self.start_again()?,
+            match self.inputs.recv().expect("we have a sender") {
+                Input::Typed(line) => self.typed.push_back(line),
+                Input::Received(_) => (),
+                Input::Ended => self.start_again()?,
             }
         }
         let line = self.typed.pop_front().flatten();
         if line.is_none() {
-            self.typed.push_back(None); // the end stays the end
+            self.typed.push_back(None); // later reads find the end, too
         }
         Ok(line)
     }

@@ -130,7 +130,7 @@ async def test_the_chat_in_typescript_goes_on_after_its_sidecar_was_killed(sidec
 @pytest.mark.requirement("T4", "T10")
 async def test_the_conversation_with_curl_leaves_comes_back_asks_and_cancels(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(curl_chat(sidecar.url), tmp_path) as chat:
-        await chat.sees("> count to twelve\n", "[gone after event 4, and back]\n", "[done]\n", "> buy a hat\n")
+        await chat.sees("> count to twelve\n", "[disconnected after event 4, and back]\n", "[done]\n", "> buy a hat\n")
         assert plain(chat.said).startswith(f"> count to twelve {COUNT} > buy a hat")
         await chat.sees("[may it call pay? y or n]\n")
         await chat.types("YES")
@@ -144,7 +144,7 @@ async def test_the_conversation_with_curl_goes_on_after_its_sidecar_was_killed(
     sidecar: Sidecar, tmp_path: Path
 ) -> None:
     async with client(curl_chat(sidecar.url), tmp_path) as chat:
-        await chat.sees("[gone after event 4, and back]\n", "six")
+        await chat.sees("[disconnected after event 4, and back]\n", "six")
         await sidecar.kill()
         await sidecar.start()
         await chat.sees(f"\n{COUNT}\n[done]\n")
