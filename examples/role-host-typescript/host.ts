@@ -27,13 +27,13 @@ import type { AuthInfo, CallToolResult, OAuthTokenVerifier, Tool } from "@modelc
 import { serveStdio } from "@modelcontextprotocol/server/stdio";
 import * as z from "zod";
 
-// --- what goes over the wire ---------------------------------------------------------------------
+// --- the wire ------------------------------------------------------------------------------------
 
 const CONTRACT = 1;
 const MOST_BYTES = 32 * 1024; // of content; a host may take more
 const PRINTABLE = /^[\p{L}\p{M}\p{N}\p{P}\p{S} ]+$/u;
 
-// A lone half of a surrogate pair is no text. Lengths count characters, which zod's own `max` does not.
+// Half of a surrogate pair is not a valid text. Lengths count characters, which zod's own `max` does not.
 const isText = (value: string) => value.isWellFormed() && /[^\s\x1c-\x1f\x85]/.test(value);
 const isLabel = (value: string) => isText(value) && PRINTABLE.test(value) && [...value].length <= 200;
 const text = (fits: (value: string) => boolean, description: string, more = {}) =>
@@ -175,7 +175,7 @@ function serveHttp(port: number, token: string, scopes: string[]): void {
   const mcp = createMcpHandler(roleHost);
   const identify = requireBearerAuth({ verifier: verifier(token, scopes) });
   const fetch = async (request: Request): Promise<Response> => {
-    const foreign = // a page in a browser that sends under another name
+    const foreign = // a web page that sends to another host name
       hostHeaderValidationResponse(request, localhostAllowedHostnames()) ??
       originValidationResponse(request, localhostAllowedOrigins());
     if (foreign !== undefined) return foreign;

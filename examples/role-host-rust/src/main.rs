@@ -24,10 +24,10 @@ fn main() -> io::Result<()> {
     let (mut roles, mut line) = (Roles::new(), Vec::new());
     while input.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)? > 0 {
         if line.len() as u64 == LONGEST_LINE && !line.ends_with(b"\n") {
-            input.skip_until(b'\n')?; // what was read of it is answered by itself
+            input.skip_until(b'\n')?; // the part that was read gets the error
         }
         if let Some(answer) = answered(&mut roles, &line) {
-            writeln!(output, "{answer}")?; // Rust sends what it writes there at the end of each line
+            writeln!(output, "{answer}")?; // Rust flushes it at the end of each line
         }
         line.clear();
     }
