@@ -16,7 +16,7 @@ from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, cur
 from ..service.home import HomeThread, open_threads
 from ..service.pauses import is_late, unanswered
 from .options import ResumingOptions
-from .output import Output
+from .output import Output, last_turn_text
 from .pauses import read_answer
 from .sources import one_reader, role
 from .turn_run import one_form, one_turn
@@ -97,12 +97,7 @@ def check_resumable(state: ThreadState | None, workspace: str, thread: str) -> T
     if state is None:
         raise no_thread(workspace, thread)
     if not state.resumable and state.status != "running":
-        raise NothingToResume(
-            f"the last turn of the thread {thread!r} is {state.status}"
-            if state.turn_id
-            else f"the thread {thread!r} has no turn yet",
-            remedy="begin a new turn",
-        )
+        raise NothingToResume(last_turn_text(state), remedy="begin a new turn")
     return state
 
 

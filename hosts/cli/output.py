@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from rich.cells import cell_len, chop_cells
 
 if TYPE_CHECKING:
-    from ...agent import Turn
+    from ...agent import ThreadState, Turn
     from ...core.errors import WorldAgentError
     from ...core.events import AttachmentLeftOut, Event, ModelWaiting
     from ...memory import Message
@@ -190,6 +190,13 @@ ANSWER_REJECTED_NOTE: Final = "a check rejected this answer; a new one follows"
 def waiting_text(event: ModelWaiting) -> str:
     """The note while a turn waits for a rate limit."""
     return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
+
+
+def last_turn_text(state: ThreadState) -> str:
+    """How the last turn of a thread ended, for an error."""
+    if not state.turn_id:
+        return f"the thread {state.thread!r} has no turn yet"
+    return f"the last turn of the thread {state.thread!r} is {state.status}"
 
 
 def time_text(at: datetime) -> str:

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
 # --- what is served ---------------------------------------------------------------------------------------------------
 
 _ANY: Final = "*"
+_SHARED: Final = (
+    *("app", "home", "policy", "lm", "identity", "profile", "worker", "workers"),
+    *("role_host", "role_host_stdio"),
+)
 _NAMED: Final = 5  # workspaces that an error names
 
 
@@ -144,19 +148,8 @@ class _AgentOptions(AgentOptions):
 
 def agent_options(options: ServeOptions) -> AgentOptions:
     """The options of an agent, as for other commands."""
-    return _AgentOptions(
-        app=options.app,
-        home=options.home,
-        policy=options.policy,
-        lm=options.lm,
-        identity=options.identity,
-        profile=options.profile,
-        worker=options.worker,
-        workers=options.workers,
-        role_host=options.role_host,
-        role_host_stdio=options.role_host_stdio,
-        token_file=options.role_host_token_file,
-    )
+    shared = {name: getattr(options, name) for name in _SHARED}
+    return _AgentOptions(**shared, token_file=options.role_host_token_file)
 
 
 class _Agents:

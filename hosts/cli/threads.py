@@ -15,7 +15,7 @@ import typer
 from .command import Work, command
 from .exits import FAILED
 from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions, argument, option
-from .output import Output, time_text
+from .output import Output, last_turn_text, time_text
 
 if TYPE_CHECKING:
     from ...agent.threads import ThreadState
@@ -189,9 +189,7 @@ async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
         cancelled = await thread.cancel()
         now = await thread.state()
     if not cancelled:
-        last = f"the last turn of the thread {options.thread!r} is {state.status}"
-        problem = last if state.turn_id else f"the thread {options.thread!r} has no turn yet"
-        output.failed("nothing_to_cancel", problem, "there is nothing to cancel")
+        output.failed("nothing_to_cancel", last_turn_text(state), "there is nothing to cancel")
         return FAILED
     over = now is None or now.turn_id != state.turn_id or now.status not in ("running", "cut_off")
     shown = "cancelled the turn" if over else "asked the process that runs the turn to cancel it"
