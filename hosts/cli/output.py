@@ -18,7 +18,7 @@ from rich.cells import cell_len, chop_cells
 if TYPE_CHECKING:
     from ...agent import ThreadState, Turn
     from ...core.errors import WorldAgentError
-    from ...core.events import AttachmentLeftOut, Event, ModelWaiting
+    from ...core.events import Event
     from ...memory import Message
     from ...memory.attachments import AttachmentSource
 
@@ -51,8 +51,9 @@ class Output:
         """Show one event of a turn, if it is printed while the turn runs."""
         from ...core import events as kinds
 
-        if isinstance(event, kinds.ModelWaiting) and event.seconds >= MIN_NOTED_WAIT_SECONDS:
-            self.note(waiting_text(event))
+        note = note_text(event)
+        if note and (isinstance(event, kinds.ModelWaiting) or (self.live and self.form == "text")):
+            self.note(note)
         if self.form == "events":
             self._line(event.model_dump_json())
         elif not self.live:
@@ -65,10 +66,6 @@ class Output:
         elif isinstance(event, kinds.StepEnded) and event.interim and self._shown:
             self._write("\n")  # the text came with calls, and the answer begins on a new line
             self._shown = ""
-        elif isinstance(event, kinds.AnswerChecked) and not event.satisfied:
-            self.note(ANSWER_REJECTED_NOTE)
-        elif isinstance(event, kinds.AttachmentLeftOut):
-            self.note(left_out_text(event))
 
     def turn(self, turn: Turn, *, resume: str | None = None) -> None:
         """Show a turn that has ended.
@@ -183,13 +180,19 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequenc
     )
 
 
-ANSWER_REJECTED_NOTE: Final = "a check rejected this answer; a new one follows"
-"""The note after an answer on the terminal that is not the last one."""
+def note_text(event: Event) -> str:
+    """The note for a person about an event of a turn; empty if there is none."""
+    from ...core import events as kinds
 
-
-def waiting_text(event: ModelWaiting) -> str:
-    """The note while a turn waits for a rate limit."""
-    return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
+    match event:
+        case kinds.ModelWaiting() if event.seconds >= MIN_NOTED_WAIT_SECONDS:
+            return f"waiting {math.ceil(event.seconds)} s for the rate limit of {event.model}"
+        case kinds.AnswerChecked(satisfied=False):
+            return "a check rejected this answer; a new one follows"
+        case kinds.AttachmentLeftOut():
+            return f"not shown to the model, because {_LEFT_OUT_REASONS[event.reason]}: {event.name}"
+        case _:
+            return ""
 
 
 def last_turn_text(state: ThreadState) -> str:
@@ -254,11 +257,6 @@ def attached_text(message: Message) -> str:
 
     found = attachments_of(message)
     return f"[attached: {', '.join(f'{one.name} ({one.media_type})' for one in found)}]" if found else ""
-
-
-def left_out_text(event: AttachmentLeftOut) -> str:
-    """The line about an attachment that the model does not get."""
-    return f"not shown to the model, because {_LEFT_OUT_REASONS[event.reason]}: {event.name}"
 
 
 def message_text(message: Message) -> str:

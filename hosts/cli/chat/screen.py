@@ -30,7 +30,7 @@ from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ...service.pauses import printable
 from ..options import ChatOptions
-from ..output import ANSWER_REJECTED_NOTE, Output, left_out_text, waiting_text
+from ..output import Output, note_text
 from ..pauses import pause_text
 from .session import answer_keys
 
@@ -280,18 +280,12 @@ def _event_text(event: events.Event) -> str:
             return f"role: {', '.join(tiers)}"
         case events.RoleTierSkipped():
             return f"skipped, because its source is down: {event.tier} role"
-        case events.AttachmentLeftOut():
-            return left_out_text(event)
-        case events.ModelWaiting():
-            return waiting_text(event)
-        case events.AnswerChecked(satisfied=False):
-            return ANSWER_REJECTED_NOTE
         case events.HistorySummarised():
             return "the beginning of this conversation was summarised; all messages are kept"
         case events.SummaryFailed():
             return f"the beginning of this conversation could not be summarised: {event.code}"
         case _:
-            return ""
+            return note_text(event)
 
 
 @contextmanager
