@@ -82,16 +82,16 @@ class Screen:
         places = [("workspace", options.workspace) if options.app is None else ("app", options.app)]
         places += [("thread", options.thread)]
         places += [(what, id_) for what in ("account", "channel") if (id_ := getattr(options, what)) is not None]
-        self._dim("worldagent chat: " + ", ".join(f"{what} {id_}" for what, id_ in places))
-        self._dim("/help lists the commands, Ctrl-D ends the chat.")
+        self.note("worldagent chat: " + ", ".join(f"{what} {id_}" for what, id_ in places))
+        self.note("/help lists the commands, Ctrl-D ends the chat.")
 
     def opened(self, about: str, trouble: WorldAgentError | None) -> None:
         """Show the model and the notes, and why the role host cannot be reached."""
         for text in (about, *self.notes.kept):
-            self._dim(text)
+            self.note(text)
         if trouble is not None:
             self._failure(trouble)
-            self._dim("Messages get no answer until the role host is back.")
+            self.note("Messages get no answer until the role host is back.")
 
     @contextmanager
     def working(self) -> Generator[None, None, None]:
@@ -123,7 +123,7 @@ class Screen:
     def event(self, event: events.Event) -> None:
         """Show one event of a turn."""
         if shown := _event_text(event):
-            self._dim(shown)
+            self.note(shown)
         match event:
             case events.TextDelta():
                 self._add(event.text)
@@ -133,16 +133,16 @@ class Screen:
                 self._answer.end()
                 self._shown = ""  # text that came with calls stays on its own lines
             case events.CallStarted() if event.parent == event.turn_id:
-                self._dim(f"calling {event.title or event.function}")
+                self.note(f"calling {event.title or event.function}")
                 self._wait()
             case events.TaskStarted():
                 self._tasks[event.task_id] = event.label
-                self._dim(f"working on it: {event.label}")
+                self.note(f"working on it: {event.label}")
                 self._wait()
             case events.TaskEnded():
                 label = self._tasks.pop(event.task_id, "a task")
                 if event.status == "failed":
-                    self._dim(f"{label} failed: {event.code}")
+                    self.note(f"{label} failed: {event.code}")
                 self._wait()
             case _:
                 pass
@@ -151,10 +151,10 @@ class Screen:
         """Show the rest of the answer, or what the turn waits for."""
         self._replace(turn.text)
         if turn.status == "done" and not turn.text.strip():
-            self._dim("[the answer is empty]")
+            self.note("[the answer is empty]")
         self._answer.end()
         if turn.status == "cancelled":
-            self._dim("the turn was cancelled from outside this chat")
+            self.note("the turn was cancelled from outside this chat")
         if turn.pauses:
             self._ask(turn.pauses)
         elif turn.status != "stopped":
@@ -162,7 +162,7 @@ class Screen:
 
     def waits(self, waiting: Waiting, thread_id: str) -> None:
         """Show what an earlier turn waits for."""
-        self._dim("The last turn of this thread has not ended.")
+        self.note("The last turn of this thread has not ended.")
         self._ask(waiting.open)
 
     def taken(self, pause: Pause, waiting: Waiting) -> None:
@@ -180,12 +180,13 @@ class Screen:
 
     def interrupted(self) -> None:
         """Show that the person cancelled the answer."""
-        self._dim("cancelled")
+        self.note("cancelled")
         self._print("")
 
     def note(self, text: str) -> None:
         """Show a note on its own line."""
-        self._dim(text)
+        self._answer.end()
+        self._console.print(Text(printable(text), style="dim"))
 
     def copy(self, text: str) -> None:
         """Copy a text to the clipboard: with a program of this machine, else with a sequence that most terminals know.
@@ -219,7 +220,7 @@ class Screen:
     def _replace(self, text: str) -> None:
         """Replace the answer. Lines that have scrolled away cannot be rewritten, so the new text begins below them."""
         if self._shown and not text.startswith(self._shown):
-            self._dim("[the answer so far is withdrawn]")
+            self.note("[the answer so far is withdrawn]")
             self._shown = ""
         self._add(text[len(self._shown) :])
 
@@ -232,22 +233,18 @@ class Screen:
     def _ask(self, pauses: Sequence[Pause]) -> None:
         """Show the first pause. Each further pause is shown once the one before it is answered."""
         count = "an answer: /later ends the chat" if len(pauses) == 1 else f"{len(pauses)} answers: /pauses shows all"
-        self._dim(f"The turn waits for {count}, /cancel ends the turn.")
+        self.note(f"The turn waits for {count}, /cancel ends the turn.")
         self._question(pauses[0])
 
     def _question(self, pause: Pause) -> None:
         self._print(pause_text(pause))
         if not self._console.is_dumb_terminal and (keys := answer_keys(pause)):
-            self._dim("keys: " + ", ".join(f"Alt-{key.upper()} {answer}" for key, answer in keys.items()))
+            self.note("keys: " + ", ".join(f"Alt-{key.upper()} {answer}" for key, answer in keys.items()))
         self._print("")
 
     def _failure(self, error: WorldAgentError) -> None:
         for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
             self._console.print(Text.assemble((word, "bold"), " ", printable(text)))
-
-    def _dim(self, text: str) -> None:
-        self._answer.end()
-        self._console.print(Text(printable(text), style="dim"))
 
     def _print(self, text: str) -> None:
         for line in printable(text).split("\n"):
