@@ -434,36 +434,3 @@ class Emitter:
         elif kind is StepEnded and event.interim:
             self._open_text = False
         self._sink(event)
-
-
-__all__ = [
-    "AnswerChecked",
-    "AttachmentLeftOut",
-    "CallDecided",
-    "CallEnded",
-    "CallProgress",
-    "CallRetried",
-    "CallStarted",
-    "Event",
-    "HistorySummarised",
-    "ModelWaiting",
-    "PauseClosed",
-    "PauseKind",
-    "PauseNotified",
-    "PauseOpened",
-    "PlanRejected",
-    "ReasoningDelta",
-    "Risk",
-    "RoleTierSkipped",
-    "StepEnded",
-    "SummaryFailed",
-    "TaskEnded",
-    "TaskStarted",
-    "TextDelta",
-    "TextReplaced",
-    "TurnEnded",
-    "TurnKind",
-    "TurnStarted",
-    "Usage",
-    "parse_event",
-]

@@ -91,6 +91,3 @@ def storage_errors(problem: str, *, remedy: str) -> Generator[None]:
         reason = error.strerror or type(error).__name__
     if reason:
         raise StorageUnavailable(f"{problem} ({reason})", remedy=remedy)
-
-
-__all__ = ["accessible_to_others", "read_regular", "replace_file", "storage_errors"]

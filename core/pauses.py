@@ -185,23 +185,3 @@ def may_answer(account: str | None, approvers: Sequence[str]) -> bool:
 def may_be_always(pause: Pause) -> bool:
     """Whether the approval can cover later calls too. Each destructive call requires its own approval."""
     return "destructive" not in pause.risk
-
-
-__all__ = [
-    "MAX_WAIT_SECONDS",
-    "Answer",
-    "Approve",
-    "Happened",
-    "NotHappened",
-    "Pause",
-    "PauseKind",
-    "PersonAnswer",
-    "Reject",
-    "RunAgain",
-    "UnattendedMode",
-    "call_id_of",
-    "current_pause_id",
-    "may_answer",
-    "may_be_always",
-    "pause_id_of",
-]

@@ -355,19 +355,3 @@ def _validation_error(
 def _extra(model: type[BaseModel]) -> Any:
     """Use the model's own setting for undeclared fields if it has one; other models refuse them."""
     return None if model.model_config.get("extra") else "forbid"
-
-
-__all__ = [
-    "declaration",
-    "is_text",
-    "json_and_text_of",
-    "json_of",
-    "json_of_value",
-    "own_copy",
-    "read_model",
-    "read_value",
-    "same_declaration",
-    "storable_json",
-    "validate_model",
-    "validate_value",
-]

@@ -138,6 +138,3 @@ def _unsent(failure: Failure) -> WorldAgentError:
     if isinstance(error, HostError):
         error.unsent = ""
     return error
-
-
-__all__ = ["Connection"]

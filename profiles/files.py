@@ -20,11 +20,7 @@ from ..harness.yaml import LONGEST, YamlDocument, read_yaml
 from ..mcp_client.tools import McpEntry
 from .profile import Key, ProfileFile, Sections, Setting, Strategy, near
 
-_TEXTS: Mapping[str, str] = {
-    "boolean": "true or false",
-    "object": "a mapping of keys and values",
-    "null": "null",
-}
+_TEXTS: Mapping[str, str] = {"boolean": "true or false", "object": "a mapping of keys and values", "null": "null"}
 
 
 def wanted(path: tuple[str | int, ...]) -> str:

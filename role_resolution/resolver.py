@@ -294,9 +294,7 @@ async def _ask(source: RoleSource, scope: Scope, tier: Tier) -> object:
     return {} if role is None else {tier: role}
 
 
-def _swap(
-    asked: Mapping[tuple[Tier, ...], Awaitable[Any]],
-) -> Iterable[tuple[Awaitable[Any], tuple[Tier, ...]]]:
+def _swap(asked: Mapping[tuple[Tier, ...], Awaitable[Any]]) -> Iterable[tuple[Awaitable[Any], tuple[Tier, ...]]]:
     return ((question, tiers) for tiers, question in asked.items())
 
 

@@ -363,11 +363,7 @@ class RoleAdapter(dspy.ChatAdapter):
         try:
             calls = _calls_in(response.message) if self._mode == "native" else []
             fields = self._read_text(shown, text, calls)
-        except (
-            ValueError,
-            RecursionError,
-            MemoryError,
-        ) as error:  # the last two if dspy parses Python literals
+        except (ValueError, RecursionError, MemoryError) as error:  # the last two if dspy parses Python literals
             _refuse(type(self).__name__, signature, error)
         if calls and _is_sendable(response.message):  # its size is within the limits of an answer now
             self.message = response.message
@@ -665,7 +661,7 @@ def _native_system_message(shown: Signature, task: str) -> str:
     how = "Answer with the text alone" if info.annotation is str else "Answer with the JSON value alone"
     return (
         f"Your input fields are:\n{get_field_description_string(shown.input_fields)}\n\n"
-        f"Each of them stands under a line with its name, such as [[ ## {next(iter(shown.input_fields))} ## ]]. "
+        f"Each of them follows a line with its name, such as [[ ## {next(iter(shown.input_fields))} ## ]]. "
         f"{how}, without such lines.{about}\n\n{task}"
     )
 

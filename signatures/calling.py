@@ -267,6 +267,6 @@ def in_words(tools: Sequence[Mapping[str, Any]], answer: str | None) -> str:
         about = function["description"] or "no description"
         lines.append(f"- {function['name']}: {about}; arguments: {schema}")  # their texts are already escaped
     return (
-        f"{OFFERED} To call some, list them in `{CALLS}`; you get their results before you go on. Once "
+        f"{OFFERED} To call some, list them in `{CALLS}`; you get their results before you continue. Once "
         f"you know enough, leave `{CALLS}` empty and give `{answer}`.\n" + "\n".join(lines)
     )

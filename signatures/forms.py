@@ -128,7 +128,7 @@ def _without_media(message: Mapping[str, Any]) -> dict[str, Any]:
 
 _LOG = logging.getLogger("worldagent.models")
 
-Form = Literal["native", "told", "words"]
+Form = Literal["native", "steps_in_words", "words"]
 """How tools and previous steps are sent: both natively, only the steps in words, or both in words."""
 
 
@@ -184,7 +184,7 @@ class Forms:
                 )
         if known.then_user is None and form != "words" and self._user_follows:
             known.then_user = form == "native"
-            if form == "told":
+            if form == "steps_in_words":
                 _LOG.warning(
                     "the model %r refused a user's message after results of tools (%s) and took the same results in "
                     "words; until this process ends it gets them so; nothing needs to be done",
@@ -199,7 +199,7 @@ class Forms:
         if not self._user_follows or known.then_user is not False:
             forms.append("native")
         if self._user_follows and known.then_user is not True:
-            forms.append("told")
+            forms.append("steps_in_words")
         if self._setting == "auto" and known.known is None:
             forms.append("words")
         return forms

@@ -394,7 +394,7 @@ class _Call:
 
     def _adapter_now(self) -> RoleAdapter:
         how, steps, form = self._how, self._how.steps, self._forms.now
-        if form == "told":
+        if form == "steps_in_words":
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
         fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=how.final)
         fork.cache = self._caller.cache_of(self._predictor.name)

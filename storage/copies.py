@@ -265,6 +265,3 @@ async def copying_alone(target: Storage) -> AsyncGenerator[None]:
         stack.push_async_callback(held.release)
         stack.callback(held.forget)
         yield
-
-
-__all__ = ["COPYING", "Import", "Part", "PartDigest", "Statements", "Table", "copying_alone", "schemas_at", "tables_of"]

@@ -1,6 +1,6 @@
 """The database of an agent: open, transact, read, close. Callers pass the schemas of its tables.
 
-The two engines are in `sqlite` and `postgres`. The locks that give a thread one owner are in `leases`.
+The two engines are in `sqlite` and `postgres`. The locks that give a thread one owner are in `locks`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The lease: the right of a thread's one owner to write. A turn writes through it, in batches (D21).
 
-`leases` makes sure that a thread has one owner.
+`Leases` makes sure that a thread has one owner.
 """
 
 from __future__ import annotations

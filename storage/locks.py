@@ -37,10 +37,7 @@ def from_sqlite(error: sqlite3.Error, path: Path) -> HostError | None:
         return None
     primary = code & 0xFF
     if primary in _INVALID:
-        return StorageInvalid(
-            f"file {str(path)!r} is not a valid SQLite database ({error})",
-            remedy=_RESTORE,
-        )
+        return StorageInvalid(f"file {str(path)!r} is not a valid SQLite database ({error})", remedy=_RESTORE)
     if primary in _REMEDIES:
         return StorageUnavailable(f"database {str(path)!r} failed ({error})", remedy=_REMEDIES[primary])
     return None

@@ -1,4 +1,4 @@
-"""`Database` over a SQLite file. `lane` has the connection and its thread, `failures` the errors."""
+"""`Database` over a SQLite file: one connection writes and one reads, each on its own thread (`Lane`)."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Lane:
         if self._file_identity() != self._file:
             # SQLite would keep writing to the removed file, and all that data would be lost when it is closed.
             raise StorageUnavailable(
-                f"database {str(self._path)!r} is no longer the file that was opened",
+                f"database {str(self._path)!r} was replaced by another file or removed",
                 remedy="put it back and start the agent again",
             )
         if self._read_only:

@@ -162,9 +162,7 @@ class Script:
     _holds_prompts = True
 
     def __init__(
-        self,
-        replies: Sequence[Reply] | Callable[[ScriptedCall], Any],
-        on_call: Callable[[ScriptedCall], None] | None,
+        self, replies: Sequence[Reply] | Callable[[ScriptedCall], Any], on_call: Callable[[ScriptedCall], None] | None
     ) -> None:
         self.calls: list[ScriptedCall] = []
         self._answer = replies if callable(replies) else None
@@ -192,12 +190,7 @@ class Script:
         """Record a call and return it with its reply; None if the replies have run out."""
         with self._lock:
             call = ScriptedCall(
-                index=len(self.calls) + 1,
-                system=system,
-                messages=messages,
-                media=media,
-                tools=tools,
-                may_call=may_call,
+                index=len(self.calls) + 1, system=system, messages=messages, media=media, tools=tools, may_call=may_call
             )
             self.calls.append(call)
         if self._on_call:

@@ -119,11 +119,7 @@ class BuiltinTools:
         return is_like(name, self.allow)
 
     def named(
-        self,
-        names: Iterable[str],
-        settings: Mapping[str, Mapping[str, Any]] | None = None,
-        *,
-        home: Path | None = None,
+        self, names: Iterable[str], settings: Mapping[str, Mapping[str, Any]] | None = None, *, home: Path | None = None
     ) -> tuple[Function | Worker, ...]:
         """Make the built-in tools that are named and allowed.
 

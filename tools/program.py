@@ -104,6 +104,3 @@ class Program:
                 os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
-
-
-__all__ = ["Program"]

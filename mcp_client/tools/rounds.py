@@ -265,6 +265,3 @@ def _json(asked: Asked) -> dict[str, Any]:
 
 def _key(asked: Asked) -> str:
     return canonical_json([asked.message, asked.schema])
-
-
-__all__ = ["Rounds"]

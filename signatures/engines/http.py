@@ -98,8 +98,7 @@ def find_route(model: str, *, api_key: str | None, api_base: str | None, env: Ma
             break
     if found is None or not found.model:
         raise ModelNotConfigured(
-            f"the model string {model!r} must name a known service",
-            remedy=f"{advice(model)}, {_OWN_LM}",
+            f"the model string {model!r} must name a known service", remedy=f"{advice(model)}, {_OWN_LM}"
         )
     variable, base = ("api_base", api_base) if api_base else _base_from(env, model, found.provider)
     api_base = base or None
@@ -371,10 +370,7 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
     engine = HttpEngine(route)
     try:
         engine.check()
-        return (
-            dspy.LM(model, engine=HttpAbilities(route), async_engine=engine, cache=False, num_retries=0),
-            engine,
-        )
+        return (dspy.LM(model, engine=HttpAbilities(route), async_engine=engine, cache=False, num_retries=0), engine)
     except NotConfiguredError as error:
         variables = " or ".join(error.env_keys) or route.variable
     except (LM15Error, LMError, ValueError):
@@ -387,6 +383,3 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
     if not how:
         how = f"set the environment variable {variables}" if variables else "check its name and address"
     raise ModelNotConfigured(f"the model {model!r} is not configured", remedy=f"{how}, {_OWN_LM}")
-
-
-__all__ = ["HttpEngine", "Route", "find_route", "open_http"]

@@ -526,15 +526,3 @@ async def open_local(path: str | None) -> tuple[dspy.LM, LocalEngine, LocalModel
         max_tokens=MAX_TOKENS,
     )
     return lm, engine, model
-
-
-__all__ = [
-    "CONTEXT",
-    "MAX_TOKENS",
-    "LocalModel",
-    "close_model",
-    "find_weights",
-    "open_local",
-    "open_model",
-    "start_loading",
-]

@@ -95,6 +95,3 @@ async def _look(kit: Kit, point: Point) -> str | None:
         if not kit.passed(needed):
             raise Skipped(f"it needs {needed}", "see that point", reason="needs")
     return await point.check(kit)
-
-
-__all__ = ["HOST_POINTS", "assert_conforms", "check_host"]

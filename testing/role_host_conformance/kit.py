@@ -447,6 +447,3 @@ class Kit:
                         await self.clean_up()
         finally:
             await self.disconnect()
-
-
-__all__ = ["CONTRACT_REMEDY", "HostCheckOptions", "Kit", "Reply"]

@@ -469,6 +469,3 @@ def _check_role(reply: Reply, tier: Tier, name: str, content: str) -> None:
         if found != wanted:
             how = "" if field == "tier" else f" ({len(wanted):,} characters became {len(found):,})"
             raise Failed(f"{reply.tool} gave another {field} than was put{how}", "keep every character as it came")
-
-
-__all__ = ["POINTS"]

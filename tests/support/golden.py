@@ -139,7 +139,7 @@ def _codes() -> list[str]:
 
 
 def _kinds() -> list[str]:
-    every = (getattr(events, name) for name in events.__all__)
+    every = vars(events).values()
     kinds = (kind for kind in every if inspect.isclass(kind) and issubclass(kind, BaseModel))
     return sorted(f"{kind.model_fields['type'].default}: {', '.join(kind.model_fields)}" for kind in kinds)
 

@@ -175,6 +175,3 @@ def _grep_content(roots: Roots, limit: int) -> Function:
         return hits.result(path, search)
 
     return grep_content
-
-
-__all__ = ["file_functions"]

@@ -277,8 +277,7 @@ class Roots:
         """Return the names to walk, beginning at the file system's own root."""
         if not self._folders:
             raise PathRefused(
-                "the tools have no folder to access",
-                remedy="pass BuiltinTools(roots=[...]) or the setting tool_roots",
+                "the tools have no folder to access", remedy="pass BuiltinTools(roots=[...]) or the setting tool_roots"
             )
         if len(path) > _LONGEST:
             raise PathRefused(f"the path {shown(path)} is too long", remedy=f"use at most {_LONGEST:,} characters")

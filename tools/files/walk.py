@@ -277,15 +277,15 @@ def _expanded(text: str) -> list[str]:
     return done
 
 
-def _parts(pattern: str, whole: str) -> list[str]:
+def _parts(pattern: str, text: str) -> list[str]:
     names = [name for name in pattern.split("/") if name not in ("", ".")]
     if pattern.startswith("/") or ".." in names:
         raise PathRefused(
-            f"the pattern {whole!r} must not lead out of the folder that is searched",
+            f"the pattern {text!r} must not lead out of the folder that is searched",
             remedy="name the folder in 'path', and in the pattern only what is below it",
         )
     if not names:
-        raise ToolFailed(f"the pattern {whole!r} matches nothing", remedy="use '*' for everything in a folder")
+        raise ToolFailed(f"the pattern {text!r} matches nothing", remedy="use '*' for everything in a folder")
     if names[-1] == "**":
         names.append("*")
     return [name for name, before in zip(names, ["", *names], strict=False) if not (name == before == "**")]

@@ -110,7 +110,5 @@ def main() -> None:
         sys.stdout.buffer.flush()
 
 
-__all__ = ["decoded", "main", "title_of"]
-
 if __name__ == "__main__":
     main()
