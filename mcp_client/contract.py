@@ -14,15 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from ..core import Tier
+from ..core import STORED_TIERS, Tier
 from ..core.errors import HostUnavailable, RoleInvalid, RoleTooLong
 from ..role_resolution import Role
 from .hosts import Failure, Failures
 
 CONTRACT = 1
-
-STORED_TIERS = frozenset({Tier.WORKSPACE, Tier.ACCOUNT, Tier.CHANNEL})
-"""The tiers that a host can keep. Roles of a call or a thread are never sent to a host (R9)."""
 
 _PARTS = 1000  # parts of a schema that are read
 
@@ -73,33 +70,21 @@ class Operation(ABC, Generic[T]):
 
     def refused(self, code: object, failures: Failures) -> T | Failure:
         """Interpret an error code."""
-        return _refused(self.tool, self.about, code, failures)
-
-
-def _refused(tool: str, about: str, code: object, failures: Failures) -> Failure:
-    match code:
-        case "invalid":
-            return Failure(
-                RoleInvalid,
-                f"{failures.name} rejected {about} or its scope as invalid",
-                "change it to a value that the host accepts",
-            )
-        case "too_long":
-            return Failure(
-                RoleTooLong,
-                f"{about} is longer than {failures.name} accepts",
-                "shorten it, or raise the limit of the host",
-            )
-        case "forbidden":
-            return failures.forbidden()
-        case "unavailable":
-            return Failure(
-                HostUnavailable,
-                f"{failures.name} cannot reach {about} now",
-                "check the logs of the host, then try again",
-            )
-        case _:
-            return failures.invalid(f"answered {tool} with an error code that the contract does not define for it")
+        match code:
+            case "invalid":
+                problem = f"{failures.name} rejected {self.about} or its scope as invalid"
+                return Failure(RoleInvalid, problem, "change it to a value that the host accepts")
+            case "too_long":
+                problem = f"{self.about} is longer than {failures.name} accepts"
+                return Failure(RoleTooLong, problem, "shorten it, or raise the limit of the host")
+            case "forbidden":
+                return failures.forbidden()
+            case "unavailable":
+                problem = f"{failures.name} cannot reach {self.about} now"
+                return Failure(HostUnavailable, problem, "check the logs of the host, then try again")
+            case _:
+                what = "with an error code that the contract does not define for it"
+                return failures.invalid(f"answered {self.tool} {what}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +153,7 @@ class GetRole(_OfOneScope["Role | None"]):
 
     def refused(self, code: object, failures: Failures) -> Role | Failure | None:
         """See `Operation.refused`."""
-        return None if code == "not_found" else _refused(self.tool, self.about, code, failures)
+        return None if code == "not_found" else Operation.refused(self, code, failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +191,7 @@ class DeleteRole(_OfOneScope[bool]):
 
     def refused(self, code: object, failures: Failures) -> bool | Failure:
         """See `Operation.refused`."""
-        return False if code == "not_found" else _refused(self.tool, self.about, code, failures)
+        return False if code == "not_found" else Operation.refused(self, code, failures)
 
 
 def offered_tiers(schema: object) -> frozenset[Tier]:

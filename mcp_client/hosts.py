@@ -6,7 +6,7 @@ import errno
 import os
 import socket
 import ssl
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -146,19 +146,15 @@ def _checked(mode: object, timeout: object, connect_timeout: object, tools: Mapp
     if not isinstance(tools, Mapping):
         raise InvalidArgument("`tools` must be a mapping", remedy="map tool names of the contract to those of the host")
     names = dict(tools)
-    _known(names)
-    called = [names.get(tool, tool) for tool in TOOLS]
-    if not all(isinstance(name, str) and name for name in called) or len(set(called)) < len(TOOLS):
-        raise InvalidArgument("`tools` must give each tool its own name", remedy="use each name once")
-    return names
-
-
-def _known(names: Iterable[str]) -> None:
     for name in names:
         if name not in TOOLS:
             raise InvalidArgument(
                 f"`tools` renames {name!r}, which is not a tool of the contract", remedy=f"use {', '.join(TOOLS)}"
             )
+    called = [names.get(tool, tool) for tool in TOOLS]
+    if not all(isinstance(name, str) and name for name in called) or len(set(called)) < len(TOOLS):
+        raise InvalidArgument("`tools` must give each tool its own name", remedy="use each name once")
+    return names
 
 
 def _is_address(url: str) -> bool:

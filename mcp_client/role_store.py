@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from ..core import Clock, SystemClock, Tier
+from ..core import STORED_TIERS, Clock, SystemClock, Tier
 from ..core.errors import RoleNotStorable, UnknownTier
 from ..role_resolution import Role
 from .connection import Connection
-from .contract import STORED_TIERS, DeleteRole, GetRole, ListRoles, Operation, PutRole
+from .contract import DeleteRole, GetRole, ListRoles, Operation, PutRole
 from .hosts import Failures, Host, StdioHost
 
 if TYPE_CHECKING:

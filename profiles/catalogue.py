@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from ..core.errors import InvalidArgument, ProfileInvalid, UsageError
-from ..core.generation import GenerationOptions
-from .profile import GENERAL, Profile, ProfileFile, Verification, effective, near
-from .trust import ProfileFolder, ProjectTrust, project_folder, read_folder, read_one, trust_error
+from .profile import GENERAL, Profile, ProfileFile, Setting, effective, near
+from .trust import ProfileFolder, ProjectTrust, project_folder, read_folder, read_one, trust_error, user_folder
 
 LevelName = Literal["built-in", "user", "project"]
 
@@ -94,29 +93,20 @@ def parsed(path: Path, content: bytes | ProfileInvalid) -> ProfileFile:
 BUILTIN_FOLDER: Final = Path(__file__).parent / "builtin"
 _FILE: Final = BUILTIN_FOLDER / f"{GENERAL}.yaml"
 
-GENERAL_PROFILE: Final = Profile(
-    GENERAL,
-    description="all-purpose; the agent as it is without a profile",
-    verification=Verification(enabled=False),
-    sources={"name": f"{_FILE}:1", "description": f"{_FILE}:2"}
-    | dict.fromkeys(
-        (
-            "system_prompt",
-            "tools",
-            "sections",
-            "agents_md",
-            *(f"options.{name}" for name in GenerationOptions.model_fields),
-            "memory.short_term_size",
-            "memory.compression_threshold",
-            "memory.compression_ratio",
-            "memory.strategy",
-            "memory.long_term_memory",
-            "skills.enabled",
-            "verification.max_iterations",
-        ),
-        "default",
-    )
-    | {"verification.enabled": f"{_FILE}:4"},
+GENERAL_PROFILE: Final = effective(
+    [
+        ProfileFile(
+            path=_FILE,
+            name=GENERAL,
+            where=f"{_FILE}:1",
+            settings={
+                ("description",): Setting(
+                    value="all-purpose; the agent as it is without a profile", where=f"{_FILE}:2"
+                ),
+                ("verification", "enabled"): Setting(value=False, where=f"{_FILE}:4"),
+            },
+        )
+    ]
 )
 """The profile that changes nothing (P3)."""
 
@@ -147,17 +137,14 @@ def unknown_tools(profile: Profile, known: Iterable[str], prefixes: Iterable[str
     beginnings = (*prefixes, *(entry.server().prefix_as(name) for name, entry in profile.mcp_servers.items()))
     found = (
         ProfileInvalid(
-            f"{_where(profile, place)}: there is no tool {name[:MAX_SHOWN_CHARACTERS]!r}",
+            f"{profile.sources.get(f'tools.{place}', f'the profile {profile.name!r}')}: there is no tool "
+            f"{name[:MAX_SHOWN_CHARACTERS]!r}",
             remedy=f"{near(name, names)}the tools are: {', '.join(names)}",
         )
         for place, name in enumerate(profile.tools or ())
         if not (_GLOB.intersection(name) or name in names or name.startswith(beginnings))
     )
     return list(islice(found, MAX_PROBLEMS))
-
-
-def _where(profile: Profile, place: int) -> str:
-    return profile.sources.get(f"tools.{place}", f"the profile {profile.name!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +195,7 @@ class Profiles:
         """
         levels = [
             Level("built-in", lambda: read_folder(BUILTIN_FOLDER)),
-            Level("user", lambda: read_folder(user.expanduser() if user is not None else _user_folder())),
+            Level("user", lambda: read_folder(user.expanduser() if user is not None else user_folder() / "profiles")),
         ]
         if project is not None:
             trusted = ProjectTrust(trust)
@@ -434,9 +421,3 @@ class Profiles:
 def _duplicate_name(files: Sequence[ProfileFile]) -> ProfileInvalid:
     described = " and ".join(file.where or str(file.path) for file in files)
     return ProfileInvalid(f"{described} are both called {files[0].name!r}", remedy="rename or remove one of them")
-
-
-def _user_folder() -> Path:
-    import platformdirs
-
-    return platformdirs.user_config_path("worldagent", appauthor=False) / "profiles"

@@ -88,16 +88,13 @@ def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
         reason = getattr(error, "strerror", None) or type(error).__name__
     else:
         if len(names) <= MAX_FILES:
-            return ProfileFolder(path=path, files={path / name: _read_within(path / name, within) for name in names})
+            files = {path / name: _link_error(path / name, within) or read_one(path / name) for name in names}
+            return ProfileFolder(path=path, files=files)
         reason = f"it has {len(names)} files, more than {MAX_FILES}"
     problem = ProfileInvalid(
         f"the profiles in {str(path)!r} cannot be read: {reason}", remedy="make it a readable folder"
     )
     return ProfileFolder(path=path, problem=problem)
-
-
-def _read_within(path: Path, within: Path | None) -> bytes | ProfileInvalid:
-    return _link_error(path, within) or read_one(path)
 
 
 def read_one(path: Path) -> bytes | ProfileInvalid:
@@ -148,7 +145,7 @@ class ProjectTrust:
     @property
     def file(self) -> Path:
         """The path of the file."""
-        return self._given if self._given is not None else _user_folder() / "trusted.json"
+        return self._given if self._given is not None else user_folder() / "trusted.json"
 
     def is_trusted(self, project: Path) -> bool:
         """Whether a project's profiles are trusted as they are now.
@@ -283,7 +280,8 @@ def project_folder(project: Path) -> ProfileFolder:
     return read_folder(project / PROJECT_FOLDER, within=project)
 
 
-def _user_folder() -> Path:
+def user_folder() -> Path:
+    """The user's configuration folder of this package."""
     import platformdirs
 
     return platformdirs.user_config_path("worldagent", appauthor=False)

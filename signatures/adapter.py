@@ -280,7 +280,8 @@ class RoleAdapter(dspy.ChatAdapter):
         shown, histories = self._form(signature), _histories(signature)
         bare = self._bare_of(shown)
         messages: list[_Message] = [{"role": "system", "content": self._system_message(shown, inputs.get(TOOLS))}]
-        messages += self.format_demos(bare, [_without_role_value(demo) for demo in demos])
+        without_role = [{name: value for name, value in dict(demo).items() if name != ROLE} for demo in demos]
+        messages += self.format_demos(bare, without_role)
         for name in histories:
             for entry in _entries(inputs.get(name)):
                 messages += self._format_entry(bare, entry)
@@ -731,10 +732,6 @@ def _content(pieces: Sequence[str | _Message]) -> str | list[_Message]:
         else:
             content += [part for part in run if not isinstance(part, str)]
     return content
-
-
-def _without_role_value(demo: Any) -> dict[str, Any]:
-    return {name: value for name, value in dict(demo).items() if name != ROLE}
 
 
 def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict[str, Any] | None:

@@ -217,10 +217,6 @@ class OfferedTools:
         tools = tuple(_as_services_take(name, offer) for name, offer in zip(names, offers, strict=True))
         return cls(inputs={TOOLS: tools} if tools else {}, names=names)
 
-    def wire_name(self, name: str) -> str:
-        """The name on the wire of the tool called `name`."""
-        return next((shown for shown, own in self.names.items() if own == name), name)
-
 
 def _as_services_take(name: str, offer: Offer) -> Mapping[str, Any]:
     shown = {"description": offer.description, "parameters": dict(offer.params)}

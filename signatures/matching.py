@@ -202,13 +202,8 @@ class NormalText:
             self._more = []
 
 
-def normal_text(text: str) -> str:
-    """The normal form of a complete text."""
-    return at_once(normalising(text))
-
-
 def normalising(text: str) -> Steps[str]:
-    """As `normal_text`, in steps."""
+    """The normal form of a complete text, in steps."""
     normal: list[str] = []
     made = NormalText()
     for begin in range(0, len(text), SLICE):
@@ -224,7 +219,7 @@ def normalising(text: str) -> Steps[str]:
 
 def normalise(text: str) -> str:
     """The normal form of a complete text, without blanks at its ends."""
-    return normal_text(text).strip()
+    return at_once(normalising(text)).strip()
 
 
 def _form_of_escape(escape: str) -> str:
@@ -253,32 +248,32 @@ Passage = tuple[int, int]
 
 
 class ShareIndex:
-    """Holds the pieces of given texts that occur in no other texts.
+    """Holds the pieces of given texts that occur in no other texts; see `built`.
 
     Args:
-        texts: The texts that must not be repeated.
-        others: The texts that can be repeated.
+        grams: The pieces.
+        allowed: The pieces of the given texts that occur in other texts too.
         run: The minimum length of a repetition in characters.
     """
 
-    def __init__(self, texts: Iterable[str], others: Iterable[str], *, run: int) -> None:
-        at_once(self._build(texts, others, run))
+    def __init__(self, grams: set[str], allowed: set[str], *, run: int) -> None:
+        self._grams, self._allowed, self._run = grams, allowed, run
+        self._need = min(-(-len(grams) // 2), MAX_REPEATED_PIECES)
 
     @classmethod
     def built(cls, texts: Iterable[str], others: Iterable[str], *, run: int) -> Steps[ShareIndex]:
-        """Make one in steps."""
-        made = cls.__new__(cls)
-        yield from made._build(texts, others, run)
-        return made
+        """Make one in steps.
 
-    def _build(self, texts: Iterable[str], others: Iterable[str], run: int) -> Steps[None]:
-        self._run = run
+        Args:
+            texts: The texts that must not be repeated.
+            others: The texts that can be repeated.
+            run: The minimum length of a repetition in characters.
+        """
         known = yield from _all_grams(texts)
         in_others = (yield from _all_grams(others)) if known else set[str]()
-        self._allowed, self._grams = known & in_others, known - in_others
-        self._need = min(-(-len(self._grams) // 2), MAX_REPEATED_PIECES)
+        return cls(known - in_others, known & in_others, run=run)
 
-    def passages(self, texts: Sequence[str]) -> list[list[Passage]] | None:
+    def finding(self, texts: Sequence[str]) -> Steps[list[list[Passage]] | None]:
         """Where the texts of one answer repeat too much in sum; None if they do not.
 
         The limit is half of the pieces, or `MAX_REPEATED_PIECES` of them, with `run` characters in all.
@@ -289,10 +284,6 @@ class ShareIndex:
         Returns:
             For each text the passages of its repeated words, in order.
         """
-        return at_once(self.finding(texts))
-
-    def finding(self, texts: Sequence[str]) -> Steps[list[list[Passage]] | None]:
-        """As `passages`, in steps."""
         if not self._grams:
             return None
         words: list[str] = []

@@ -311,7 +311,7 @@ class Predictor:
             RoleEchoed: The model repeated the role and `echo` is `fail`.
             HostError: The model failed. The text holds nothing of the prompt.
         """
-        call = _Call(self, inputs, caller, role.reveal(self.name), listener, _StepOptions(steps=steps, final=final))
+        call = _Call(self, inputs, caller, role.reveal(self.name), listener, steps=steps, final=final)
         failure: WorldAgentError | None = None
         answer: Answer | None = None
         try:
@@ -332,35 +332,12 @@ class Predictor:
         return self._roled if roled else self._plain
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _StepOptions:
-    """The options of a call in addition to its inputs: the previous steps, and whether it must answer."""
-
-    steps: Sequence[PastStep]
-    final: bool
-
-
 class _Call:
     """One call with its retries. It holds the role's text only for as long as the call lasts.
 
     The traceback of its exceptions keeps its frames. So no local variable of a frame that raises may hold the text, or
     an answer that is not scrubbed yet.
     """
-
-    __slots__ = (
-        "_adapter",
-        "_caller",
-        "_emitted",
-        "_forms",
-        "_guard",
-        "_how",
-        "_inputs",
-        "_listener",
-        "_predictor",
-        "_refused",
-        "_role",
-        "_stream",
-    )
 
     def __init__(
         self,
@@ -369,11 +346,13 @@ class _Call:
         caller: ModelCaller,
         role: str | None,
         listener: Listener,
-        how: _StepOptions,
+        *,
+        steps: Sequence[PastStep],
+        final: bool,
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
-        self._role, self._listener, self._how = role, listener, how
-        follows = user_follows(how.steps, role=role is not None)
+        self._role, self._listener, self._steps, self._final = role, listener, steps, final
+        follows = user_follows(steps, role=role is not None)
         self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
@@ -393,10 +372,10 @@ class _Call:
             return await self._ask_in_forms()
 
     def _adapter_now(self) -> RoleAdapter:
-        how, steps, form = self._how, self._how.steps, self._forms.now
+        steps, form = self._steps, self._forms.now
         if form == "steps_in_words":
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
-        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=how.final)
+        fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=self._final)
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 

@@ -204,8 +204,8 @@ class Investigate(dspy.Signature):
 
     Each program runs alone in a sandbox without files, network or packages. It has the variables under `inputs`, those
     that earlier programs have set to plain data, and the functions under `functions`, which are called without `await`.
-    It can import math, re, json, datetime and random; classes cannot inherit, and there are no generators. You see what
-    a program prints and what its last expression is.
+    The modules math, re, json, datetime and random are available; classes cannot inherit, and generators do not exist.
+    You see what a program prints and what its last expression is.
 
     Give the next program in `code` and leave `answer` empty. Correct a program that failed. Once `steps` show what the
     answer is, or `steps_left` is 0, give it in `answer` and leave `code` empty.

@@ -25,7 +25,7 @@ from .database import Database
 from .home import URL_REMEDY, PostgresAddress
 from .locks import HeldLock, Locks
 from .schema import RECORD, VERSIONS, Schema, Transaction, outdated_schemas
-from .sqlite import closed, outcome
+from .sqlite import closed, outcome, run_work
 
 RETRYABLE_CODES: Final = ("40001", "40P01")
 """Codes of a transaction that conflicted with another one, was rolled back and can be retried."""
@@ -404,21 +404,12 @@ def _run_once(session: Session, work: Callable[[Transaction], T], begin: str) ->
     with session.translated(read_only=begin == _READ):
         connection = _begin_transaction(session, begin)
         try:
-            result = _run_work(work, _PostgresTransaction(connection))
+            result = run_work(work, _PostgresTransaction(connection))
             connection.execute("COMMIT")
         except BaseException:
             _roll_back(session, connection)
             raise
         return result
-
-
-def _run_work(work: Callable[[Transaction], T], transaction: Transaction) -> T:
-    try:
-        return work(transaction)
-    except StopIteration as error:
-        cause = error
-    # A future cannot hold StopIteration: the awaiting task would wait forever.
-    raise RuntimeError("the work of a transaction raised StopIteration") from cause
 
 
 def _begin_transaction(session: Session, begin: str) -> psycopg.Connection:

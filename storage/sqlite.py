@@ -93,17 +93,9 @@ class Lane:
             )
         if self._read_only:
             with self._translated(), transaction(connection, "BEGIN"):
-                return [self._run_work(work, connection) for work in works]
+                return [run_work(work, _SqliteTransaction(connection, self._path)) for work in works]
         with self._translated(), _synced(connection, synced), transaction(connection):
-            return [self._run_work(work, connection) for work in works]
-
-    def _run_work(self, work: Callable[[Transaction], T], connection: sqlite3.Connection) -> T:
-        try:
-            return work(_SqliteTransaction(connection, self._path))
-        except StopIteration as error:
-            cause = error
-        # A future cannot hold StopIteration: the awaiting task would wait forever.
-        raise RuntimeError("the work of a transaction raised StopIteration") from cause
+            return [run_work(work, _SqliteTransaction(connection, self._path)) for work in works]
 
     async def alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` without a transaction."""
@@ -155,6 +147,15 @@ class Lane:
             raise failure from error
         except UnicodeDecodeError as error:  # SQLite's message quotes a name from a damaged schema
             raise not_text(self._path) from error
+
+
+def run_work(work: Callable[[Transaction], T], transaction: Transaction) -> T:
+    """Run `work`, and replace an exception that a future cannot hold: the awaiting task would wait forever."""
+    try:
+        return work(transaction)
+    except StopIteration as error:
+        cause = error
+    raise RuntimeError("the work of a transaction raised StopIteration") from cause
 
 
 class _SqliteTransaction:
@@ -374,17 +375,13 @@ def _check_not_truncated(path: Path) -> None:
         StorageInvalid: The file is empty and was in use before.
     """
     deadline = time.monotonic() + MAKING_SECONDS
-    while _is_empty(path) and _was_used(path):
+    while path.exists() and path.stat().st_size == 0 and _was_used(path):
         if time.monotonic() > deadline:
             raise StorageInvalid(
                 f"file {str(path)!r} is empty, and this home was used before",
                 remedy="restore it from a copy, or delete it to start with an empty database",
             )
         time.sleep(WAL_RETRY_SECONDS)
-
-
-def _is_empty(path: Path) -> bool:
-    return path.exists() and path.stat().st_size == 0
 
 
 def _was_used(path: Path) -> bool:

@@ -178,20 +178,10 @@ class Script:
         """The number of replies; None for a function, which never runs out."""
         return None if self._answer else len(self._replies)
 
-    def take(
-        self,
-        system: str,
-        messages: tuple[tuple[str, str], ...],
-        media: tuple[tuple[str, str], ...] = (),
-        tools: tuple[str, ...] = (),
-        *,
-        may_call: bool = False,
-    ) -> tuple[ScriptedCall, Reply | None]:
-        """Record a call and return it with its reply; None if the replies have run out."""
+    def take(self, **sent: Any) -> tuple[ScriptedCall, Reply | None]:
+        """Record a call with these fields of `ScriptedCall`, and return it with its reply; None if there is no more."""
         with self._lock:
-            call = ScriptedCall(
-                index=len(self.calls) + 1, system=system, messages=messages, media=media, tools=tools, may_call=may_call
-            )
+            call = ScriptedCall(index=len(self.calls) + 1, **sent)
             self.calls.append(call)
         if self._on_call:
             self._on_call(call)
@@ -308,7 +298,7 @@ class _Engine:
         choice = request.config.tool_choice
         in_words = OFFERED in system and all(text != LAST_STEP for _, text in messages)
         may_call = (bool(tools) and (choice is None or choice.mode != "none")) or in_words
-        call, reply = self.script.take(system, messages, media, tools, may_call=may_call)
+        call, reply = self.script.take(system=system, messages=messages, media=media, tools=tools, may_call=may_call)
         if reply is None:
             raise ScriptExhausted(
                 f"the scripted model was called {call.index} times and has {self.script.size} replies; "

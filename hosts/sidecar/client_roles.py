@@ -19,8 +19,8 @@ from mcp.types import CallToolRequest as ToolRequest
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from ...core import Tier
-from ...mcp_client.contract import CONTRACT, STORED_TIERS, Answer, Operation
+from ...core import STORED_TIERS, Tier
+from ...mcp_client.contract import CONTRACT, Answer, Operation
 from ...mcp_client.hosts import Failure, Failures
 from ...mcp_client.role_store import ContractRoleStore
 from ..service.call import Refused

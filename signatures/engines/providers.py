@@ -171,23 +171,18 @@ PROVIDERS: Final = (
 
 _FIRST_PARTY: Final = frozenset(
     {
-        "anthropic",
-        "aws-anthropic",
-        "azure-anthropic",
-        "bedrock-anthropic",
-        "cohere",
-        "deepseek",
-        "gemini",
-        "meta",
-        "mistral",
-        "moonshotai",
-        "openai",
-        "openai-chat",
-        "vertex",
-        "vertex-anthropic",
-        "vertex-express",
-        "xai",
-        "zai",
+        *("anthropic", "aws-anthropic", "azure-anthropic", "bedrock-anthropic", "cohere", "deepseek", "gemini", "meta"),
+        *(
+            "mistral",
+            "moonshotai",
+            "openai",
+            "openai-chat",
+            "vertex",
+            "vertex-anthropic",
+            "vertex-express",
+            "xai",
+            "zai",
+        ),
     }
 )
 """The engine's names of services with models of one vendor, which all support tools. Others serve any model."""

@@ -140,7 +140,8 @@ def _codes() -> list[str]:
 
 def _kinds() -> list[str]:
     every = vars(events).values()
-    kinds = (kind for kind in every if inspect.isclass(kind) and issubclass(kind, BaseModel))
+    models = (kind for kind in every if inspect.isclass(kind) and issubclass(kind, BaseModel))
+    kinds = [kind for kind in models if "type" in kind.model_fields]
     return sorted(f"{kind.model_fields['type'].default}: {', '.join(kind.model_fields)}" for kind in kinds)
 
 

@@ -12,7 +12,7 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn, TypeVar
@@ -101,10 +101,8 @@ class Handle:
 
     def make(self, name: str) -> None:
         """Create the folder `name`; an existing one is not changed."""
-        try:
+        with suppress(FileExistsError):
             os.mkdir(self._name(name), dir_fd=self._opened)
-        except FileExistsError:
-            return
 
     def replace(self, old: str, new: str) -> None:
         """Rename the file `old` to `new` atomically, replacing what had that name."""

@@ -223,8 +223,6 @@ def dialling() -> httpcore2.AsyncNetworkBackend:
 
 def trusted() -> ssl.SSLContext:
     """Return a TLS context with the certificates that this system trusts."""
-    import httpx2
-
     return httpx2.create_ssl_context()
 
 
