@@ -70,6 +70,10 @@ class Operation(ABC, Generic[T]):
 
     def refused(self, code: object, failures: Failures) -> T | Failure:
         """Interpret an error code."""
+        return self.failure(code, failures)
+
+    def failure(self, code: object, failures: Failures) -> Failure:
+        """The failure that an error code reports."""
         match code:
             case "invalid":
                 problem = f"{failures.name} rejected {self.about} or its scope as invalid"
@@ -153,7 +157,7 @@ class GetRole(_OfOneScope["Role | None"]):
 
     def refused(self, code: object, failures: Failures) -> Role | Failure | None:
         """See `Operation.refused`."""
-        return None if code == "not_found" else Operation.refused(self, code, failures)
+        return None if code == "not_found" else self.failure(code, failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,7 @@ class DeleteRole(_OfOneScope[bool]):
 
     def refused(self, code: object, failures: Failures) -> bool | Failure:
         """See `Operation.refused`."""
-        return False if code == "not_found" else Operation.refused(self, code, failures)
+        return False if code == "not_found" else self.failure(code, failures)
 
 
 def offered_tiers(schema: object) -> frozenset[Tier]:

@@ -12,14 +12,13 @@ from typing import Any, Final
 
 from ...core import canonical_json, digest
 from ...core.errors import AnswerInvalid, FunctionInvalid, NotAnApprover, StorageInvalid, WorldAgentError
-from ...core.events import Risk
+from ...core.events import PauseKind, Risk
 from ...core.pauses import (
     Answer,
     Approve,
     Happened,
     NotHappened,
     Pause,
-    PauseKind,
     Reject,
     RunAgain,
     may_answer,

@@ -18,8 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
 from ...core import canonical_json
 from ...core.errors import CallRefused, LimitReached, PauseExpired
-from ...core.events import Risk
-from ...core.pauses import PauseKind
+from ...core.events import PauseKind, Risk
 from ...storage import Database, Lease, Moment, Row, Schema, Transaction, check_row
 
 CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round"]
