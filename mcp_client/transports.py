@@ -478,12 +478,8 @@ def _stays(response: httpx2.Response) -> bool:
     except httpx2.InvalidURL:
         return False
     same = (here.scheme, here.host, _port(here)) == (there.scheme, there.host, _port(there))
-    upgrade = (here.scheme, there.scheme, here.host) == (
-        "http",
-        "https",
-        there.host,
-    ) and here.port is there.port is None
-    return response.status_code in (307, 308) and (same or upgrade) and not there.userinfo
+    upgrade = (here.scheme, there.scheme) == ("http", "https") and here.port is there.port is None
+    return response.status_code in (307, 308) and (same or (upgrade and here.host == there.host)) and not there.userinfo
 
 
 def _port(url: httpx2.URL) -> int | None:

@@ -10,7 +10,7 @@ import base64
 import json
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -170,26 +170,15 @@ def _encode(text: str, encode: Callable[[str], bytes]) -> tuple[bytes, tuple[int
 
 def _grow(text: bytes, at: int, data: bytes, own: int) -> tuple[int, int]:
     """Return how many bytes agree before `at` and `own`, and from there on."""
-    left = _agreeing(zip(_down(text, at), _down(data, own), strict=False))
-    right = _agreeing(zip(_up(text, at), _up(data, own), strict=False))
+    left = _agreeing(text[max(0, at - own) : at][::-1], data[:own][::-1])
+    right = _agreeing(text[at : at + len(data) - own], data[own:])
     return left, right
 
 
-def _agreeing(pairs: Iterable[tuple[int, int]]) -> int:
-    count = 0
-    for one, other in pairs:
-        if one != other:
-            break
-        count += 1
-    return count
-
-
-def _down(data: bytes, end: int) -> Iterator[int]:
-    return (data[at] for at in range(end - 1, -1, -1))
-
-
-def _up(data: bytes, start: int) -> Iterator[int]:
-    return (data[at] for at in range(start, len(data)))
+def _agreeing(one: bytes, other: bytes) -> int:
+    """Return how many bytes two texts have in common at their beginnings."""
+    common = min(len(one), len(other))
+    return next((at for at in range(common) if one[at] != other[at]), common)
 
 
 def _complete_characters(bounds: tuple[int, ...], start: int, end: int) -> int:

@@ -217,8 +217,9 @@ def _children(path: str, item: object, frame_locals: bool) -> Named:
     if isinstance(item, _SEQUENCES):
         for number, part in enumerate(tuple(item)):
             yield f"{path}[{number}]", part
-    if isinstance(item, BaseException):
-        yield from _exception(path, item)
+    for kind, names in _PARTS:
+        if isinstance(item, kind):
+            yield from ((f"{path}.{name}", getattr(item, name, None)) for name in names)
     for kind, look in _SPECIAL:
         if isinstance(item, kind):
             yield from look(path, item)
@@ -242,32 +243,10 @@ def _entries(path: str, item: Mapping[Any, Any] | contextvars.Context) -> Named:
         yield f"{path}[{key!r}]" if isinstance(key, str | int) else f"{path}[key {number}]", value
 
 
-def _exception(path: str, error: BaseException) -> Named:
-    yield f"{path}.args", error.args
-    yield f"{path}.__notes__", getattr(error, "__notes__", None)
-    yield f"{path}.__cause__", error.__cause__
-    yield f"{path}.__context__", error.__context__
-    if isinstance(error, BaseExceptionGroup):
-        yield f"{path}.exceptions", error.exceptions
-
-
 def _function(path: str, item: types.FunctionType) -> Named:
     for name, cell in zip(item.__code__.co_freevars, item.__closure__ or (), strict=True):
         if cell != _EMPTY_CELL:
             yield f"{path} (closure {name})", cell.cell_contents
-    yield f"{path}.__defaults__", item.__defaults__
-    yield f"{path}.__kwdefaults__", item.__kwdefaults__
-
-
-def _method(path: str, item: types.MethodType) -> Named:
-    yield f"{path}.__self__", item.__self__
-    yield f"{path}.__func__", item.__func__
-
-
-def _partial(path: str, item: functools.partial[Any]) -> Named:
-    yield f"{path}.func", item.func
-    yield f"{path}.args", item.args
-    yield f"{path}.keywords", item.keywords
 
 
 def _log_record(path: str, item: logging.LogRecord) -> Named:
@@ -283,10 +262,14 @@ def _buffer(path: str, item: io.StringIO | io.BytesIO) -> Named:
 
 
 _EMPTY_CELL = types.CellType()
+_PARTS: tuple[tuple[type, tuple[str, ...]], ...] = (
+    (BaseException, ("args", "__notes__", "__cause__", "__context__", "exceptions")),
+    (types.FunctionType, ("__defaults__", "__kwdefaults__")),
+    (types.MethodType, ("__self__", "__func__")),
+    (functools.partial, ("func", "args", "keywords")),
+)
 _SPECIAL: tuple[tuple[Any, Callable[[str, Any], Named]], ...] = (
     (types.FunctionType, _function),
-    (types.MethodType, _method),
-    (functools.partial, _partial),
     (logging.LogRecord, _log_record),
     ((io.StringIO, io.BytesIO), _buffer),
 )
