@@ -99,6 +99,8 @@ class GenerationOptions(BaseModel):
         return {name: value.get_secret_value() for name, value in (self.headers or {}).items()}
 
 
+# --- usage ------------------------------------------------------------------------------------------------------------
+
 ECHO_RUN: Final = 40
 """Characters in a row that count as repeating a role (R16), for the echo guard and the leak scanner."""
 

@@ -186,6 +186,8 @@ def _is_word(word: object) -> bool:
     return isinstance(word, str) and "\0" not in word
 
 
+# --- failures ---------------------------------------------------------------------------------------------------------
+
 _REPORTED = "check the logs of the host, then try again"
 
 

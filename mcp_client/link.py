@@ -363,6 +363,9 @@ _PAGES: Final = 20  # pages of the list of tools
 _SCOPES: Final = 256  # the limit of watched scopes; the one unused for longest is dropped first
 
 
+# --- a role host ------------------------------------------------------------------------------------------------------
+
+
 class RoleLink(Link):
     """A link to a role host.
 

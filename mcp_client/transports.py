@@ -31,6 +31,8 @@ from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError, JSONRPCNotif
 
 from .hosts import LONGEST_ANSWER, Failure, Failures, Host, HttpHost, StdioHost
 
+# --- quiet logs -------------------------------------------------------------------------------------------------------
+
 _WITHHELD: Final = "the text of this record is withheld: it may hold a role"
 
 _inside: contextvars.ContextVar[bool] = contextvars.ContextVar("worldagent_role_host", default=False)
@@ -80,6 +82,8 @@ def without_text(item: SessionMessage | Exception) -> SessionMessage | Exception
         item.message.error.message = ""
     return item
 
+
+# --- deeply nested messages -------------------------------------------------------------------------------------------
 
 DEEPEST: Final = 190
 """The depth to which the JSON of one message can be nested; the parser of the library fails at 200."""
@@ -143,6 +147,8 @@ def _cut(message: bytes) -> bytes:
             depth -= 1
     return b"".join((*pieces, message[kept:])) if pieces else message
 
+
+# --- a child process --------------------------------------------------------------------------------------------------
 
 Lost = Callable[[Failure | None], None]
 
@@ -354,6 +360,8 @@ class _Outgoing(_Stream):
         self._stop_limit()
         self._stdin.close()
 
+
+# --- HTTP -------------------------------------------------------------------------------------------------------------
 
 Item = SessionMessage | Exception
 

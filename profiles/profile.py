@@ -202,6 +202,8 @@ def _sources(file: ProfileFile, given: Mapping[Key, Setting]) -> dict[str, str]:
     return sources
 
 
+# --- the instructions -------------------------------------------------------------------------------------------------
+
 MAX_AGENTS_FILES: Final = 20  # the most AGENTS.md files that are listed
 MAX_FOLDERS: Final = 2_000  # the most folders that are searched for them
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "venv", "target", "build", "dist"})

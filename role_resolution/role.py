@@ -182,6 +182,8 @@ def _encodable(text: str) -> bool:
     return True
 
 
+# --- composed roles ---------------------------------------------------------------------------------------------------
+
 Policy = Literal["stack", "block"]
 
 STACK_HEADER = "Several sets of instructions follow, the most general first. Where they conflict, the later one wins."

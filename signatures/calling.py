@@ -150,6 +150,8 @@ class _Metered(str):
             raise Unreadable
 
 
+# --- tools ------------------------------------------------------------------------------------------------------------
+
 TOOLS: Final = "offered_tools"
 """The name of the input that holds tools in the format of model services."""
 

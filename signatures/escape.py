@@ -157,6 +157,8 @@ def _any_of(tokens: frozenset[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(heads)) if heads else None
 
 
+# --- the control tokens of a model file -------------------------------------------------------------------------------
+
 _TOKENS = b"tokenizer.ggml.tokens"
 _TOKEN_TYPES = b"tokenizer.ggml.token_type"
 _STRING, _ARRAY = 8, 9

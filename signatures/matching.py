@@ -70,6 +70,8 @@ async def in_turns(steps: Steps[_T]) -> _T:
         steps.close()
 
 
+# --- the normal form --------------------------------------------------------------------------------------------------
+
 _ODD = "\0"  # in a folded text: a character that does not produce exactly one on its own
 _WHITE_SPACE = "nrtf"  # escapes of JSON for white space
 _HEX = "[0-9a-fA-F]"
@@ -229,6 +231,8 @@ def _form_of_escape(escape: str) -> str:
         return _form("".join(units).encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
     return " " if escape[-1] in _WHITE_SPACE else ""
 
+
+# --- words in common --------------------------------------------------------------------------------------------------
 
 GRAM = 8
 """The number of words in a piece."""

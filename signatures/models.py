@@ -119,6 +119,8 @@ class Models:
         return target.partition("/")[0] == self._own.vendor
 
 
+# --- predictors -------------------------------------------------------------------------------------------------------
+
 _VARIANTS = 64
 
 
@@ -200,6 +202,9 @@ class PredictorPool:
         while len(self._varied) > _VARIANTS:
             self._varied.popitem(last=False)
         return self._varied[key]
+
+
+# --- one step ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

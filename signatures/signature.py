@@ -113,6 +113,9 @@ def named(signature: Signature, name: str, instructions: str) -> Signature:
     return made
 
 
+# --- entry Signatures -------------------------------------------------------------------------------------------------
+
+
 class _Converse(dspy.Signature):
     history: dspy.History = dspy.InputField(default=None)
     message: str = dspy.InputField()
@@ -197,6 +200,9 @@ def _json(schema: Mapping[str, Any]) -> Any:
     kinds = {"object": dict[str, Any], "array": list[Any]}
     kind = schema.get("type")
     return kinds.get(kind, Any) if isinstance(kind, str) else Any
+
+
+# --- Signatures of the package's own calls ----------------------------------------------------------------------------
 
 
 class Investigate(dspy.Signature):

@@ -65,6 +65,9 @@ class PostgresAddress:
         return f"{database} on {host}{port}"
 
 
+# --- paths ------------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, slots=True)
 class Storage:
     """Where an agent keeps data that must outlive the process (D10).

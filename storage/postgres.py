@@ -27,6 +27,8 @@ from .locks import HeldLock, Locks
 from .schema import RECORD, VERSIONS, Schema, Transaction, outdated_schemas
 from .sqlite import closed, outcome, run_work
 
+T = TypeVar("T")
+
 RETRYABLE_CODES: Final = ("40001", "40P01")
 """Codes of a transaction that conflicted with another one, was rolled back and can be retried."""
 
@@ -77,6 +79,8 @@ def not_storable(error: psycopg.DataError | UnicodeEncodeError) -> WorldAgentErr
         return None
     return InvalidArgument(f"a value for the database contains {problem}", remedy=remedy)
 
+
+# --- one connection ---------------------------------------------------------------------------------------------------
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "connect_timeout": 10,  # seconds
@@ -165,6 +169,8 @@ def query(sql: str) -> bytes:
     return sql.replace("%", "%%").replace("?", "%s").encode()
 
 
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('worldagent schema', 0))"
 _TEXT: Final = re.compile(r"\bTEXT\b")
 
@@ -199,6 +205,8 @@ def _native(statement: str) -> bytes:
     # Ids must sort by their bytes, as in SQLite, whatever the server's locale is.
     return query(_TEXT.sub('TEXT COLLATE "C"', statement))
 
+
+# --- locks ------------------------------------------------------------------------------------------------------------
 
 _TRY: Final = "SELECT pg_try_advisory_lock(%s)"
 _TAKEN: Final = """SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
@@ -293,7 +301,7 @@ class _HeldNumber:
         """See `Held.forget`. The server keeps no record of a lock that is not held."""
 
 
-T = TypeVar("T")
+# --- the database -----------------------------------------------------------------------------------------------------
 
 MAX_TRIES: Final = 5
 _WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"

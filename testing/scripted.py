@@ -190,6 +190,9 @@ class Script:
         return call, self._replies[call.index - 1] if call.index <= len(self._replies) else None
 
 
+# --- the model --------------------------------------------------------------------------------------------------------
+
+
 class ScriptExhausted(LMError, AssertionError):
     """The model was called more often than there are replies, or less often than a test claims."""
 

@@ -32,6 +32,8 @@ from typing import Any, TypeAlias
 
 from ..core.errors import InvalidArgument, StorageUnavailable
 
+# --- files and databases ----------------------------------------------------------------------------------------------
+
 _SQLITE_MAGIC = b"SQLite format 3\0"
 _COMPANIONS = ("-wal", "-shm", "-journal")
 # Reads a list of [source, target] and prints a list of errors: null, or the name of the error's type.
@@ -162,6 +164,8 @@ def _database(source: Path, copy: Path, present: dict[Path, Path]) -> Path | Non
             shutil.copyfile(companion, database.with_name(database.name + ending))
     return database
 
+
+# --- objects ----------------------------------------------------------------------------------------------------------
 
 Named: TypeAlias = Iterator[tuple[str, Any]]
 

@@ -89,6 +89,8 @@ EXPLORE: Final = Worker(
 """Looks through files and pages."""
 
 
+# --- the to-do list ---------------------------------------------------------------------------------------------------
+
 MAX_ITEMS: Final = 100
 _MARKS: Final = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
 

@@ -166,6 +166,8 @@ def _read(said: bytes) -> Ran:
     return Ran(exit_code=summary.exit_code, stopped=summary.stopped, head=head, tail=tail, cut=summary.size - len(rest))
 
 
+# --- the tool ---------------------------------------------------------------------------------------------------------
+
 _LONGEST: Final = 100_000  # bytes; Linux takes no argument of more than 128 KiB
 _TOO_LONG: Final = "write it into a file and run that"
 

@@ -51,6 +51,8 @@ from ..transports import DEEPEST, TOO_DEEP, Incoming, Item
 from .results import ServerFailures
 from .server import Asked, CallTool, Listed, ToolAnswer, ToolSpec
 
+# --- invalid tools ----------------------------------------------------------------------------------------------------
+
 MAX_INVALID_TOOLS: Final = 100  # the limit of invalid tools that are reported
 _REASON: Final = 300  # the limit of characters of a reason, which can quote the server
 
@@ -124,6 +126,8 @@ def _tools_of(version: str) -> TypeAdapter[Any]:
     listed: Any = page.model_fields["tools"].annotation
     return TypeAdapter(listed)
 
+
+# --- the link ---------------------------------------------------------------------------------------------------------
 
 Elicit = Callable[[Asked], Awaitable[Any]]
 """Asks a person a question of the server; returns the answer, or None if there is none."""

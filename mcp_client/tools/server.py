@@ -177,6 +177,8 @@ class McpEntry(BaseModel):
         raise InvalidArgument("a server must have either command or url", remedy="set one of them")
 
 
+# --- what it offers and answers ---------------------------------------------------------------------------------------
+
 Progress = Callable[[float, float | None, str | None], None]
 
 

@@ -56,6 +56,8 @@ class AnswerTooLong(lm15.InvalidRequestError):
         super().__init__("the answer is longer than the limit")
 
 
+# --- classification ---------------------------------------------------------------------------------------------------
+
 _Make = Callable[[str, BaseException], WorldAgentError]
 _Kind = type[WorldAgentError]
 

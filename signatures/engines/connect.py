@@ -215,6 +215,8 @@ def _without_traces(lm: dspy.BaseLM) -> dspy.BaseLM:
     return lm.copy(cache=False, num_retries=0)
 
 
+# --- abilities --------------------------------------------------------------------------------------------------------
+
 _VENDORS: Final = {
     "azure-anthropic": "azure_ai",
     "bedrock-anthropic": "bedrock",

@@ -147,6 +147,8 @@ def is_within(schema: Mapping[str, Any], value: Any) -> bool:
             return True
 
 
+# --- the choice of a tool ---------------------------------------------------------------------------------------------
+
 CALL_TOKENS: Final = 200
 """The limit of tokens of a call. A longer one is discarded, and the model answers in text."""
 

@@ -56,6 +56,8 @@ def sending(headers: Mapping[str, str]) -> Generator[None]:
         HEADERS.reset(before)
 
 
+# --- the table --------------------------------------------------------------------------------------------------------
+
 LOCAL: Final = "local"
 """The model string of the embedded model; after a colon it can name another file."""
 

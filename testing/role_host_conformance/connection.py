@@ -153,6 +153,8 @@ async def settle(point: Point, check: Callable[[], Awaitable[str | None]]) -> Re
     return replace(result, ms=(time.perf_counter() - began) * 1000)
 
 
+# --- the connection ---------------------------------------------------------------------------------------------------
+
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
 """The current revisions, the newest last."""
 

@@ -174,6 +174,8 @@ def _check(path: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
 
 
+# --- paths ------------------------------------------------------------------------------------------------------------
+
 T = TypeVar("T")
 Parts = tuple[str, ...]
 

@@ -68,6 +68,8 @@ def lines_of(file: BinaryIO, most: int, continue_reading: Callable[[], bool]) ->
                 return
 
 
+# --- reading and editing ----------------------------------------------------------------------------------------------
+
 LARGEST: Final = 10_000_000
 """The maximum bytes of a file that is written or edited."""
 _NUMBERS: Final = re.compile(r"(?m)^\d+\t")
@@ -206,6 +208,8 @@ def _places(text: str, old: str) -> list[int]:
         at = text.find(old, at + 1)
     return places
 
+
+# --- matching lines ---------------------------------------------------------------------------------------------------
 
 _BLOCK: Final = 1 << 16
 """How many bytes are searched at once; the slowest expression needs a few seconds for them."""

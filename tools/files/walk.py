@@ -197,6 +197,8 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
+# --- patterns ---------------------------------------------------------------------------------------------------------
+
 _BRACES: Final = re.compile(r"\{([^{}]*,[^{}]*)\}")
 _MOST: Final = 64
 """The maximum number of patterns that braces can expand to."""
@@ -290,6 +292,8 @@ def _parts(pattern: str, text: str) -> list[str]:
         names.append("*")
     return [name for name, before in zip(names, ["", *names], strict=False) if not (name == before == "**")]
 
+
+# --- searching --------------------------------------------------------------------------------------------------------
 
 _ENTRIES: Final = 500_000
 """The maximum number of names that one search looks at."""

@@ -21,6 +21,8 @@ import httpx2
 
 from ...core.errors import AddressRefused, ToolFailed
 
+# --- connections ------------------------------------------------------------------------------------------------------
+
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Reach = Literal["public", "private", "never"]
 
@@ -225,6 +227,8 @@ def trusted() -> ssl.SSLContext:
     """Return a TLS context with the certificates that this system trusts."""
     return httpx2.create_ssl_context()
 
+
+# --- pages ------------------------------------------------------------------------------------------------------------
 
 LARGEST: Final = 5 << 20
 """Bytes of a page that are read, both compressed and decompressed."""

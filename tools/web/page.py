@@ -125,6 +125,8 @@ class Reader:
             await process.end(0)
 
 
+# --- web_fetch --------------------------------------------------------------------------------------------------------
+
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _PLAIN: Final = re.compile(
     r"text/.+|application/(json|xml|yaml|toml|javascript|x-ndjson)|application/.+\+(json|xml|yaml)"
@@ -211,6 +213,8 @@ async def page_of(fetched: Fetched, *, seconds: float, limit: int) -> WebPage:
     text = decoded(body, fetched.charset, cut=fetched.cut)
     return WebPage(url=fetched.url, kind=kind, text=text[:limit], cut=fetched.cut or len(text) > limit)
 
+
+# --- web_search -------------------------------------------------------------------------------------------------------
 
 _TITLE: Final = 300
 _URL: Final = 2000
