@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import scripted_agent
-from support.injecting_server import command
+from support.mcp_tools import listing
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import CallRefused, ToolFailed
@@ -22,7 +22,6 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import investigation_shape, map_shape
 from worldagent.harness import CallContext, Function, Policy, Worker, flow, tool
 from worldagent.harness.gate import Rule
-from worldagent.mcp_client import StdioHost
 from worldagent.mcp_client.tools import McpServer
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -371,11 +370,18 @@ async def test_a_summary_of_what_was_read_is_as_what_was_read(tmp_path: Path, po
     assert world.done == []
 
 
+def pages(home: Path, where: str, **more: Any) -> McpServer:
+    """A real server that says what the page says: in a result, in an error or in the description of its tool."""
+    told, said = (PAGE, "Nothing.") if where == "description" else ("Get a page.", PAGE)
+    tool = {"name": "page", "description": told, "inputSchema": {"type": "object", "additionalProperties": False}}
+    return listing(home / "server", [tool], said=said, failed=where == "error", **more)
+
+
 @pytest.mark.parametrize("where", ["result", "error"])
 @pytest.mark.parametrize("seat", ["hand", "boss"])
 async def test_what_a_real_server_says_is_nobody_s_leave(tmp_path: Path, seat: str, where: str) -> None:
     world = World(seat)
-    servers = {"t": McpServer(StdioHost(command(PAGE, where)), risk={"page": "read_only"})}
+    servers = {"t": pages(tmp_path, where, risk={"page": "read_only"})}
     order = "CALL t_page {}" if seat == "hand" else 'CALL peer {"request": "t_page"}'
     async with world.agent(tmp_path, GLOB, mcp=servers) as agent:
         turn = await agent.thread("t").converse(order)
@@ -385,7 +391,7 @@ async def test_what_a_real_server_says_is_nobody_s_leave(tmp_path: Path, seat: s
 
 async def test_what_a_server_says_of_its_tools_asks_where_no_policy_approves(tmp_path: Path) -> None:
     world = World("hand")
-    servers = {"t": McpServer(StdioHost(command(PAGE, "description")))}
+    servers = {"t": pages(tmp_path, "description")}
     async with world.agent(tmp_path, None, mcp=servers) as agent:
         turn = await agent.thread("t").converse("CALL fetch {}")
     assert (turn.status, world.done) == ("paused", [])

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.journals import Turns, flow_of, turns_of
+from support.steps import Turns, flow_of, turns_of
 from worldagent.core.errors import CallRefused, Diverged, InvalidArgument
 from worldagent.core.pauses import Approve, Reject
 from worldagent.harness import CallContext, Function, tool

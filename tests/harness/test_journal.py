@@ -12,9 +12,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from support.journals import TURN, Turns, effects, flow_of, turns_of
 from support.postgres import new_database, rows
 from support.processes import eventually
+from support.steps import TURN, Turns, effects, flow_of, turns_of
 from worldagent.core.errors import AnswerInvalid, Diverged, EffectLost
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.harness import CallContext, tool

@@ -20,7 +20,7 @@ from support.agents import answering, scripted_agent
 from support.broken_hosts import broken_over_http
 from support.command_line import options_of
 from support.pages import DOCS, rows
-from support.plain_hosts import plain_host
+from support.raw_hosts import plain_host
 from worldagent.core import Tier
 from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import INSTALLATION_POINTS, InstallationOptions, check_installation

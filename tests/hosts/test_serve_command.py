@@ -26,7 +26,7 @@ from support.served import call, modern
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
-from support.web_pages import certificate
+from support.tools import certificate
 from worldagent.hosts.cli.app import app
 from worldagent.hosts.cli.sidecars import running_sidecars
 

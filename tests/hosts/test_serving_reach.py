@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from support.served import Plain, Wire, call, modern, served
-from support.web_pages import certificate
+from support.tools import certificate
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import Address, HttpOptions, Tokens, read_token_file, serve_http
 

@@ -19,13 +19,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from support import sidecar_app
 from support.agents import answering, scripted_agent
-from support.asked_people import Shop, task
 from support.broken_hosts import MemoryStore
 from support.leaks import canary
 from support.served import SECRET, Plain
 from support.sidecar_calls import Calling, Refused, Revision
 from support.sidecar_clients import HttpClient
-from support.sidecar_served import TOKEN, served
+from support.sidecar_served import TOKEN, Shop, served, task
 from support.sidecars import REVISIONS
 from worldagent.hosts.role_host import RoleHost
 from worldagent.hosts.serving import Address, Tokens, application

@@ -18,7 +18,7 @@ from support.agents import answering, scripted_agent
 from support.processes import eventually, held, others
 from support.raw_hosts import HUGE, RawHost, command, raw_host
 from support.role_hosts import http_host
-from support.web_pages import certificate
+from support.tools import certificate
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core.errors import (
     HostError,

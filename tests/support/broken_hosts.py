@@ -1,6 +1,6 @@
 """Role hosts over HTTP that break the contract in one way each: the reference host with a part replaced.
 
-Its roles are in memory. Hosts that are programs and break as such are in `plain_hosts`.
+Its roles are in memory. Hosts that are programs and break as such are in `raw_hosts`.
 """
 
 from __future__ import annotations

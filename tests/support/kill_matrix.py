@@ -196,6 +196,7 @@ class Matrix:
         leaks, (gaps, lost) = kill_turn.leaks_of(home), lost_parts(home)
         group = int((home / "group").read_text()) if self.grouping != ALONE else 1
         killer = Killer(None, where, crowd=self._crowd(home))
+        found: dict[str, Any]
         code, found = forked_result(lambda: _run(kill_turn.go_on, home, killer))
         assert code == 0, f"no process could resume after {point}"
         leaks += kill_turn.leaks_of(home)

@@ -55,7 +55,7 @@ async def turn(given: dict[str, Any], home: Path) -> None:
 
 async def killed(turn: Paused | Verified) -> None:
     """Run a turn to where it is held, or waits for a person, and stay there."""
-    DURABILITY.set(turn.case.mode)  # type: ignore[arg-type]  # one of its three words
+    DURABILITY.set(turn.case.mode)
     async with turn.on_thread() as thread:
         running = await until_held(_run(turn, thread), turn.held)
         if not turn.held.is_set():

@@ -443,7 +443,7 @@ class HeldTurn(Generic[R]):
 
     async def kill(self) -> None:
         """Kill a process of the turn where it is held or waits; no role is in anything that is left."""
-        left = await kill_child(self.kind, self.case, self.home)
+        left: list[object] = await kill_child(self.kind, self.case, self.home)
         assert_no_role_leak([*left, on_the_server()], [*self.case.contents, *self.case.labels])
         self.look_on_disk()
 

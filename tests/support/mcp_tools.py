@@ -74,7 +74,7 @@ for line in sys.stdin:
             "capabilities": {"tools": {}},
             "serverInfo": {"name": "raw", "version": "1"},
         },
-        "tools/call": {"content": [{"type": "text", "text": "fine"}]},
+        "tools/call": json.loads(sys.argv[2]),
     }.get(asked["method"])
     if asked["method"] == "tools/list":  # as it is in the file, however deep
         said = '"result": {"tools": ' + open(sys.argv[1]).read() + "}"
@@ -84,12 +84,15 @@ for line in sys.stdin:
 """
 
 
-def listing(home: Path, tools: Sequence[Mapping[str, Any]] | str, **more: Any) -> McpServer:
-    """A server whose list of tools is sent as it is given, as values or as JSON; each tool answers `fine`."""
+def listing(
+    home: Path, tools: Sequence[Mapping[str, Any]] | str, *, said: str = "fine", failed: bool = False, **more: Any
+) -> McpServer:
+    """A server whose list of tools is sent as it is given, as values or as JSON; each tool answers the same."""
     home.mkdir(parents=True, exist_ok=True)
     (home / "listing.py").write_text(LISTING)
     (home / "tools.json").write_text(tools if isinstance(tools, str) else json.dumps(list(tools)))
-    argv = [sys.executable, str(home / "listing.py"), str(home / "tools.json")]
+    answer = json.dumps({"content": [{"type": "text", "text": said}], "isError": failed})
+    argv = [sys.executable, str(home / "listing.py"), str(home / "tools.json"), answer]
     return McpServer(StdioHost(argv, mode="legacy"), **more)
 
 

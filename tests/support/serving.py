@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import ssl
-import subprocess
-import sys
-import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import urlsplit
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -53,29 +48,8 @@ async def serving(
 
 
 def recorded(file: Path, argv: Sequence[str]) -> list[str]:
-    """The argv of a host over stdio whose streams are written down in `file`."""
-    return [sys.executable, "-S", str(Path(__file__)), str(file), *argv]
-
-
-def _hand_on(source: int, target: BinaryIO, file: Path) -> None:
-    # A file of its own for each direction, so that a text is not cut apart by what came the other way.
-    with file.open("ab") as out, contextlib.suppress(OSError):
-        while data := os.read(source, 1 << 16):
-            out.write(data)
-            out.flush()
-            target.write(data)
-            target.flush()
-    with contextlib.suppress(OSError):
-        target.close()
-
-
-def main(file: Path, argv: Sequence[str]) -> int:
-    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    assert child.stdin is not None
-    assert child.stdout is not None
-    threading.Thread(target=_hand_on, args=(0, child.stdin, file.with_suffix(".to")), daemon=True).start()
-    _hand_on(child.stdout.fileno(), sys.stdout.buffer, file.with_suffix(".from"))
-    return child.wait()
+    """The argv of a host over stdio whose streams are written down, in a file for each direction."""
+    return ["sh", "-c", 'tee -a "$0.to" | "$@" | tee -a "$0.from"', str(file), *argv]
 
 
 @contextlib.asynccontextmanager
@@ -96,12 +70,8 @@ async def recorded_over_http(file: Path, url: str) -> AsyncGenerator[str]:
     async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host_reader, host_writer = await asyncio.open_connection(where.hostname, where.port)
         await asyncio.gather(
-            pump(reader, host_writer, file.with_suffix(".to")), pump(host_reader, writer, file.with_suffix(".from"))
+            pump(reader, host_writer, Path(f"{file}.to")), pump(host_reader, writer, Path(f"{file}.from"))
         )
 
     async with serving(connect, OSError) as port:
         yield f"http://127.0.0.1:{port}{where.path}"
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

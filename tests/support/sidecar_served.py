@@ -1,4 +1,7 @@
-"""A sidecar of the test's own process, served over real HTTP, and clients of both revisions for it."""
+"""A sidecar in the process of the test, over real HTTP or in memory, and clients of both revisions for it.
+
+One client keeps roles itself. One answers what a shop asks people.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import asyncio
 import itertools
 import json
 import signal
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,17 +17,31 @@ from typing import Any
 
 import pytest
 from mcp import Client
+from mcp.client.context import ClientRequestContext
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import (
+    CallToolResult,
+    ElicitRequestFormParams,
+    ElicitResult,
+    ErrorData,
+    JSONRPCMessage,
+    jsonrpc_message_adapter,
+)
+from pydantic import BaseModel, Field
 
+from support.agents import scripted_agent
 from support.role_hosts import BOUND, Mode, http_client_of
 from support.sidecar_calls import check_answer
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.core.events import Event, parse_event
-from worldagent.hosts.serving import Address, HttpOptions, Tokens, serve_http
+from worldagent.graphs import Shape, TaskContext
+from worldagent.harness import Policy, tool
+from worldagent.harness.gate import Rule
+from worldagent.hosts.serving import Address as Where
+from worldagent.hosts.serving import HttpOptions, Tokens, serve_http
 from worldagent.hosts.sidecar import Grant, Sidecar
-from worldagent.testing import ScriptedCall
+from worldagent.testing import ScriptedCall, ScriptedLM
 
 TOKEN = "a-token-that-reaches-everything"
 
@@ -40,9 +57,9 @@ def codes(caplog: pytest.LogCaptureFixture) -> list[str]:
 @asynccontextmanager
 async def served(sidecar: Sidecar, *, options: HttpOptions = _OPTIONS) -> AsyncGenerator[str]:
     """Serve on a free port, and give the address. It ends as people end it, by a signal."""
-    found: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+    found: asyncio.Future[Where] = asyncio.get_running_loop().create_future()
     async with sidecar:
-        serving = asyncio.create_task(serve_http(sidecar, Address("127.0.0.1", 0), options, ready=found.set_result))
+        serving = asyncio.create_task(serve_http(sidecar, Where("127.0.0.1", 0), options, ready=found.set_result))
         try:
             waited: set[asyncio.Future[Any]] = {serving, found}
             await asyncio.wait(waited, timeout=BOUND, return_when=asyncio.FIRST_COMPLETED)
@@ -288,3 +305,133 @@ def _structured(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _record(tier: str, name: str, content: str) -> dict[str, str]:
     return {"tier": tier, "name": name, "content": content}
+
+
+MODES: Sequence[Mode] = ("legacy", "auto")
+
+Reply = ElicitResult | ErrorData
+Person = Callable[[ElicitRequestFormParams], Reply]
+
+
+class Order(BaseModel):
+    what: str
+
+
+class Receipt(BaseModel):
+    text: str
+
+
+class Address(BaseModel):
+    street: str = Field(min_length=3, description="where to")
+    number: int = Field(ge=1)
+    gift: bool = False
+    floor: int | None = None
+
+
+class Parcel(BaseModel):
+    sizes: list[int]
+
+
+@dataclass(slots=True)
+class Shop:
+    """What the shop did, and what its effects wait for."""
+
+    done: list[str] = field(default_factory=list)
+
+    def shapes(self) -> list[Shape[Any, Any]]:
+        async def buy(order: Order, ctx: TaskContext) -> Receipt:
+            return Receipt(text=str(await ctx.call("pay", {"what": order.what})))
+
+        async def both(order: Order, ctx: TaskContext) -> Receipt:
+            colour = await ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"])
+            return Receipt(text=f"{colour}: {await ctx.call('pay', {'what': order.what})}")
+
+        async def side(order: Order, ctx: TaskContext) -> Receipt:
+            colour, paid = await asyncio.gather(
+                ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"]), ctx.call("pay", {"what": order.what})
+            )
+            return Receipt(text=f"{colour}: {paid}")
+
+        async def fit(order: Order, ctx: TaskContext) -> Receipt:
+            address = await ctx.calls.ask_person("Where to?", form=Address)
+            return Receipt(text=f"{address.street} {address.number} {address.gift} {address.floor}")
+
+        async def pack(order: Order, ctx: TaskContext) -> Receipt:
+            parcel = await ctx.calls.ask_person("Which sizes?", form=Parcel)
+            return Receipt(text=f"{parcel.sizes}")
+
+        async def say(order: Order, ctx: TaskContext) -> Receipt:
+            return Receipt(text=await ctx.calls.ask_person(f"What about the {order.what}?"))
+
+        handlers = (buy, both, side, fit, pack, say)
+        return [Shape(each.__name__, Order, Receipt, each, description=each.__name__) for each in handlers]
+
+    async def pay(self, what: str) -> str:
+        """Pay for something."""
+        self.done.append(what)
+        return f"paid for the {what}"
+
+    def agent(self, home: Path, *, approvers: Sequence[str] = (), **more: Any) -> WorldAgent:
+        """The shop's agent, of the workspace `novel`."""
+        policy = None
+        if approvers:
+            policy = Policy(rules=(Rule(decision="ask", function="pay", approvers=tuple(approvers), name="money"),))
+        return scripted_agent(
+            home,
+            ScriptedLM(lambda call: {"reply": "Fine."}),
+            tools=[tool(approval=True)(self.pay)],
+            shapes=self.shapes(),
+            policy=policy,
+            **more,
+        )
+
+
+@dataclass(slots=True)
+class Said:
+    """What a client is asked, and what its person says: one reply after another, the last one again and again."""
+
+    replies: list[Reply | Person] = field(default_factory=list)
+    asked: list[ElicitRequestFormParams] = field(default_factory=list)
+
+    async def __call__(self, context: ClientRequestContext, params: Any) -> Reply:
+        self.asked.append(params)
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        return reply(params) if callable(reply) else reply
+
+
+def accept(**content: Any) -> ElicitResult:
+    """A person fills in a form."""
+    return ElicitResult(action="accept", content=content)
+
+
+DECLINE, CANCEL = ElicitResult(action="decline"), ElicitResult(action="cancel")
+
+
+@asynccontextmanager
+async def asked(
+    home: Path,
+    mode: Mode,
+    *replies: Reply | Person,
+    shop: Shop | None = None,
+) -> AsyncGenerator[tuple[Client, Said]]:
+    """A client of a sidecar of its own; without replies it says that it cannot ask anybody."""
+    shop, said = shop or Shop(), Said(list(replies))
+    async with (
+        Sidecar(lambda workspace: shop.agent(home)) as sidecar,
+        Client(sidecar.server, mode=mode, elicitation_callback=said if replies else None) as client,
+    ):
+        yield client, said
+
+
+async def call(client: Client, tool_name: str, /, **arguments: Any) -> dict[str, Any]:
+    """What a tool gives, an error too."""
+    result = await client.call_tool(tool_name, {"workspace": "novel", **arguments})
+    assert isinstance(result, CallToolResult)
+    check_answer(tool_name, result.structured_content, failed=bool(result.is_error))
+    assert result.structured_content is not None, result
+    return dict(result.structured_content)
+
+
+async def task(client: Client, shape: str, /, **arguments: Any) -> dict[str, Any]:
+    """What a task of the shop gives."""
+    return await call(client, "task", **{"thread": "t1", "shape": shape, "params": {"what": "hat"}, **arguments})

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from support.broken_hosts import SLOW, broken_host
-from support.plain_hosts import plain_host
 from support.processes import eventually, held
-from support.raw_hosts import FRIEND, raw_host
+from support.raw_hosts import FRIEND, plain_host, raw_host
 from support.raw_hosts import command as raw_program
 from support.role_hosts import COMMAND, environment, http_host, opened
 from worldagent.core import Tier

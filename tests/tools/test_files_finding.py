@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.file_tools import FileTools, open_files, tree
+from support.tools import FileTools, open_files, tree
 from worldagent.core.errors import PathRefused, ToolFailed
 from worldagent.tools.files import text as search
 from worldagent.tools.files import walk

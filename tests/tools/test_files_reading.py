@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.agents import scripted_agent
-from support.file_tools import FileTools, Waited, tree
+from support.tools import FileTools, Waited, tree
 from worldagent.core.errors import ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.files import Roots, file_functions, walk

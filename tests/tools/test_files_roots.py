@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.file_tools import FileTools, open_files, tree
+from support.tools import FileTools, open_files, tree
 from worldagent.core.errors import InvalidArgument, PathRefused, ToolFailed
 from worldagent.tools.files import Roots
 from worldagent.tools.files.roots import Handle

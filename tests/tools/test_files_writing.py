@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.file_tools import FileTools, open_files, tree
+from support.tools import FileTools, open_files, tree
 from worldagent.core.errors import ToolFailed
 
 pytestmark = pytest.mark.timeout(60)

@@ -16,7 +16,7 @@ import pytest
 
 from support.agents import scripted_agent
 from support.processes import eventually, held
-from support.web_pages import Dial, Names, Request, certificates, site
+from support.tools import Dial, Names, Request, certificates, site
 from worldagent.core.errors import AddressRefused, MissingExtra, ToolFailed
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM

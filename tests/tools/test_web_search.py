@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.web_pages import Request, site
+from support.tools import Request, site
 from worldagent.core.errors import ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import LocalIndex, SearchHit, index, web_search_function

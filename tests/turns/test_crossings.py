@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import Thinking, answering, scripted_agent, taken
+from support.agents import Thinking, answering, asking_shop, scripted_agent, taken
 from support.postgres import new_database
-from support.shops import asking_shop
 from worldagent import Role
 from worldagent.core.errors import AgentClosed, StorageUnavailable
 from worldagent.core.events import Event, TurnEnded, TurnStarted

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import Thinking, answering, scripted_agent, standing, taken, under_way
+from support.agents import Thinking, answering, asking_shop, scripted_agent, standing, taken, under_way
 from support.homes import change, rows, selected
 from support.leaks import canary
 from support.processes import next_line, start_script
-from support.shops import asking_shop
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     EventsGone,

@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 
 from support.agents import Thinking, scripted_agent
-from support.asked_people import Shop, call
+from support.sidecar_served import Shop, call
 from worldagent.core.errors import AlreadyAnswered, InvalidArgument
 from worldagent.core.pauses import Approve, Reject, call_id_of, pause_id_of
 from worldagent.hosts.sidecar import Sidecar

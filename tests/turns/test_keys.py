@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Thinking, answering, scripted_agent, taken
+from support.agents import CRITIC, Thinking, answering, asking_shop, scripted_agent, taken
 from support.homes import rows
-from support.shops import asking_shop
 from worldagent import Role, Roles, Tier
 from worldagent.agent import Composed
 from worldagent.core import Scope

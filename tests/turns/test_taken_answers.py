@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.shops import shop
+from support.agents import shop
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     AlreadyAnswered,

@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 
 from support.agents import scripted_agent
-from support.asked_people import Shop, call
+from support.sidecar_served import Shop, call
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.harness import Policy, tool

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
 
-from support.asked_people import CANCEL, DECLINE, MODES, Mode, Shop, accept, asked, call, task
+from support.sidecar_served import CANCEL, DECLINE, MODES, Mode, Shop, accept, asked, call, task
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar import asking as asking_module
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from support.asked_people import CANCEL, MODES, Mode, Said, Shop, accept, call, task
+from support.sidecar_served import CANCEL, MODES, Mode, Said, Shop, accept, call, task
 from worldagent.hosts.sidecar import Grant, Sidecar
 
 GRANTS = {

@@ -11,7 +11,7 @@ import pytest
 from mcp import Client
 from mcp.types import InputRequiredResult
 
-from support.asked_people import CANCEL, Said, Shop, accept, asked, call, task
+from support.sidecar_served import CANCEL, Said, Shop, accept, asked, call, task
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar

@@ -1,4 +1,4 @@
-"""A web server on this machine that says what it is told to say, and names of the web that lead to it."""
+"""What tests of tools use: a web server that says what it is told to, names that lead to it, bodies of file tools."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import datetime
 import ipaddress
+import os
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import httpcore2
 from cryptography import x509
@@ -18,11 +20,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from support.serving import serving
+from worldagent.tools.files import Roots, file_functions
 from worldagent.tools.web.fetch import Address, dialling
 
 
-def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple[Path, Path]:
-    """Make a certificate of `localhost` that is its own authority; gives its file and that of its key."""
+def certificate(
+    folder: Path, name: str, password: bytes | None = None, *, of: Sequence[str] = ("localhost",)
+) -> tuple[Path, Path]:
+    """Make a certificate of some names that is its own authority; gives its file and that of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.datetime.now(datetime.UTC)
@@ -34,7 +39,7 @@ def certificate(folder: Path, name: str, password: bytes | None = None) -> tuple
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(days=1))
         .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in of]), critical=False)
         .sign(key, hashes.SHA256())
     )
     cert_file, key_file = folder / f"{name}.cert.pem", folder / f"{name}.key.pem"
@@ -142,24 +147,70 @@ class Dial(httpcore2.AsyncNetworkBackend):
 
 def certificates(folder: Path, *names: str) -> tuple[ssl.SSLContext, Callable[[], ssl.SSLContext]]:
     """A server's certificate for names, and what makes a client that trusts it alone."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test")])
-    now = datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in names]), critical=False)
-        .sign(key, hashes.SHA256())
-    )
-    file = folder / "certificate.pem"
-    plain = serialization.NoEncryption()
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, plain)
-    file.write_bytes(pem + made.public_bytes(serialization.Encoding.PEM))
+    file, key = certificate(folder, "server", of=names)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(file)
+    server.load_cert_chain(file, key)
     return server, lambda: ssl.create_default_context(cafile=str(file))
+
+
+class Context(Protocol):
+    """The part of a context that the bodies look at."""
+
+    @property
+    def cancelled(self) -> bool: ...
+
+
+@dataclass
+class Waited:
+    """A context of a call that somebody waits for."""
+
+    cancelled: bool = False
+
+
+class FileTools:
+    """The tools over some folders, the first of which is the working folder."""
+
+    def __init__(self, *folders: Path, limit: int = 30_000) -> None:
+        self.roots = Roots(folders)
+        self.functions = {each.name: each for each in file_functions(self.roots, limit=limit)}
+        self.context: Context = Waited()
+
+    def __call__(self, name: str, **input: Any) -> str:
+        function = self.functions[name]
+        params = function.params(**input)
+        values = {key: getattr(params, key) for key in type(params).model_fields}
+        plain: Callable[..., str] = function.body.__wrapped__  # type: ignore[attr-defined] # `functools.wraps` puts it there
+        return plain(self.context, **values) if function.context else plain(**values)
+
+    def read(self, path: str, **more: Any) -> str:
+        return self("read_file", path=path, **more)
+
+    def write(self, path: str, content: str) -> str:
+        return self("write_file", path=path, content=content)
+
+    def edit(self, path: str, old: str, new: str, **more: Any) -> str:
+        return self("edit_file", path=path, old=old, new=new, **more)
+
+    def glob(self, pattern: str, **more: Any) -> str:
+        return self("glob_files", pattern=pattern, **more)
+
+    def grep(self, pattern: str, **more: Any) -> str:
+        return self("grep_content", pattern=pattern, **more)
+
+
+def tree(folder: Path, *files: str, content: str = "text\n") -> Path:
+    """Make files below a folder; a name that ends with `/` is a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in files:
+        path = folder / name
+        if name.endswith("/"):
+            path.mkdir(parents=True, exist_ok=True)
+        else:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+    return folder
+
+
+def open_files() -> int:
+    """How many files this process has open."""
+    return len(os.listdir("/dev/fd"))
