@@ -170,6 +170,8 @@ _ENTRY: dict[str, Any] = {"entry": Review, "signatures": (Summarise,), "descript
 
 
 PausedPath = Callable[[Paused], Awaitable[None]]
+WaitingPath = Callable[[Paused, Thread, Any], Awaitable[None]]
+"""A path that begins where the turn waits, on an open thread, with the answers that it waits for."""
 PATHS: dict[str, PausedPath] = {}
 _EMPTY = 21  # bytes that `COPY` gives of a table without rows
 
@@ -177,6 +179,24 @@ _EMPTY = 21  # bytes that `COPY` gives of a table without rows
 def path(*names: str) -> Callable[[PausedPath], PausedPath]:
     def add(work: PausedPath) -> PausedPath:
         PATHS.update(dict.fromkeys(names, work))
+        return work
+
+    return add
+
+
+def waiting(name: str, *, elsewhere: bool = False) -> Callable[[WaitingPath], WaitingPath]:
+    """A path of a turn that waits, in the agent that began it, or `elsewhere`: in another one after that was closed."""
+
+    def add(work: WaitingPath) -> WaitingPath:
+        async def whole(turn: Paused) -> None:
+            async with turn.on_thread() as thread:
+                answers = await paused(turn, thread)
+                if not elsewhere:
+                    return await work(turn, thread, answers)
+            async with turn.on_thread() as thread:
+                await work(turn, thread, answers)
+
+        PATHS[name] = whole
         return work
 
     return add
@@ -225,10 +245,9 @@ async def fails(turn: Paused, error: type[Exception], thread: Thread, answers: A
     await turn.look(thread)
 
 
-@path("resumed here")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        await ends(turn, thread, await paused(turn, thread))
+@waiting("resumed here")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    await ends(turn, thread, answers)
 
 
 @path("resumed elsewhere")
@@ -257,13 +276,11 @@ async def _(turn: Paused) -> None:
         await turn.look(one, other)
 
 
-@path("answers are refused")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        await fails(turn, UnknownPause, thread, {"call_1": "red"})
-        await fails(turn, AnswerInvalid, thread, dict.fromkeys(answers, Happened("red")))
-        await ends(turn, thread, answers)
+@waiting("answers are refused")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    await fails(turn, UnknownPause, thread, {"call_1": "red"})
+    await fails(turn, AnswerInvalid, thread, dict.fromkeys(answers, Happened("red")))
+    await ends(turn, thread, answers)
 
 
 @path("model fails after the resume")
@@ -283,40 +300,29 @@ async def _(turn: Paused) -> None:
 # --- another role ---------------------------------------------------------------------------------------------------
 
 
-@path("role left out")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-    async with turn.on_thread() as thread:
-        if turn.case.source == "thread":
-            thread.role.clear()
-        await fails(turn, RoleRequired, thread, answers, again=False)
-        turn.set_thread_role(thread)
-        await ends(turn, thread, answers)
+@waiting("role left out", elsewhere=True)
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    if turn.case.source == "thread":
+        thread.role.clear()
+    await fails(turn, RoleRequired, thread, answers, again=False)
+    turn.set_thread_role(thread)
+    await ends(turn, thread, answers)
 
 
-@path("role changed")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        await changed(turn, thread, answers)
-        turn.set_thread_role(thread)
-        turn.code_role = turn.case.role("code") if turn.code_role is not None else None
-        await ends(turn, thread, answers)
-
-
-async def changed(turn: Paused, thread: Thread, answers: Any) -> None:
-    """Resume under another role."""
-    another = turn.case.role(ANOTHER)
+@waiting("role changed")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    another, role = turn.case.role(ANOTHER), {}
     match turn.case.source:
         case "call":
-            await fails(turn, RoleChanged, thread, answers, role=another)
-            return
+            role = {"role": another}
         case "code":
             turn.code_role = another
         case _:
             thread.role.set(another)
-    await fails(turn, RoleChanged, thread, answers)
+    await fails(turn, RoleChanged, thread, answers, **role)
+    turn.set_thread_role(thread)
+    turn.code_role = turn.case.role("code") if turn.code_role is not None else None
+    await ends(turn, thread, answers)
 
 
 @path("key changed")
@@ -329,39 +335,30 @@ async def _(turn: Paused) -> None:
         await ends(turn, thread, answers)
 
 
-@path("refreshed with another role")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        thread.role.set(turn.case.role(ANOTHER))
-        since = len(turn.lm.calls)
-        await ends(turn, thread, answers, roled=False, role=None, on_role_change="refresh")
-        assert turn.case.role(ANOTHER).content in turn.sent(since)
+@waiting("refreshed with another role")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    thread.role.set(turn.case.role(ANOTHER))
+    since = len(turn.lm.calls)
+    await ends(turn, thread, answers, roled=False, role=None, on_role_change="refresh")
+    assert turn.case.role(ANOTHER).content in turn.sent(since)
 
 
-@path("without a role on purpose")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        thread.role.clear()
-        await ends(turn, thread, answers, roled=False, role=None)
+@waiting("without a role on purpose")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    thread.role.clear()
+    await ends(turn, thread, answers, roled=False, role=None)
 
 
-@path("pinned")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        thread.role.clear()
-        await ends(turn, thread, answers, again=False, on_role_change="pin")
+@waiting("pinned")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    thread.role.clear()
+    await ends(turn, thread, answers, again=False, on_role_change="pin")
 
 
-@path("pinned elsewhere")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-    async with turn.on_thread() as thread:
-        await fails(turn, RoleRequired, thread, answers, on_role_change="pin")
-        await ends(turn, thread, answers)
+@waiting("pinned elsewhere", elsewhere=True)
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    await fails(turn, RoleRequired, thread, answers, on_role_change="pin")
+    await ends(turn, thread, answers)
 
 
 @path("thread role expired")
@@ -393,14 +390,12 @@ async def _(turn: Paused) -> None:
 # --- cancelled, drained ---------------------------------------------------------------------------------------------
 
 
-@path("cancelled while paused")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        assert await thread.cancel()
-        await fails(turn, NothingToResume, thread, answers)
-        assert (await turn.told(turn.begin(thread))).status == "paused"
-        await turn.look(thread)
+@waiting("cancelled while paused")
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    assert await thread.cancel()
+    await fails(turn, NothingToResume, thread, answers)
+    assert (await turn.told(turn.begin(thread))).status == "paused"
+    await turn.look(thread)
 
 
 @path("cancelled while paused from elsewhere")

@@ -15,6 +15,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
+from support.serving import serving
+
 PROMPT_TOKENS, ANSWER_TOKENS = 11, 7
 _PIECE = 8192  # characters of a longer line that are streamed at once
 
@@ -66,13 +68,10 @@ class OpenAIStub:
         try:
             while await self._one(reader, writer):
                 pass
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass  # cancelled by `openai_stub` at its end only; asyncio would log it
         finally:
             self.open -= 1
             if not self.open:
                 self.idle.set()
-            writer.close()
 
     async def _one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
@@ -186,27 +185,10 @@ def _raw_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 async def openai_stub(cost: Any = None) -> AsyncGenerator[OpenAIStub, None]:
     """Run the server for the block; its answers report `cost`."""
     stub = OpenAIStub(cost=cost)
-    connections: set[asyncio.Task[None]] = set()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        connections.add(task)
-        try:
-            await stub.serve(reader, writer)
-        finally:
-            connections.discard(task)
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0)
-    stub.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
-    try:
+    # A test may put another `serve` in its place meanwhile.
+    async with serving(lambda *streams: stub.serve(*streams), ConnectionError, asyncio.IncompleteReadError) as port:
+        stub.url = f"http://127.0.0.1:{port}/v1"
         yield stub
-    finally:
-        server.close()
-        left = list(connections)
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
 
 
 @contextlib.asynccontextmanager
