@@ -1,19 +1,18 @@
 """What a turn may cost in things that can be counted, so that a guard in CI need not time anything.
 
 A case runs on a SQLite home as users have it, traces included: what is gathered for the trace is written within the
-count. `PYTHONPATH=.dev:tests python -P tests/support/budgets.py` prints the figures, and with `--write` makes them the
-budgets. Budgets are there to go down: whoever raises one says why in the commit.
+count. `PYTHONPATH=.dev:tests python -P tests/support/budgets.py --write` makes the figures the budgets. Budgets are
+there to go down: a commit that raises one says why.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ import dspy
 
 from support.counters import Calls, Databases, Objects, Way, is_own, stopped_clock, uncollected
 from support.house import ROOT
+from support.processes import be_program
 from worldagent import Storage, WorldAgent
 from worldagent.agent import Thread
 from worldagent.benchmarks._stubs import ANSWER, CRITIC, QUESTION, constant_lm
@@ -182,63 +182,39 @@ def budgets() -> dict[str, Figures]:
     return found
 
 
-def complaints(
-    name: str, found: Counted, budget: Figures, *, python: tuple[int, int] = sys.version_info[:2]
-) -> list[str]:
+def complaints(name: str, found: Counted, budget: Figures) -> list[str]:
     """Name each figure that is above its budget, or so far below that the budget must be lowered."""
     said: list[str] = []
     for counter in sorted({*found.figures, *budget}):
         figure, most = found.figures.get(counter, 0), budget.get(counter, 0)
-        if (python != PYTHON and counter in OF_PYTHON) or abs(figure - most) <= most * SLACK.get(counter, 0.0):
+        if (sys.version_info[:2] != PYTHON and counter in OF_PYTHON) or abs(figure - most) <= most * SLACK.get(
+            counter, 0.0
+        ):
             continue
-        what = (
-            "find what does more, or raise the budget and say why in the commit"
-            if figure > most
-            else "lower the budget"
-        )
+        raised = "find what does more, or raise the budget and say why in the commit"
+        what = raised if figure > most else "lower the budget"
         notes = "".join(f"\n    {each}" for each in found.notes.get(counter, ()))
         said.append(f"{name}: {counter} is {figure:,}, its budget is {most:,}: {what} ({WRITE}){notes}")
     return said
 
 
-def write(found: Mapping[str, Figures]) -> list[str]:
-    """Make these figures the budgets; returns what changed."""
-    was = budgets() if BUDGETS.exists() else {}
-    changed = [
-        f"{name}: {counter} {was.get(name, {}).get(counter, 0):,} -> {figure:,}"
-        + (" (raised)" if figure > was.get(name, {}).get(counter, 0) else "")
-        for name, figures in found.items()
-        for counter, figure in figures.items()
-        if was.get(name, {}).get(counter) != figure
-    ]
-    BUDGETS.write_text(json.dumps({**was, **found}, indent=2) + "\n", encoding="utf-8")
-    return changed
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Count what a turn costs.")
-    names = [*CASES, WAY]
-    parser.add_argument("case", nargs="*", help=f"which of {names}; all of them where none is named")
-    parser.add_argument("--write", action="store_true", help="make the figures the budgets")
-    parser.add_argument("--json", action="store_true", help="print all as one line of JSON")
-    given = parser.parse_args()
-    found: dict[str, Counted] = {}
-    for name in given.case or names:
+def counts(*, names: Sequence[str] = (*CASES, WAY)) -> Iterator[dict[str, Any]]:
+    """Count each of these cases."""
+    for name in names:
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = asyncio.run(counted(name, Path(folder)))
-    if given.json:
-        sys.stdout.write(json.dumps({name: vars(each) for name, each in found.items()}) + "\n")
-        return 0
-    for name, each in found.items():
-        rows = (f"  {counter:<22}{figure:>10,}\n" for counter, figure in each.figures.items())
-        sys.stdout.write("".join([f"{name}\n", *rows]))
-    if given.write and sys.version_info[:2] != PYTHON:
-        sys.stderr.write(f"budgets are written on Python {PYTHON[0]}.{PYTHON[1]}\n")
-        return 1
-    if given.write:
-        sys.stdout.write("".join(f"{line}\n" for line in write({name: each.figures for name, each in found.items()})))
-    return 0
+            yield {"name": name, **vars(asyncio.run(counted(name, Path(folder))))}
+
+
+def write() -> None:
+    """Make what is counted now the budgets."""
+    if sys.version_info[:2] != PYTHON:
+        raise SystemExit(f"budgets are written on Python {PYTHON[0]}.{PYTHON[1]}")
+    found = {one["name"]: one["figures"] for one in counts()}
+    BUDGETS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["--write"]:
+        write()
+    else:
+        be_program(counts)

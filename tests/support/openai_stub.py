@@ -185,8 +185,11 @@ def _raw_chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
 async def openai_stub(cost: Any = None) -> AsyncGenerator[OpenAIStub, None]:
     """Run the server for the block; its answers report `cost`."""
     stub = OpenAIStub(cost=cost)
-    # A test may put another `serve` in its place meanwhile.
-    async with serving(lambda *streams: stub.serve(*streams), ConnectionError, asyncio.IncompleteReadError) as port:
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await stub.serve(reader, writer)  # which a test may replace meanwhile
+
+    async with serving(serve, ConnectionError, asyncio.IncompleteReadError) as port:
         stub.url = f"http://127.0.0.1:{port}/v1"
         yield stub
 

@@ -5,29 +5,16 @@ Nothing is timed. `support/budgets.py` counts, in a process of its own, and rewr
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-
 import pytest
 
 from support.budgets import WAY, Counted, budgets, complaints
-from support.house import ROOT
+from support.processes import run_program
 
 
 def counted(name: str) -> Counted:
     """Count one case in a fresh process: what other tests loaded and left would count too."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-P", str(ROOT / "tests" / "support" / "budgets.py"), "--json", name],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in (".dev", "tests"))},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return Counted(**json.loads(done.stdout)[name])
+    [found] = run_program("budgets", 100, names=[name])
+    return Counted(found["figures"], found["notes"])
 
 
 @pytest.mark.parametrize("name", ["plain turn", "delegation", pytest.param("first turn", marks=pytest.mark.soak)])
