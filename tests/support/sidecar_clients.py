@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -70,11 +69,10 @@ class Reply:
 
 
 class Wire:
-    """A connection, which is used for one request after the other."""
+    """A connection."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
-        self.idle = True  # whether the next request may be sent
 
     @classmethod
     async def open(cls, url: str) -> Wire:
@@ -93,7 +91,6 @@ class Wire:
         """Send a request."""
         fields = {"Host": host, "Content-Length": str(len(body)), **(headers or {})}
         head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        self.idle = False
         self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
         await self.writer.drain()
 
@@ -121,7 +118,6 @@ class Wire:
             await self._exactly(2)
         elif size := int(reply.headers.get("content-length", "0")):
             yield await self._exactly(size)
-        self.idle = reply.headers.get("connection") != "close"
 
     def close(self) -> None:
         self.writer.close()
@@ -155,7 +151,6 @@ async def get(url: str, path: str) -> tuple[int, Any]:
 
 
 _CHUNK = 1 << 16
-_STALE = 2.0  # seconds after which a server may close a connection that waits
 
 
 class HttpClient(Calling):
@@ -172,7 +167,6 @@ class HttpClient(Calling):
         super().__init__(revision, elicit, None)
         self.url, self.token = url, token
         self.session: str | None = None
-        self._wires: list[tuple[float, Wire]] = []
         self.wire: Wire | None = None
         """The connection of the newest exchange."""
 
@@ -186,14 +180,12 @@ class HttpClient(Calling):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End its session, where it has one, and its connections."""
+        """End its session, where it has one."""
         if self.session is not None:
             with contextlib.suppress(Broken, OSError):
-                wire = await self._wire()
+                wire = await Wire.open(self.url)
                 await (await wire.ask("DELETE", "/mcp", self.headers("", {}))).read()
                 wire.close()
-        for _, wire in self._wires:
-            wire.close()
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """The headers of a message."""
@@ -210,7 +202,7 @@ class HttpClient(Calling):
 
     async def exchange(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         message = self.message(method, params)
-        wire = self.wire = await self._wire()
+        wire = self.wire = await Wire.open(self.url)
         done = False
         try:
             reply = await wire.ask("POST", "/mcp", self.headers(method, params), json.dumps(message).encode())
@@ -227,10 +219,7 @@ class HttpClient(Calling):
             if not done:
                 raise Broken("no answer")
         finally:
-            if done and wire.idle:
-                self._wires.append((time.monotonic(), wire))
-            else:
-                wire.close()
+            wire.close()
 
     async def respond(self, message: dict[str, Any]) -> None:
         await self._post({"jsonrpc": "2.0", "id": message["id"], **self.answer_of(message)})
@@ -239,21 +228,13 @@ class HttpClient(Calling):
         await self._post({"jsonrpc": "2.0", "method": method, "params": params})
 
     async def _post(self, message: Mapping[str, Any]) -> None:
-        wire = await self._wire()
+        wire = await Wire.open(self.url)
         headers = self.headers(str(message.get("method", "")), {})
         reply = await wire.ask("POST", "/mcp", headers, json.dumps(message).encode())
         said = await reply.read()
         wire.close()
         if reply.status >= 400:
             raise Refused(reply.status, said)
-
-    async def _wire(self) -> Wire:
-        while self._wires:
-            since, wire = self._wires.pop()
-            if time.monotonic() - since < _STALE and not wire.reader.at_eof():
-                return wire
-            wire.close()
-        return await Wire.open(self.url)
 
 
 def _number(body: bytes) -> int | None:
