@@ -24,10 +24,10 @@ from ...memory.branches import Branch
 from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
+from ..threads.branching import Again, Start
 from ..turns import Turn, TurnUsage
 from ..unattended import notify
 from ..upkeep import Retention
-from .branching import Again, Start
 from .resume import resume
 from .work import Begun, KeyBegun, NewTurn, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
 

@@ -39,7 +39,7 @@ from ..upkeep import Retention, UpkeepParts
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
-    from .branching import Again, Edit
+    from ..threads.branching import Again, Edit
 
 POLL_SECONDS: Final = 0.25  # seconds between two polls
 MAX_STARTING_TURNS: Final = 16  # one transaction writes all of them; a higher number costs memory and gains no speed
