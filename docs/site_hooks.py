@@ -1,7 +1,7 @@
 """Hooks of `make docs`.
 
-Pages link to files outside `docs/`, such as the README and the examples, which a site does not have. The site gets
-copies of those files, and the links lead to the copies. So the same pages work on a forge, in an editor and in a site.
+Pages link to files that are not in `docs/`, such as the README and the examples. The site gets copies of these files,
+and the links lead to the copies. So the same pages work on a forge, in an editor and in a site.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(\]\()((?![a-z]+:|#|/)[^)\s#]+)")
 CHECKOUT_FOLDER = "checkout"
-"""The folder of the site that holds the files from outside `docs/`."""
+"""The folder of the site with the copies of files that are not in `docs/`."""
 
 
 def on_config(config: Any, **_: Any) -> Any:
@@ -43,7 +43,7 @@ def on_config(config: Any, **_: Any) -> Any:
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add every file outside `docs/` that a page links to, and what those link to in turn."""
+    """Add every file that a page links to and that is not in `docs/`, and the files that these link to in turn."""
     docs = Path(config["docs_dir"])
     root = docs.parent
     pages = [file.src_uri for file in files.documentation_pages()]
@@ -71,6 +71,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     parts = re.split(rf"({_CODE.pattern})", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(part if _CODE.fullmatch(part) else _LINK.sub(relocate_link, part) for part in parts)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Remove the backslash of a pipe in a table's code: forges need it, and Python-Markdown shows it."""
+    return re.sub(r"<td\b.*?</td>", lambda cell: cell[0].replace("\\|", "|"), html, flags=re.DOTALL)
 
 
 def _in_docs(uri: str) -> bool:
