@@ -1,4 +1,4 @@
-"""Calls that wait for leave, on the command line: listed, approved, changed, rejected, in any order (H9)."""
+"""Approvals on the command line: calls that wait are listed and answered, and policies are given and checked (H9)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 import pytest
 
 from support.command_line import Run, command, home, run
-from support.hat_shop import MANY, approvals_desk, effects
+from support.hat_shop import MANY, approvals_desk, effects, parts
 from support.processes import eventually
+from worldagent import Settings, WorldAgent
 from worldagent.agent import Turn
 from worldagent.core import utc_text
+from worldagent.core.errors import PolicyInvalid
+from worldagent.harness import Policy
 
 __all__ = ["home", "run"]  # fixtures
 
+pytestmark = [pytest.mark.timeout(300), pytest.mark.requirement("H9")]
+
 APP = ("--app", "support.hat_shop:approvals_desk")
 DESK = ("--workspace", "desk")
-
-pytestmark = [pytest.mark.timeout(300), pytest.mark.requirement("H9")]
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +38,6 @@ async def begun(shape: str, thread: str = "main", account: str | None = None) ->
         turn = await desk.thread(thread, account=account).task(shape, {})
     assert turn.status == "paused"
     return turn
-
-
-def policy(home: Path, *rules: dict[str, Any]) -> tuple[str, str]:
-    """The option of a policy in a file."""
-    (home / "policy.json").write_text(json.dumps({"rules": rules}), encoding="utf-8")
-    return "--policy", "policy.json"
 
 
 # --- answering --------------------------------------------------------------------------------------------------------
@@ -83,7 +80,7 @@ async def test_always_any_approves_what_the_same_caller_asks_for(home: Path, run
 
 
 async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_how(home: Path, run: Run) -> None:
-    rules = policy(home, {"decision": "ask", "function": "send", "approvers": ["ana", "lead-*"]})
+    rules = under_policy(home, {"decision": "ask", "function": "send", "approvers": ["ana", "lead-*"]})
     waits = await run("task", "series", *APP, *rules)
     assert waits.exit_code == 3
     assert "approvers: ana, lead-*" in waits.stderr
@@ -165,7 +162,7 @@ async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_a
 
 
 async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest(home: Path, run: Run) -> None:
-    rules = policy(home, {"decision": "ask", "function": "send", "approvers": ["ana"]})
+    rules = under_policy(home, {"decision": "ask", "function": "send", "approvers": ["ana"]})
     assert (await run("task", "pair", *APP, *rules)).exit_code == 3
     chat = await command(home, "chat", *APP, *rules, "--account", "bob", "--json", stdin=b"yes\nyes\n")
     told = [json.loads(line) for line in chat.out.splitlines()]
@@ -182,7 +179,7 @@ async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest
 
 async def expired(home: Path, run: Run) -> tuple[str, tuple[str, str]]:
     """A call whose time to be approved is over, and the option with the policy that says so."""
-    rules = policy(home, {"decision": "ask", "function": "send", "expires": 0.01})
+    rules = under_policy(home, {"decision": "ask", "function": "send", "expires": 0.01})
     waits = await run("task", "series", *APP, *rules, "--json")
     [pause] = json.loads(waits.stdout)["pauses"]
     assert (waits.exit_code, pause["expires"] > pause["since"]) == (3, True), waits.output
@@ -207,3 +204,127 @@ async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: P
     gone_on = await run("resume", "main", *APP, *rules, "--json")
     assert (gone_on.exit_code, json.loads(gone_on.stdout)["error"]["code"]) == (1, "pause_expired"), gone_on.output
     assert effects(home) == []
+
+
+SENDS = {"decision": "approve", "function": "send"}
+NEVER = {"decision": "refuse", "function": "send", "name": "never"}
+
+
+def under_policy(home: Path, *rules: dict[str, Any]) -> tuple[str, str]:
+    """The option of a policy in a file."""
+    return "--policy", written(home, "policy.json", *rules)
+
+
+def written(home: Path, name: str, *rules: dict[str, Any], **more: Any) -> str:
+    (home / name).write_text(json.dumps({"rules": rules, **more}), encoding="utf-8")
+    return name
+
+
+# --- policies ----------------------------------------------------------------------------------------------
+
+
+async def test_a_turn_runs_under_the_policy_of_the_option_over_that_of_the_environment(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sends, never = written(home, "sends.json", SENDS), written(home, "never.json", NEVER)
+    assert (await run("task", "series", *APP, "--thread", "t1")).exit_code == 3
+    free = await run("task", "series", *APP, "--policy", sends)
+    assert (free.exit_code, free.stdout) == (0, "sent ana, sent bob\n"), free.output
+    monkeypatch.setenv("WORLDAGENT_POLICY", never)
+    refused = await run("task", "series", *APP)
+    assert (refused.exit_code, refused.stdout.count("the rule 'never' of the policy refuses it")) == (0, 2)
+    again = await run("task", "series", *APP, "--policy", sends)
+    assert (again.exit_code, again.stdout) == (0, "sent ana, sent bob\n"), again.output
+    refused = await run("task", "series", *APP)  # what the option said is over with its command
+    assert "'never'" in refused.stdout
+    assert len(effects(home)) == 4
+
+
+async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_settings(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("settings", "environment", "argument"):
+        written(home, f"{name}.json", default="refuse", seconds=float(len(name)))
+    (home / "settings.toml").write_text('policy = "settings.json"\n', encoding="utf-8")
+    monkeypatch.setenv("WORLDAGENT_SETTINGS", str(home / "settings.toml"))
+    assert approvals_desk().policy.seconds == len("settings")
+    monkeypatch.setenv("WORLDAGENT_POLICY", "environment.json")
+    assert approvals_desk().policy.seconds == len("environment")
+    chosen = Settings(policy=home / "argument.json")
+    assert WorldAgent("desk", settings=chosen, **parts()).policy.seconds == len("argument")
+    assert WorldAgent("desk", settings=chosen, policy=Policy(times=3), **parts()).policy == Policy(times=3)
+    monkeypatch.setenv("WORLDAGENT_POLICY", "none.json")
+    with pytest.raises(PolicyInvalid, match=r"'none\.json' cannot be read: No such file"):
+        approvals_desk()
+
+
+async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> None:
+    sends = written(home, "sends.json", SENDS)
+    result = await run("task", "series", "--app", "support.hat_shop:strict", "--policy", sends)
+    assert (result.exit_code, effects(home)) == (2, [])
+    assert "sets its own policy" in result.stderr
+
+
+async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened(home: Path, run: Run) -> None:
+    (home / "bad.yaml").write_text("rules:\n  - decision: allow\n", encoding="utf-8")
+    for words in (("ask", "Hello"), ("resume", "main", *APP), ("approvals", "reject", "turn_1/x", *APP)):
+        result = await run(*words, "--policy", "bad.yaml", "--json")
+        error = json.loads(result.stdout)["error"]
+        assert (result.exit_code, error["code"]) == (2, "policy_invalid"), words
+        assert "bad.yaml:2" in error["message"]
+    assert not (home / "agent.db").exists()
+
+
+# --- the check --------------------------------------------------------------------------------------------------------
+
+
+async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run) -> None:
+    mails = {**SENDS, "arguments": {"to": "*@corp.com"}, "name": "mails"}
+    file = written(home, "policy.json", mails, {**mails, "arguments": {"to": {"email": "*@corp.com"}}, "name": "one"})
+    result = await run("policy", "check", file, *APP)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[1:] == [
+        "  mails: approve send",
+        '    also approves send(to="evil@x.io,a@corp.com"); use email: for exactly one address',
+        "  one: approve send",
+    ]
+    first, second = json.loads((await run("policy", "check", file, "--json")).stdout)["policy"]["rules"]
+    assert [call["arguments"] for call in first["risky"]] == [{"to": "evil@x.io,a@corp.com"}]
+    assert second["risky"] == []
+
+
+async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_is_nothing(
+    home: Path, run: Run
+) -> None:
+    rules: list[dict[str, Any]] = [
+        {**SENDS, "name": "sends", "arguments": {"to": "ana"}},
+        {"decision": "ask", "risk": "destructive", "name": "erasing"},
+        {"decision": "approve", "function": "send", "risk": "write", "name": "nobody's"},
+        {"decision": "refuse", "function": "unknown", "optional": True, "name": "maybe"},
+    ]
+    file = written(home, "policy.json", *rules)
+    result = await run("policy", "check", file, *APP, "--json")
+    assert (result.exit_code, result.stderr) == (0, 'the rule "nobody\'s" matches nothing that can be called\n')
+    found = {rule["name"]: rule["matches"] for rule in json.loads(result.stdout)["policy"]["rules"]}
+    assert found == {"sends": ["send"], "erasing": ["erase"], "nobody's": [], "maybe": []}
+    shown = await run("policy", "check", file, *APP)
+    assert "\n  erasing: ask erase\n" in shown.stdout
+    assert "\n  maybe: refuse nothing\n" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "more", "told"),
+    [
+        ("rules: [", (), "policy.yaml:"),
+        ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3 has the unknown key 'colour'"),
+        ("rules:\n  - {decision: ask, function: sned}\n", APP, "names the function 'sned', which does not exist"),
+    ],
+)
+async def test_what_is_wrong_with_a_policy_is_told_with_its_line_and_exit_code_2(
+    home: Path, run: Run, text: str, more: tuple[str, ...], told: str
+) -> None:
+    (home / "policy.yaml").write_text(text, encoding="utf-8")
+    result = await run("policy", "check", "policy.yaml", *more)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert told in result.stderr
+    assert "\nremedy: " in result.stderr

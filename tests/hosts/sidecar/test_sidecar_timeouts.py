@@ -1,4 +1,4 @@
-"""Clients with a time-out: their turns continue, and heartbeats let them wait longer."""
+"""Clients with a time-out: their turns continue, and heartbeats let them wait longer. The SDK in TypeScript, too."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from support.example_hosts import node_client
 from support.processes import eventually
-from support.role_hosts import BOUND, Mode
+from support.role_hosts import BOUND, Mode, http_host
 from support.sidecar_served import Held, agents, caller_of, served
 from support.sidecars import TOKEN, over_http
 from worldagent.hosts.sidecar import Limits, Sidecar
@@ -90,3 +90,40 @@ async def test_text_block_of_a_result_says_what_to_do(tmp_path: Path, mode: Mode
             given: dict[str, Any] = {"workspace": "novel"} if tool == "threads" else place
             result = await ask.raw(tool, **given)
             assert json.loads(result.content[0].text) == result.structured_content
+
+
+@pytest.mark.requirement("T10")
+async def test_errors_of_the_sidecar_reach_the_client_with_their_code(tmp_path: Path) -> None:
+    async with (
+        over_http(tmp_path / "home", WORLDAGENT_THREAD_WAIT="0") as sidecar,
+        node_client(sidecar.url, TOKEN) as client,
+    ):
+        done = await client.call("converse", thread="a", text="words=2")
+        assert done["turn"]["status"] == "done"
+        over = (await client.call("resume", thread="a"))["error"]
+        assert (over["code"], over["retryable"]) == ("nothing_to_resume", False)
+
+        async with sidecar.client() as other, other.call("converse", {"thread": "b", "text": "hold=held"}) as held:
+            await anext(aiter(held))
+            await eventually((sidecar.home / "held.held").exists)
+            busy = (await client.call("converse", thread="b", text="Hi"))["error"]
+            assert (busy["code"], busy["retryable"]) == ("thread_busy", True)
+            (sidecar.home / "held").touch()
+            await held.answer()
+
+        role = {"content": "Be brief."}
+        paused = await client.call("converse", thread="c", text="do=buy what=hat", role=role)
+        [pause] = paused["turn"]["pauses"]
+        without = await client.call("resume", thread="c", answers={pause["id"]: {"approve": {}}})
+        assert (without["error"]["code"], without["error"]["retryable"]) == ("role_required", False)
+        again = await client.call("resume", thread="c", answers={pause["id"]: {"approve": {}}}, role=role)
+        assert again["turn"]["status"] == "done"
+
+
+@pytest.mark.requirement("R9")
+async def test_errors_of_the_role_host_reach_the_client_with_their_code(tmp_path: Path) -> None:
+    with http_host(tmp_path / "roles.db") as (url, _):
+        async with node_client(url) as client:
+            missing = await client.call("role_get", tier="account", scope_id="ana")
+            assert missing == {"contract": 1, "code": "not_found"}
+            assert (await client.call("role_get", tier="call", scope_id="ana"))["code"] == "invalid"
