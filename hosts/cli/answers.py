@@ -15,9 +15,9 @@ from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, Noth
 from ...core.pauses import Approve, Pause, PersonAnswer, Reject, call_id_of, current_pause_id
 from ..service.home import HomeThread, open_threads
 from ..service.pauses import is_late, unanswered
+from ..service.typed_answers import read_answer
 from .options import ResumingOptions
 from .output import Output, last_turn_text
-from .pauses import read_answer
 from .sources import one_reader, role
 from .turn_run import one_form, one_turn
 

@@ -122,8 +122,8 @@ def approve(
 
       worldagent approvals approve ID ID --always
     """
+    from ..service.typed_answers import approval_of
     from .answers import checked_role
-    from .pauses import approval_of
     from .sources import json_object, text
 
     call_role = checked_role(options, "--arguments", arguments)
@@ -210,7 +210,7 @@ async def _waiting_threads(threads: HomeThreads, thread: str | None, output: Out
 
 def _listed(found: Sequence[tuple[ThreadState, Pause]], options: ThreadsOptions) -> str:
     from ..service.pauses import is_late
-    from .pauses import pause_text
+    from ..service.typed_answers import pause_text
     from .turn_run import where
 
     parts: list[str] = []

@@ -303,8 +303,8 @@ def _no_threads_text(options: ThreadsOptions) -> str:
 
 def _shown(state: ThreadState, pauses: tuple[Pause, ...], said: tuple[Message, ...], command: str) -> str:
     from ..service.pauses import unanswered
+    from ..service.typed_answers import pause_text
     from .output import author_text
-    from .pauses import pause_text
     from .turn_run import pauses_text
 
     who = "".join(f", {name} {value}" for name in ("account", "channel") if (value := getattr(state, name)))

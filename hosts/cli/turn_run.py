@@ -29,11 +29,11 @@ from ...core.errors import (
 )
 from ...core.pauses import Pause
 from ..service.pauses import is_late
+from ..service.typed_answers import pause_text
 from .command import signals_handled
 from .exits import DONE, FAILED, PAUSED, TERMINATED
 from .options import WORKSPACE, AgentOptions, ResumingOptions, ThreadsOptions
 from .output import Output
-from .pauses import pause_text
 
 if TYPE_CHECKING:
     from ...agent import Turn, TurnStream, WorldAgent

@@ -6,15 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
-from mcp.types import Tool, ToolAnnotations
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from ...core import STORED_TIERS, Tier
-from ..serving import output_schema, wire_schema
+from ..serving import ToolSpec, tool_schemas
 
 CONTRACT: Literal[1] = 1
 """The version of the contract. Every answer has it."""
@@ -103,18 +101,7 @@ class ErrorAnswer(_Wire):
     code: Code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
-    """One tool: its display name, arguments, answer and description, and whether it writes."""
-
-    title: str
-    arguments: type[ListArguments] | type[ScopeArguments] | type[PutArguments]
-    answer: type[ListAnswer] | type[RoleAnswer]
-    description: str
-    writes: bool = False
-
-
-TOOLS = {
+TOOLS: Final[dict[str, ToolSpec]] = {
     "role_list": ToolSpec(
         title="List roles",
         arguments=ListArguments,
@@ -132,14 +119,14 @@ TOOLS = {
         arguments=PutArguments,
         answer=RoleAnswer,
         description="Set or replace the role of one tier and scope.",
-        writes=True,
+        effect="changes",
     ),
     "role_delete": ToolSpec(
         title="Clear a role",
         arguments=ScopeArguments,
         answer=RoleAnswer,
         description="Clear the role of one tier and scope, and give what it was.",
-        writes=True,
+        effect="changes",
     ),
 }
 
@@ -157,33 +144,9 @@ def schemas(tiers: Collection[Tier] = offered()) -> dict[str, dict[str, Any]]:  
     Args:
         tiers: The tiers that the host keeps. The schemas name only these.
     """
-    made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
-    for name, spec in TOOLS.items():
-        made[f"{name}.input"] = wire_schema(spec.arguments)
-        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
+    made = tool_schemas(TOOLS, ErrorAnswer)
     _keep_tiers(made, {tier.value for tier in tiers})
     return made
-
-
-def published(tiers: Collection[Tier]) -> list[Tool]:
-    """Return the four tools as `tools/list` lists them, for a host that keeps `tiers`."""
-    made = schemas(tiers)
-    return [
-        Tool(
-            name=name,
-            title=spec.title,
-            description=spec.description,
-            input_schema=made[f"{name}.input"],
-            output_schema=made[f"{name}.output"],
-            annotations=ToolAnnotations(
-                read_only_hint=not spec.writes,
-                destructive_hint=spec.writes,
-                idempotent_hint=True,
-                open_world_hint=False,
-            ),
-        )
-        for name, spec in TOOLS.items()
-    ]
 
 
 def _keep_tiers(part: Any, tiers: set[str]) -> None:
@@ -205,6 +168,5 @@ __all__ = [
     "RoleRecord",
     "ScopeArguments",
     "offered",
-    "published",
     "schemas",
 ]

@@ -29,10 +29,10 @@ from mcp.types import (
 )
 
 from ...role_resolution import RoleStore
-from ..serving import Address, HttpOptions, Tokens
+from ..serving import Address, HttpOptions, Tokens, listed_tools
 from ..serving import serve_http as over_http
 from ..serving import serve_stdio as over_stdio
-from .contract import TOOLS, published
+from .contract import TOOLS, schemas
 from .tools import EVERYTHING, NOTHING, TEMPLATE, Changes, Grant, RoleTools, refusal
 
 _Context = ServerRequestContext[Any, Any]
@@ -55,7 +55,7 @@ class RoleHost:
     def __init__(self, store: RoleStore, *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING) -> None:
         self.tokens = tokens
         self._grant = grant
-        self._tools_list = published(store.tiers)
+        self._tools_list = listed_tools(TOOLS, schemas(store.tiers))
         self._changes = Changes(self._granted)
         self._tools = RoleTools(store, self._granted, self._changes.notify)
         taken = {tool.name: tool.input_schema for tool in self._tools_list}

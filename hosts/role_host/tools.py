@@ -31,7 +31,7 @@ from pydantic import BaseModel, ValidationError
 from ...core import Tier, check_id
 from ...core.errors import RoleTooLong, UsageError, WorldAgentError
 from ...role_resolution import Role, RoleStore
-from ..service.validation import validation_errors
+from ..service.validation import describe_errors
 from ..serving import Tokens
 from ..serving import read_token_file as read_tokens
 from .contract import (
@@ -274,11 +274,12 @@ class RoleTools:
 
 
 def _checked(name: str, arguments: Mapping[str, Any]) -> ListArguments | ScopeArguments | PutArguments:
-    model = TOOLS[name].arguments
+    model: Any = TOOLS[name].arguments
     try:
-        return model.model_validate(arguments)
+        given: ListArguments | ScopeArguments | PutArguments = model.model_validate(arguments)
+        return given
     except ValidationError as failure:
-        problem = validation_errors(model, failure, unknown="an argument that the tool does not have")
+        problem = describe_errors(model, failure, unknown="an argument that the tool does not have")
     raise _Refused("invalid", f"{problem}; the arguments are {', '.join(model.model_fields)}")
 
 

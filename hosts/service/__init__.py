@@ -2,8 +2,8 @@
 
 `threads` has a function for each call about threads, and `turns` begins and resumes turns. `arguments` and `records`
 are the models of both. `call` says who calls and what they can do, and `next_steps` what they can call then. `pauses`
-and `answers` show a person what a turn waits for and read what they say. `home` has the threads of a database without
-an agent.
+shows a person what a turn waits for, and `answers` and `typed_answers` read what they say. `home` has the threads of a
+database without an agent.
 
 The sidecar puts this layer on MCP, and the command line on a terminal. Import from its modules: only `turns` loads what
 runs an agent.

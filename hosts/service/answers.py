@@ -18,7 +18,7 @@ from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Person
 from ...harness.journal import decision_of
 from . import pauses as forms
 from .pauses import is_late, one_line, pause_lines
-from .validation import validation_errors
+from .validation import describe_errors
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
 
@@ -124,7 +124,7 @@ def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:
     try:
         return value(**dict(model.model_validate(body)))
     except ValidationError as failure:
-        problem = validation_errors(model, failure, within=form, unknown=f"{form} has an unknown field")
+        problem = describe_errors(model, failure, within=form, unknown=f"{form} has an unknown field")
     fields = ", ".join(model.model_fields) or "no field"
     raise AnswerInvalid(f"{name} is invalid: {problem}", remedy=f"{form} is an object with {fields}")
 

@@ -1,6 +1,6 @@
-"""The forms that a paused turn asks for, from their JSON Schema: how to describe their fields and read the answers.
+"""A pause as text for a person, and the forms that its JSON Schema describes: their fields, and values that are typed.
 
-This module knows nothing about pauses.
+Texts cannot control a terminal: a model or a tool can have written them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,29 @@ _VALUE, _QUESTION, _OPTION = 300, 4000, 200  # characters of each that are shown
 _NAMES: Final = 20  # columns in which the names of a form's fields line up
 
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
+
+Schema = Mapping[str, Any]
+
+_SCALARS: Final = {
+    "string": "text",
+    "integer": "whole number",
+    "number": "number",
+    "boolean": "true or false",
+    "null": "null",
+}
+_MANY: Final = {"array": "list", "object": "object"}
+_BOUNDS: Final = {
+    "minimum": "at least {}",
+    "exclusiveMinimum": "above {}",
+    "maximum": "at most {}",
+    "exclusiveMaximum": "below {}",
+    "minLength": "length at least {}",
+    "maxLength": "length at most {}",
+}
+MAX_DEPTH, MAX_DESCRIBED_DEPTH = 10, 3  # levels of nested schemas that are examined, that are described
+MAX_SHOWN_CHARACTERS: Final = 160  # characters of a value or of a validation error that are shown
+MAX_LISTED_CHOICES: Final = 12  # choices that are listed
+_TRUE, _FALSE = ("true", "yes"), ("false", "no")
 
 # A model's text must not control the terminal. This drops control characters except tab and line feed, and characters
 # that reverse the order of others. Separators that some terminals treat specially become line feeds.
@@ -141,28 +164,7 @@ def _indented(text: str) -> list[str]:
     return [f"  {line}" for line in printable(text).split("\n")]
 
 
-Schema = Mapping[str, Any]
-
-_SCALARS: Final = {
-    "string": "text",
-    "integer": "whole number",
-    "number": "number",
-    "boolean": "true or false",
-    "null": "null",
-}
-_MANY: Final = {"array": "list", "object": "object"}
-_BOUNDS: Final = {
-    "minimum": "at least {}",
-    "exclusiveMinimum": "above {}",
-    "maximum": "at most {}",
-    "exclusiveMaximum": "below {}",
-    "minLength": "length at least {}",
-    "maxLength": "length at most {}",
-}
-MAX_DEPTH, MAX_DESCRIBED_DEPTH = 10, 3  # levels of nested schemas that are examined, that are described
-MAX_SHOWN_CHARACTERS: Final = 160  # characters of a value or of a validation error that are shown
-MAX_LISTED_CHOICES: Final = 12  # choices that are listed
-_TRUE, _FALSE = ("true", "yes"), ("false", "no")
+# --- forms ------------------------------------------------------------------------------------------------------------
 
 
 def is_text(schema: Schema | None) -> bool:
@@ -262,7 +264,8 @@ def validation_errors(schema: Schema, value: Any) -> list[str]:
         found = Checker("the form", schema).quoting(value)
     except FunctionInvalid:
         return []
-    return sorted(_failure(".".join(map(str, each.where)), each.text) for each in found)[:5]
+    texts = (": ".join(filter(None, [".".join(map(str, each.where)), _shown(each.text)])) for each in found)
+    return sorted(texts)[:5]
 
 
 def resolved(schema: Schema, root: Schema) -> Schema:
@@ -294,11 +297,6 @@ def types_of(schema: Schema, root: Schema, *, deep: int = 0) -> set[str] | None:
         return {kind for kind in kinds if kind is not None} if None not in kinds else None
     kind = schema.get("type")
     return {kind} if isinstance(kind, str) and kind in _SCALARS else None
-
-
-def _failure(where: str, message: str) -> str:
-    said = message if len(message) <= MAX_SHOWN_CHARACTERS else f"{message[:MAX_SHOWN_CHARACTERS]}…"
-    return f"{where}: {said}" if where else said
 
 
 def _type_of(value: object) -> str | None:

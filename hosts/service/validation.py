@@ -34,12 +34,12 @@ def validated(model: type[M], arguments: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(arguments)
     except ValidationError as failure:
-        problem = validation_errors(model, failure, unknown="there is an argument that the tool does not have")
+        problem = describe_errors(model, failure, unknown="there is an argument that the tool does not have")
         remedies = [_fields(model, each["loc"]) for each in failure.errors(include_input=False, include_url=False)]
     raise InvalidArgument(f"the arguments are invalid: {problem}", remedy="; ".join(dict.fromkeys(remedies)))
 
 
-def validation_errors(model: type[BaseModel], failure: ValidationError, *, unknown: str, within: str = "") -> str:
+def describe_errors(model: type[BaseModel], failure: ValidationError, *, unknown: str, within: str = "") -> str:
     """Say which fields are invalid and which rules they break. The text has no values, and only names of the model.
 
     Args:

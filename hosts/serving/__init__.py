@@ -6,7 +6,7 @@
 from .address import Address, HttpOptions
 from .http_server import application, serve_http
 from .logs import RequestLog, quiet_logs
-from .service import Operated, Service, Tokens, output_schema, read_token_file, wire_schema
+from .service import Operated, Service, Tokens, ToolSpec, listed_tools, read_token_file, tool_schemas
 from .stdio_server import serve_stdio
 
 __all__ = [
@@ -16,11 +16,12 @@ __all__ = [
     "RequestLog",
     "Service",
     "Tokens",
+    "ToolSpec",
     "application",
-    "output_schema",
+    "listed_tools",
     "quiet_logs",
     "read_token_file",
     "serve_http",
     "serve_stdio",
-    "wire_schema",
+    "tool_schemas",
 ]

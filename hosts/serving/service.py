@@ -1,4 +1,4 @@
-"""A service: an MCP server, the tokens that it accepts, and how it ends. It is independent of the transport."""
+"""A service: an MCP server, its tools, the tokens that it accepts, and how it ends. It knows no transport."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import threading
 import tomllib
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
+from mcp.types import Tool, ToolAnnotations
 from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
@@ -139,27 +141,78 @@ def _pair(table: object, entry: Callable[[dict[str, Any]], G]) -> tuple[str, G]:
     return token, entry(rest)
 
 
-def wire_schema(model: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a model, without titles made of Python names and without docstrings of classes.
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """One tool of a server.
+
+    Attributes:
+        title: Its display name.
+        arguments: The model of its arguments.
+        answer: The model of its answer.
+        description: What it does, for people and models.
+        effect: `reads` changes nothing, `adds` only adds, `changes` can replace, remove or end things.
+        idempotent: Whether it is idempotent.
+        open_world: Whether it runs an agent, whose tools can reach anything.
+    """
+
+    title: str
+    arguments: type[BaseModel]
+    answer: type[BaseModel]
+    description: str
+    effect: Literal["reads", "adds", "changes"] = "reads"
+    idempotent: bool = True
+    open_world: bool = False
+
+
+def tool_schemas(tools: Mapping[str, ToolSpec], error: type[BaseModel]) -> dict[str, dict[str, Any]]:
+    """Return the JSON Schemas of tools by name: `NAME.input`, `NAME.output` and so on, and `error`.
+
+    Clients validate errors against the published `outputSchema` too, so an `output` accepts every error. They replace
+    an answer that does not match with their own error. MCP before 2026-07-28 requires `"type": "object"` at the top.
 
     Args:
-        model: The model of a message on the wire.
+        tools: The tools by name.
+        error: The model of their errors.
     """
-    return model.model_json_schema(schema_generator=_Untitled)
+    made: dict[str, dict[str, Any]] = {"error": _schema(error)}
+    for name, spec in tools.items():
+        either: Any = spec.answer | error
+        made[f"{name}.input"] = _schema(spec.arguments)
+        made[f"{name}.output"] = {"type": "object", **_schema(either)}
+    return made
 
 
-def output_schema(answer: type[BaseModel], error: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of everything that a tool puts into `structuredContent`: its answer or an error.
-
-    Clients validate errors against the published `outputSchema` too. They replace an answer that does not match with
-    their own error. MCP before 2026-07-28 requires `"type": "object"` at the top level.
+def listed_tools(tools: Mapping[str, ToolSpec], schemas: Mapping[str, dict[str, Any]]) -> list[Tool]:
+    """Return tools as `tools/list` lists them.
 
     Args:
-        answer: The model of the tool's answer.
-        error: The model of the tool's error.
+        tools: The tools by name.
+        schemas: Their schemas, as `tool_schemas` names them.
     """
-    either: Any = answer | error
-    return {"type": "object", **TypeAdapter(either).json_schema(schema_generator=_Untitled)}
+    return [
+        Tool(
+            name=name,
+            title=spec.title,
+            description=spec.description,
+            input_schema=schemas[f"{name}.input"],
+            output_schema=schemas[f"{name}.output"],
+            annotations=ToolAnnotations(
+                read_only_hint=spec.effect == "reads",
+                destructive_hint=spec.effect == "changes",
+                idempotent_hint=spec.idempotent,
+                open_world_hint=spec.open_world,
+            ),
+        )
+        for name, spec in tools.items()
+    ]
+
+
+def _schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a model, without titles made of Python names and without docstrings of classes."""
+    return TypeAdapter(kind).json_schema(schema_generator=_Untitled)
 
 
 class _Untitled(GenerateJsonSchema):
@@ -176,6 +229,8 @@ class _Untitled(GenerateJsonSchema):
             part.pop("description", None)
         return made
 
+
+# --- the end of a service ---------------------------------------------------------------------------------------------
 
 _EXTRA_SECONDS: Final = 2.0
 """Seconds that a service can take to drain beyond the time that it was given."""

@@ -11,21 +11,17 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal, Self
 
-from mcp.server.context import ServerRequestContext
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
 from mcp.types import (
-    CallToolRequestParams,
     ClientCapabilities,
     ElicitRequest,
     ElicitRequestFormParams,
     ElicitResult,
     InputRequiredResult,
-    RequestId,
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -36,6 +32,7 @@ from ...core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
 from ...harness.journal import decision_of
 from ..service.answers import answer_of, form_of, message_of
 from ..service.pauses import is_late
+from .following import ToolCall
 
 How = Literal["connection", "rounds", "not"]
 
@@ -43,6 +40,7 @@ ANSWER_SECONDS: Final = 600.0  # seconds that a person can think while a call is
 MAX_FORM_TRIES: Final = 3  # how often a form is sent if it comes back invalid
 _PREFIX: Final = "wa1."
 MAX_STATE_CHARACTERS: Final = 32_768  # characters
+MAX_DECLINED: Final = 100  # ids of pauses in one state
 _SECRET: Final = ("role", "skill")
 """Arguments that must not be stored in any form, not even as a digest."""
 
@@ -66,7 +64,7 @@ class Round(BaseModel):
     turn: _Id
     thread: _Id
     call: Annotated[str, Field(max_length=64)]
-    declined: Annotated[list[_Id], Field(max_length=100)] = []
+    declined: Annotated[list[_Id], Field(max_length=MAX_DECLINED)] = []
     idle: Annotated[int, Field(ge=0, le=10)] = 0
     seq: Annotated[int, Field(ge=0, le=2**53)] = 0
 
@@ -106,11 +104,6 @@ def call_digest(tool: str, arguments: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical_json([tool, digested]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def declined(ids: Sequence[str]) -> list[str]:
-    """Return the newest ids, as many as a round can hold."""
-    return list(ids)[-100:]
-
-
 def _refused(why: str) -> InvalidArgument:
     return InvalidArgument(
         f"the requestState {why}",
@@ -118,66 +111,40 @@ def _refused(why: str) -> InvalidArgument:
     )
 
 
-@dataclass(slots=True, eq=False)
 class Asking:
-    """Asks a person for answers to the pauses of one call's turns. Make it with `of`.
+    """Asks a person for answers to the pauses of one call's turns.
+
+    Args:
+        call: A call that begins or resumes a turn.
 
     Attributes:
         round: The state that a client of revision 2026-07-28 sent back; None for a new call. Its turn and thread come
             from the client and must be checked.
         seen: The number of the last event that was sent to the client, in this round and earlier ones.
+
+    Raises:
+        InvalidArgument: The `requestState` is not one of ours, belongs to another call, or is missing.
     """
 
-    _session: ServerSession
-    _request_id: RequestId | None
-    _how: How
-    _account: str | None
-    _call: str
-    _seconds: float
-    round: Round | None = None
-    seen: int = 0
-    _responses: Mapping[str, object] | None = None
-    _declined: list[str] = field(default_factory=list)
-    _problems: dict[str, str] = field(default_factory=dict)
-    _cancelled: bool = False
-    _idle: int = 0
-
-    @classmethod
-    def of(
-        cls,
-        ctx: ServerRequestContext[Any, Any],
-        params: CallToolRequestParams,
-        *,
-        account: str | None,
-        wanted: bool = True,
-        seconds: float | None = None,
-    ) -> Self:
-        """Make an `Asking` for a call.
-
-        Args:
-            ctx: The request.
-            params: Its params.
-            account: The account of the call.
-            wanted: Whether the caller wants questions to go through the client.
-            seconds: Seconds that a person can think while the call is held open; None means ten minutes.
-
-        Raises:
-            InvalidArgument: The `requestState` is not one of ours, belongs to another call, or is missing.
-        """
-        modern = ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
-        how = _how(ctx.session, modern) if wanted else "not"
-        call = call_digest(params.name, params.arguments or {})
-        made = cls(ctx.session, ctx.request_id, how, account, call, ANSWER_SECONDS if seconds is None else seconds)
-        if modern and params.request_state is not None:
-            made.round = Round.read(params.request_state, made._call)
-            made._responses = params.input_responses or {}
-            made._declined, made._idle, made.seen = list(made.round.declined), made.round.idle, made.round.seq
-        elif modern and params.input_responses:
+    def __init__(self, call: ToolCall[Any]) -> None:
+        self._session, self._request_id, self._account = call.ctx.session, call.ctx.request_id, call.caller.account
+        modern = call.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+        self._how = _how(self._session, modern) if call.given.pauses == "elicit" else "not"
+        self._digest = call_digest(call.params.name, call.params.arguments or {})
+        self._problems: dict[str, str] = {}
+        self._cancelled = False
+        self._responses: Mapping[str, object] | None = None
+        self.round: Round | None = None
+        if modern and call.params.request_state is not None:
+            self.round = Round.read(call.params.request_state, self._digest)
+            self._responses = call.params.input_responses or {}
+        elif modern and call.params.input_responses:
             raise InvalidArgument(
                 "inputResponses must come with their requestState",
                 remedy="send both, with the requestState of the last answer",
             )
-        return made
+        self._declined = [] if self.round is None else list(self.round.declined)
+        self._idle, self.seen = (0, 0) if self.round is None else (self.round.idle, self.round.seq)
 
     async def answers(
         self, turn_id: str, thread: str, pauses: Sequence[Pause], *, own: bool
@@ -243,7 +210,7 @@ class Asking:
             return await self._session.send_request(
                 _request(pause, self._problems.get(pause.id, "")),
                 ElicitResult,
-                request_read_timeout_seconds=self._seconds,
+                request_read_timeout_seconds=ANSWER_SECONDS,
                 metadata=ServerMessageMetadata(related_request_id=self._request_id),
             )
         except ValidationError:
@@ -258,8 +225,8 @@ class Asking:
         state = Round(
             turn=turn_id,
             thread=thread,
-            call=self._call,
-            declined=declined(self._declined),
+            call=self._digest,
+            declined=self._declined[-MAX_DECLINED:],
             idle=self._idle,
             seq=self.seen,
         )

@@ -31,12 +31,12 @@ from mcp.types import (
 from ...agent import WorldAgent
 from ...storage import Storage
 from ..service.call import CallFacts
-from ..serving import RequestLog, Tokens
+from ..serving import RequestLog, Tokens, listed_tools
 from .access import EVERYTHING, NOTHING, Grant
 from .client_roles import ClientRoles
 from .following import Context, SidecarParts
 from .pool import Agents, Databases, Limits
-from .tools import TOOLS, call_tool, published
+from .tools import TOOLS, call_tool, schemas
 
 _FACTS: ContextVar[CallFacts | None] = ContextVar("worldagent_sidecar_facts", default=None)
 
@@ -84,7 +84,7 @@ class Sidecar:
             agents=self._agents, limits=limits, ending=asyncio.Event(), client_roles=client_roles
         )
         self._log = RequestLog(tools=TOOLS)
-        self._tools_list = published()
+        self._tools_list = listed_tools(TOOLS, schemas())
         taken = {tool.name: tool.input_schema for tool in self._tools_list}
         self.server: Server[Any] = Server(
             "worldagent",

@@ -10,9 +10,9 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent, Tool, ToolAnnotations
+from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
 
 from ...agent import WorldAgent
 from ...core.errors import AgentClosed, WorldAgentError
@@ -51,7 +51,7 @@ from ..service.records import (
     TurnAnswer,
 )
 from ..service.validation import validated
-from ..serving import output_schema, wire_schema
+from ..serving import ToolSpec, tool_schemas
 from .access import Grant
 from .following import Context, SidecarParts, ToolCall, events
 from .turns import resume, surface
@@ -70,33 +70,20 @@ async def _thread_role_set(call: ToolCall[RoleSetArguments], agent: WorldAgent) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSpec:
-    """One tool.
+class SidecarTool(ToolSpec):
+    """A tool of the contract.
 
     Attributes:
-        title: Its display name.
-        arguments: The model of its arguments.
-        answer: The model of its answer.
         run: Answers a call of it.
-        description: What it does, for people and models.
-        effect: `reads` changes nothing in the workspace, `adds` only adds, `changes` can replace, remove or end things.
-        idempotent: Whether it is idempotent.
-        open_world: Whether it runs the agent, whose tools can reach anything.
     """
 
-    title: str
     arguments: type[WorkspaceArguments]
-    answer: type[Answer]
     run: Run
-    description: str
-    effect: Literal["reads", "adds", "changes"] = "reads"
-    idempotent: bool = True
-    open_world: bool = False
 
 
-def _turn(title: str, arguments: type[WorkspaceArguments], description: str, run: Run = surface) -> ToolSpec:
+def _turn(title: str, arguments: type[WorkspaceArguments], description: str, run: Run = surface) -> SidecarTool:
     """Return a tool that runs a turn. In the turn, the agent can do whatever its tools can."""
-    return ToolSpec(
+    return SidecarTool(
         title=title,
         arguments=arguments,
         answer=TurnAnswer,
@@ -114,7 +101,7 @@ _LASTS: Final = (
     "events and heartbeats come as progress, so the client can restart its time-out at each."
 )
 
-TOOLS: Final[dict[str, ToolSpec]] = {
+TOOLS: Final[dict[str, SidecarTool]] = {
     "converse": _turn("Converse", ConverseArguments, "Say something on a thread and get the agent's answer."),
     "task": _turn("Run a task", TaskArguments, "Dispatch one task to a shape and get its typed result."),
     "run_skill": _turn("Run a skill", SkillArguments, "Run a composed skill: a shape with a prompt added to it."),
@@ -125,7 +112,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was interrupted.",
         resume,
     ),
-    "events": ToolSpec(
+    "events": SidecarTool(
         title="Follow a turn",
         arguments=EventsArguments,
         answer=EventsAnswer,
@@ -133,14 +120,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         description="Attach to a turn again: its events after a number. Turns begun with `detach` false and without a "
         "key keep no events.",
     ),
-    "pauses": ToolSpec(
+    "pauses": SidecarTool(
         title="List pauses",
         arguments=ThreadArguments,
         answer=PausesAnswer,
         run=threads.pauses,
         description="The status of a thread, and what its turn waits for a person to say.",
     ),
-    "cancel": ToolSpec(
+    "cancel": SidecarTool(
         title="Cancel a turn",
         arguments=ThreadArguments,
         answer=CancelAnswer,
@@ -148,14 +135,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         description="Cancel the thread's turn, wherever it runs or waits.",
         effect="changes",
     ),
-    "history": ToolSpec(
+    "history": SidecarTool(
         title="Read the history",
         arguments=HistoryArguments,
         answer=HistoryAnswer,
         run=threads.history,
         description="A page of the conversation, oldest first.",
     ),
-    "fork": ToolSpec(
+    "fork": SidecarTool(
         title="Fork a thread",
         arguments=ForkArguments,
         answer=ForkAnswer,
@@ -164,7 +151,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         effect="adds",
         idempotent=False,
     ),
-    "thread_rename": ToolSpec(
+    "thread_rename": SidecarTool(
         title="Rename a thread",
         arguments=RenameArguments,
         answer=RenameAnswer,
@@ -172,7 +159,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         description="Set what a thread is called in lists; no model sees it.",
         effect="changes",
     ),
-    "thread_role_set": ToolSpec(
+    "thread_role_set": SidecarTool(
         title="Set the thread's role",
         arguments=RoleSetArguments,
         answer=RoleSetAnswer,
@@ -180,7 +167,7 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         description="Set or replace the thread's role; it is held in memory alone.",
         effect="changes",
     ),
-    "thread_role_clear": ToolSpec(
+    "thread_role_clear": SidecarTool(
         title="Clear the thread's role",
         arguments=ThreadArguments,
         answer=RoleClearAnswer,
@@ -188,14 +175,14 @@ TOOLS: Final[dict[str, ToolSpec]] = {
         description="Take the thread's role away.",
         effect="changes",
     ),
-    "explain_role": ToolSpec(
+    "explain_role": SidecarTool(
         title="Explain the role",
         arguments=ExplainArguments,
         answer=ExplainAnswer,
         run=threads.explain_role,
         description="Which tiers of role would be active now, in what order and how long; no content is shown.",
     ),
-    "threads": ToolSpec(
+    "threads": SidecarTool(
         title="List threads",
         arguments=ThreadsArguments,
         answer=ThreadsAnswer,
@@ -210,32 +197,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
     An `output` accepts the tool's answer and every error; `error` accepts errors only.
     """
-    made: dict[str, dict[str, Any]] = {"error": wire_schema(ErrorAnswer)}
-    for name, spec in TOOLS.items():
-        made[f"{name}.input"] = wire_schema(spec.arguments)
-        made[f"{name}.output"] = output_schema(spec.answer, ErrorAnswer)
-    return made
-
-
-def published() -> list[Tool]:
-    """Return the tools as `tools/list` lists them."""
-    made = schemas()
-    return [
-        Tool(
-            name=name,
-            title=spec.title,
-            description=spec.description,
-            input_schema=made[f"{name}.input"],
-            output_schema=made[f"{name}.output"],
-            annotations=ToolAnnotations(
-                read_only_hint=spec.effect == "reads",
-                destructive_hint=spec.effect == "changes",
-                idempotent_hint=spec.idempotent,
-                open_world_hint=spec.open_world,
-            ),
-        )
-        for name, spec in TOOLS.items()
-    ]
+    return tool_schemas(TOOLS, ErrorAnswer)
 
 
 async def call_tool(
@@ -318,4 +280,4 @@ def _as_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-__all__ = ["TOOLS", "ToolSpec", "answered", "call_tool", "failed", "published", "schemas"]
+__all__ = ["TOOLS", "SidecarTool", "answered", "call_tool", "failed", "schemas"]

@@ -30,7 +30,7 @@ TurnCall = ToolCall[SurfaceArguments] | ToolCall[ResumeArguments]
 
 async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `converse`, `task`, `run_skill` or `run_scheduled`."""
-    thread, asking = thread_of(agent, call, name=call.given.name), _asking(call)
+    thread, asking = thread_of(agent, call, name=call.given.name), Asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
     return await _until_answered(call, thread, asking, _beginning(call.given, thread))
@@ -38,17 +38,12 @@ async def surface(call: ToolCall[SurfaceArguments], agent: WorldAgent) -> TurnAn
 
 async def resume(call: ToolCall[ResumeArguments], agent: WorldAgent) -> TurnAnswer | InputRequiredResult:
     """Run `resume`."""
-    thread, asking = thread_of(agent, call), _asking(call)
+    thread, asking = thread_of(agent, call), Asking(call)
     if asking.round is not None:
         return await _continue_round(call, thread, asking, asking.round)
     answers = await turns.checked_answers(call, thread)
     call = turns.with_detach(call)
     return await _until_answered(call, thread, asking, _answering(call.given, thread, answers))
-
-
-def _asking(call: TurnCall) -> Asking:
-    wanted = call.given.pauses == "elicit"
-    return Asking.of(call.ctx, call.params, account=call.caller.account, wanted=wanted)
 
 
 async def _continue_round(

@@ -23,8 +23,8 @@ from worldagent.core.pauses import (
     Reject,
     RunAgain,
 )
-from worldagent.hosts.cli.pauses import pause_text, read_answer
 from worldagent.hosts.service.pauses import printable
+from worldagent.hosts.service.typed_answers import pause_text, read_answer
 
 
 class Size(Enum):

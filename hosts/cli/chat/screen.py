@@ -29,9 +29,9 @@ from ....core import events
 from ....core.errors import InvalidArgument, WorldAgentError
 from ....core.pauses import Pause
 from ...service.pauses import printable
+from ...service.typed_answers import pause_text
 from ..options import ChatOptions
 from ..output import Output, note_text
-from ..pauses import pause_text
 from .session import answer_keys
 
 if TYPE_CHECKING:

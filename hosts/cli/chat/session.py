@@ -19,9 +19,9 @@ from ....core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
 from ....core.pauses import Pause, PersonAnswer, may_answer, may_be_always
 from ....role_resolution import Role
 from ...service.pauses import is_late, unanswered
+from ...service.typed_answers import pause_text, read_answer
 from ..agents import EMBEDDED, EMBEDDED_MODEL, open_agent, thread_of
 from ..options import ChatOptions
-from ..pauses import pause_text, read_answer
 from ..sources import attachments
 from ..turn_run import DRAIN, ROLE_REMEDIES, resume_command, with_local_remedy
 

@@ -1,7 +1,7 @@
-"""What a paused turn waits for, as text for a person, and how to read the answer that the person types.
+"""A pause as text for a person, and the answer that the person types. An ambiguous answer is refused, never guessed.
 
-This module handles only texts. `chat` and the other commands send the answers, and the code that resumes the turn
-decides which ones it accepts.
+This module handles only texts. Its callers send the answers, and the code that resumes the turn decides which ones it
+accepts. `answers` reads answers that come as JSON or in a form.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 from ...core.errors import InvalidArgument
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
 from ...core.validation import is_text
-from ..service import pauses as forms
-from ..service.pauses import is_late, numbered, one_line, pause_lines
+from . import pauses as forms
+from .pauses import is_late, numbered, one_line, pause_lines
 
 Always = Literal[False, "same", "any"]
 
