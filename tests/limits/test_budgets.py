@@ -132,6 +132,30 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
     assert done == ["thing 0", "thing 1", "thing 2"]
 
 
+@pytest.mark.requirement("H4")
+async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use(tmp_path: Path) -> None:
+    writing = Writing()
+
+    async def job(ctx: TaskContext) -> str:
+        for what in "abc":
+            try:
+                await ctx.call("write", {"what": what})
+            except LimitReached:
+                continue
+        return "done"
+
+    agent = scripted_agent(
+        tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
+    )
+    async with agent:
+        with pytest.raises(LimitReached, match="the turn reached its limit of 2 calls"):
+            await agent.thread("t").task("job", {})
+        state = await agent.thread("t").state()
+        assert state is not None
+        assert state.status == "failed"
+    assert writing.done == ["a"]
+
+
 async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_call(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
     settings = {"turn_tokens": 1}

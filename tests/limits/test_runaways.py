@@ -53,6 +53,9 @@ async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_m
         with pytest.raises(LimitReached, match="the turn reached its limit of 700 calls"):
             await agent.thread("t").resume()
     assert len(done) == 700 - 1  # and the worker itself
+    async with scripted_agent(tmp_path, lm, settings={"turn_calls": None}, **given) as agent:
+        assert (await agent.thread("t").resume()).status == "done"
+    assert len(done) > 750
 
 
 @pytest.mark.requirement("H4")

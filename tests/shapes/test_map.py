@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,26 @@ async def test_a_map_that_cannot_be_is_refused_before_anything_is_done(
         with pytest.raises(error, match=says):
             await thread.task("map", params)
         assert await thread.history() == ()
+
+
+@pytest.mark.requirement("T3")
+async def test_no_more_items_run_at_the_same_time_than_asked_for(tmp_path: Path) -> None:
+    running, most = 0, list[int]()
+
+    async def hold(params: Number, ctx: TaskContext) -> Square:
+        nonlocal running
+        running += 1
+        most.append(running)
+        for _ in range(3):
+            await asyncio.sleep(0)  # lets whoever may run begin
+        running -= 1
+        return Square(square=params.number)
+
+    shapes = [Shape("hold", Number, Square, hold), map_shape()]
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=shapes) as agent:
+        await agent.thread("t").task("map", {"shape": "hold", "items": items(*range(20)), "concurrency": 3})
+    assert len(most) == 20
+    assert max(most) == 3
 
 
 def paying(done: list[int]) -> list[Function]:

@@ -132,6 +132,24 @@ def written(file: Path, *records: dict[str, Any]) -> None:
 TURN = {"kind": "turn", "id": "t", "name": "task"}
 
 
+def called(name: str, parent: str) -> dict[str, Any]:
+    return {"kind": "call", "id": name, "name": f"call-{name}", "parent": parent}
+
+
+async def test_a_file_that_is_nested_without_end_is_drawn(home: Path, run: Run) -> None:
+    file, page = home / "deep.jsonl", home / "deep.html"
+    written(file, TURN, *(called(str(n), str(n - 1) if n else "t") for n in range(3000)), called("last", "1"))
+    shown = await run("trace", "show", "--file", str(file))
+    assert (shown.exit_code, shown.stderr) == (0, "")
+    tree = shown.stdout.splitlines()[3:]
+    assert [line.split("call-")[1].split(",")[0] for line in tree[1:]] == [*map(str, range(3000)), "last"]
+    assert max(map(len, tree)) < 1000
+    assert (await run("trace", "show", "--file", str(file), "--html", str(page))).exit_code == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<details") == text.count("</details>")
+    assert text.count("call-") == 3001
+
+
 async def test_a_line_that_is_nested_too_deeply_or_counts_too_far_is_skipped(home: Path, run: Run) -> None:
     file = home / "odd.jsonl"
     written(file, TURN)

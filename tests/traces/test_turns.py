@@ -201,6 +201,17 @@ async def test_a_home_keeps_no_traces_where_the_setting_is_off(tmp_path: Path) -
     assert not (tmp_path / "traces.db").exists()
 
 
+async def test_a_trace_of_another_workspace_is_none(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        turn = await agent.thread("t1").converse("Hello")
+        trace = await agent.traces.get(turn.id)
+        agent.workspace = "other"
+        with pytest.raises(TraceInvalid):
+            await agent.traces.get(turn.id)
+        assert await agent.traces.list() == ()
+    assert trace.workspace == "novel"
+
+
 async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with scripted_agent(tmp_path, answering(), clock=clock, settings={"trace_age": 7200.0}) as agent:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from support.agents import Thinking, answering, asking_shop, scripted_agent, standing, taken, under_way
+from support.agents import CRITIC, Thinking, answering, asking_shop, scripted_agent, standing, taken, under_way
 from support.homes import change, rows, selected
 from support.leaks import canary
 from support.processes import next_line, start_script
 from worldagent import Role, WorldAgent
+from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
     EventsGone,
     InvalidArgument,
@@ -49,7 +51,7 @@ async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tm
         assert standing([first, *rest]) == "At last."
         state = await agent.turn(stream.turn_id)
         assert state is not None
-        assert (state.status, state.thread) == ("done", "t")
+        assert (state.status, state.thread, state.recorded) == ("done", "t", True)
 
 
 async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none_once_they_have_left(
@@ -94,6 +96,26 @@ async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
         whole(every)
         assert every[: len(before) + len(resumed)] == [*before, *resumed]
         assert every[-1].type == "turn_ended"
+
+
+@pytest.mark.requirement("T4")
+async def test_every_surface_is_streamed(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering("Dull."), workers=[CRITIC]) as agent:
+        thread, ask = agent.thread("t"), {"worker": "critic", "request": "Judge."}
+        for stream, kind in (
+            (thread.stream("Hello", detach=True), "message"),
+            (thread.stream_task("subagent", ask, detach=True), "task"),
+            (thread.stream_skill(Composed("Be brief.", params=ask, name="s"), detach=True), "skill"),
+            (
+                thread.stream_scheduled(Trigger(schedule="s", fired_at=datetime(2030, 1, 1, tzinfo=UTC)), detach=True),
+                "schedule",
+            ),
+        ):
+            async with stream:
+                events = await taken(stream)
+            assert getattr(events[0], "kind", "") == kind
+            assert "Dull." in stream.turn.text
+            assert await taken(agent.events(stream.turn_id)) == events
 
 
 @pytest.mark.requirement("T4")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,19 @@ async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
             async with WorldAgent("novel", lm=lm, storage=Storage(home=tmp_path), **more) as agent:
                 await agent.thread("t").converse("Hi")
             assert (lm.calls[0].role or "") == expected
+
+
+def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it_may_take(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.write_text("role_host = 'http://127.0.0.1:9/mcp'\nrole_host_timeout = 7\n")
+    monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOOLS", json.dumps({"role_list": "app_role_list"}))
+    host = Settings().host()
+    assert host is not None
+    assert (host.timeout, host.tools) == (7, {"role_list": "app_role_list"})
+    monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOOLS", json.dumps({"role_drop": "x"}))
+    with pytest.raises(SettingsInvalid, match="role_host: `tools` renames 'role_drop'"):
+        Settings()
 
 
 def test_the_token_of_the_role_host_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, closing
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -326,6 +326,8 @@ async def test_pages_give_each_thread_once_and_the_newest_first(tmp_path: Path) 
             while page := await agent.threads(limit=size, before=found[-1].page_key):
                 found += page
             assert tuple(found) == whole
+        assert await agent.threads(before=datetime.now(UTC) + timedelta(seconds=1)) == whole
+        assert await agent.threads(before=datetime(1990, 1, 1, tzinfo=UTC)) == ()
 
 
 @pytest.mark.on_every_database

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -131,6 +132,21 @@ async def test_pause_notifies_once_for_each_pause_and_a_person_resumes(tmp_path:
         end = await thread.resume({second.pauses[0].id: Approve()})
         assert (end.status, done, len(desk.pauses)) == ("done", ["a", "b"], 2)
     assert [event async for event in other] == []
+
+
+async def test_a_notifier_that_raises_is_logged_and_the_turn_pauses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        async def notify(self, pause: Pause) -> None:
+            raise SystemExit("no mail server")
+
+    with caplog.at_level(logging.WARNING, logger="worldagent.turns"):
+        async with shop(tmp_path, [], notifier=Broken()) as agent:
+            turn = await agent.thread("t").task("job", {}, unattended="pause")
+    assert turn.status == "paused"
+    assert "the notifier failed" in caplog.text
+    assert "no mail server" not in caplog.text
 
 
 async def test_a_notifier_that_hangs_holds_a_turn_up_for_a_bounded_time(tmp_path: Path) -> None:
