@@ -1,6 +1,6 @@
 """Asks all tiers at once and returns one `ResolvedRole` (R3, R14). It handles sources and time limits, not models.
 
-`compose` has the rules of precedence. Only `signatures` reads the texts of the result.
+`role.compose` has the rules of precedence. Only `signatures` reads the texts of the result.
 """
 
 from __future__ import annotations

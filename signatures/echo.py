@@ -1,6 +1,6 @@
 """The echo guard: it withholds a role that the model repeats word for word in its answer (R16).
 
-A character is withheld if it is in a run of `ECHO_RUN` characters of the normal form (see `normal`) that occurs in the
+A character is withheld if it is in a run of `ECHO_RUN` characters of the normal form (`matching`) that occurs in the
 role and in no other input of the same call. Each connected stretch of such characters becomes one `MARK`. The guard
 does not detect shorter pieces, paraphrases, translations or encodings.
 
@@ -135,7 +135,7 @@ class EchoGuard:
     def scrub_value(self, value: Any) -> tuple[Any, int]:
         """Withhold the role in all texts of one answer, keys included. `with_texts` defines which objects are searched.
 
-        If the texts repeat in sum a large share of the role's words, in their order (see `shares`), those words are
+        If the texts repeat in sum a large share of the role's words, in their order (see `ShareIndex`), those words are
         withheld too, however short the runs are.
 
         Args:

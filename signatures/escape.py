@@ -102,7 +102,7 @@ def escape_control(text: str, tokens: Iterable[str]) -> str:
 
     Args:
         text: Any text. One that is already escaped is escaped once more.
-        tokens: The texts of the control tokens, as `control_tokens` in `gguf` returns them. A `frozenset` is the
+        tokens: The texts of the control tokens, as `control_tokens` returns them. A `frozenset` is the
             fastest. Tokens of one character and tokens with a backslash cannot be broken this way and are skipped.
 
     Returns:

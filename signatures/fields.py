@@ -291,8 +291,7 @@ class AnswerStream:
 
         Args:
             chunk: `content` and `reasoning_content` of `choices[0].delta` are read, and `tool_calls` are counted.
-            Chunks
-                without them, such as status messages and the last one, are skipped.
+                Chunks without them, such as status messages and the last one, are skipped.
 
         Raises:
             AnswerTooLong: The answer is longer than the limit; dspy closes the connection.

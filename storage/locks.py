@@ -1,4 +1,4 @@
-"""Locks between processes, which are released when their holder dies. `leases` uses them."""
+"""Locks between processes, which are released when their holder dies. `lease` uses them."""
 
 from __future__ import annotations
 

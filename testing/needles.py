@@ -1,6 +1,6 @@
 """The ways to write a text: every encoding that the scan looks for, and how many characters a match covers.
 
-A needle is one canary in one encoding. `matcher` finds a few bytes of a needle; the needle itself then measures exactly
+A needle is one canary in one encoding. `scan` finds a few bytes of a needle; the needle itself then measures exactly
 how many complete characters of the canary occur there in a row.
 """
 

@@ -1,6 +1,6 @@
 """The scan for roles (R7): nothing that the package wrote, kept or said can contain 40 characters of a role in a row.
 
-`files` and `walk` find the texts, `matcher` decides whether a role occurs in them. White space and case are compared
+`walk` finds the texts, and `Matcher` decides whether a role occurs in them. White space and case are compared
 as they are; compressed and encrypted data are not searched.
 """
 

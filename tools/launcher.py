@@ -1,6 +1,6 @@
 """A program that runs one command and ends it with everything that the command started.
 
-`process` starts it by its path, so it imports nothing of the package. It reads a request, one line of JSON, from its
+`shell` starts it by its path, so it imports nothing of the package. It reads a request, one line of JSON, from its
 standard input. To its standard output it writes the number of the command's process group, and at the end a line of
 JSON and the kept part of the command's output. The caller keeps its standard input open while it waits; when that
 closes, or the parent process ends, the command is killed.

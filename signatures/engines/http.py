@@ -1,7 +1,7 @@
 """Model strings over dspy's bundled HTTP client (lm15), with one connection pool per event loop and service (D6).
 
-The embedded model is in `local`, and `classify` interprets failures. Nothing here imports litellm or a vendor's SDK,
-whatever is installed: dspy uses litellm only for LMs that have no engine.
+The embedded model is in `local`, and `classification` interprets failures. Nothing here imports litellm or a vendor's
+SDK, whatever is installed: dspy uses litellm only for LMs that have no engine.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The embedded model: its weights, llama.cpp in this process, and the dspy engine for it. No network, no key.
 
 It is loaded only if a model string names it. Importing this module imports neither dspy nor xllamacpp, so that a
-command can call `start_loading` first and import the rest in the meantime. `local_tools` picks tools. The plain-text
+command can call `start_loading` first and import the rest in the meantime. `grammars` picks tools. The plain-text
 adapter and the escaping of control tokens are in `signatures`. The model is tiny: it shows that real tokens flow, and
 does not measure quality.
 

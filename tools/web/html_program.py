@@ -1,6 +1,6 @@
 """A program that turns HTML into Markdown: pages of strangers are parsed only in its process.
 
-`html` starts it by its path, so it imports nothing of the package, and ends it if it takes too long. For each page it
+`page` starts it by its path, so it imports nothing of the package, and ends it if it takes too long. For each page it
 reads a line of JSON and the page's bytes, and writes a line of JSON and the text's bytes. The other modules use
 `decoded` too.
 """
