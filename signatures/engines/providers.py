@@ -99,10 +99,9 @@ class Provider:
         """A model string."""
         return f"{self.prefix}/{self.model}"
 
-    def is_set(self, env: Mapping[str, str] | None = None) -> bool | None:
+    def is_set(self) -> bool | None:
         """Whether a key is in the environment; None if it needs none."""
-        env = os.environ if env is None else env
-        return any(env.get(name) for name in self.variables) if self.variables else None
+        return any(os.environ.get(name) for name in self.variables) if self.variables else None
 
 
 PROVIDERS: Final = (

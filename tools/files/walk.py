@@ -297,7 +297,7 @@ def _parts(pattern: str, text: str) -> list[str]:
 
 _ENTRIES: Final = 500_000
 """The maximum number of names that one search looks at."""
-_SECONDS: Final = 10.0
+_SECONDS: Final = 10.0  # that one search can take
 _DEEPEST: Final = 4000
 """The maximum characters of a path below the folder; a longer one could not be read."""
 
@@ -307,16 +307,12 @@ class Search:
 
     Args:
         cancelled: Whether the call has been cancelled.
-        seconds: How long it can take.
-        entries: How many names it can look at.
     """
 
-    def __init__(self, cancelled: Callable[[], bool], *, seconds: float = _SECONDS, entries: int = _ENTRIES) -> None:
+    def __init__(self, cancelled: Callable[[], bool]) -> None:
         self._cancelled = cancelled
-        self._seconds = seconds
-        self._entries = entries
-        self._end = time.monotonic() + seconds
-        self._left = entries
+        self._end = time.monotonic() + _SECONDS
+        self._left = _ENTRIES
         self.closed = 0
         self.stopped = ""
 
@@ -326,9 +322,9 @@ class Search:
         if self._cancelled():
             self.stopped = "the call was cancelled"
         elif time.monotonic() > self._end:
-            self.stopped = f"stopped after {self._seconds:g} seconds"
+            self.stopped = f"stopped after {_SECONDS:g} seconds"
         elif self._left < 0:
-            self.stopped = f"stopped after {self._entries:,} names"
+            self.stopped = f"stopped after {_ENTRIES:,} names"
         return not self.stopped
 
     @property

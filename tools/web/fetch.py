@@ -269,15 +269,11 @@ class Fetcher:
     Args:
         network: Makes the connections.
         tls: Makes the TLS context that checks certificates.
-        most: Bytes of a page that are read.
     """
 
-    def __init__(
-        self, network: CheckedNetwork, *, tls: Callable[[], ssl.SSLContext] = trusted, most: int = LARGEST
-    ) -> None:
+    def __init__(self, network: CheckedNetwork, *, tls: Callable[[], ssl.SSLContext] = trusted) -> None:
         self._network = network
         self._tls = tls
-        self._most = most
         self._context: ssl.SSLContext | None = None
 
     async def get(self, url: str) -> Fetched:
@@ -316,7 +312,7 @@ class Fetcher:
                 return _parsed(moved, at)
             if not 200 <= response.status < 300:
                 raise ToolFailed(f"the host {at.host!r} answers with status {response.status}", remedy=_OTHER)
-            unpacked = _Unpacked(at.host, headers.get(b"content-encoding", ""), self._most)
+            unpacked = _Unpacked(at.host, headers.get(b"content-encoding", ""))
             async for chunk in response.aiter_stream():
                 if not unpacked.take(chunk):
                     break
@@ -367,9 +363,8 @@ class _Unpacked:
         ToolFailed: It is compressed in an unknown way.
     """
 
-    def __init__(self, host: str, packing: str, most: int) -> None:
+    def __init__(self, host: str, packing: str) -> None:
         self._host = host
-        self._most = most
         self._got = bytearray()
         self._taken = 0
         self._packing = packing.lower()
@@ -394,16 +389,16 @@ class _Unpacked:
             self._unpack(chunk)
         else:
             self._got += chunk
-        if len(self._got) > self._most or self._taken > self._most:
+        if len(self._got) > LARGEST or self._taken > LARGEST:
             self.cut = True
-            del self._got[self._most :]
+            del self._got[LARGEST:]
         return not self.cut
 
     def _unpack(self, chunk: bytes) -> None:
         problem = False
-        while chunk and len(self._got) <= self._most:
+        while chunk and len(self._got) <= LARGEST:
             try:
-                self._got += self._stream.decompress(chunk, self._most + 1 - len(self._got))
+                self._got += self._stream.decompress(chunk, LARGEST + 1 - len(self._got))
             except zlib.error:
                 problem = True
                 break
