@@ -3,7 +3,7 @@
 `role_host` and `sidecar` decide what to answer. Each of them is a `Service`, which `serve_http` and `serve_stdio` take.
 """
 
-from .address import Address, HttpOptions
+from .address import Address, HttpOptions, check_limits
 from .http_server import application, serve_http
 from .logs import RequestLog, quiet_logs
 from .service import Operated, Service, Tokens, ToolSpec, listed_tools, read_token_file, tool_schemas
@@ -18,6 +18,7 @@ __all__ = [
     "Tokens",
     "ToolSpec",
     "application",
+    "check_limits",
     "listed_tools",
     "quiet_logs",
     "read_token_file",

@@ -94,12 +94,7 @@ class HttpOptions:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise InvalidArgument("TLS needs a certificate and its key", remedy="set both --tls-cert and --tls-key")
-        for name in ("max_body", "keep_alive", "connections", "sessions", "session_idle"):
-            value: float = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(
-                    f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0"
-                )
+        check_limits(self, "max_body", "keep_alive", "connections", "sessions", "session_idle")
         if not (math.isfinite(self.drain) and self.drain >= 0):
             raise InvalidArgument(
                 f"drain must be a finite number of seconds, 0 or more, got {self.drain!r}", remedy="give 0 or more"
@@ -111,4 +106,20 @@ class HttpOptions:
         return self.tls_cert is not None
 
 
-__all__ = ["MIB", "PATH", "Address", "HttpOptions"]
+def check_limits(limits: object, *names: str) -> None:
+    """Check limits that must be above 0.
+
+    Args:
+        limits: What has them as attributes.
+        *names: Their names.
+
+    Raises:
+        InvalidArgument: One of them is not above 0, or not finite.
+    """
+    for name in names:
+        value: float = getattr(limits, name)
+        if not (math.isfinite(value) and value > 0):
+            raise InvalidArgument(f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0")
+
+
+__all__ = ["MIB", "PATH", "Address", "HttpOptions", "check_limits"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable
@@ -22,9 +21,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ...agent import WorldAgent
-from ...core.errors import AgentClosed, InvalidArgument, WorldAgentError
+from ...core.errors import AgentClosed, WorldAgentError
 from ...storage import Database, PostgresAddress, Storage
 from ..service.call import Refused
+from ..serving import check_limits
 
 _log = logging.getLogger("worldagent.sidecar")
 
@@ -61,12 +61,7 @@ class Limits:
     heartbeat: float = 15.0
 
     def __post_init__(self) -> None:
-        for name in ("turns", "workspaces", "reader_lag", "reader_stall", "heartbeat"):
-            value: float = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise InvalidArgument(
-                    f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0"
-                )
+        check_limits(self, "turns", "workspaces", "reader_lag", "reader_stall", "heartbeat")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -80,6 +75,12 @@ class _Place:
     used: float = field(default_factory=time.monotonic)
     roles_until: float = 0.0
     closing: asyncio.Task[None] | None = None
+
+    @property
+    def agent(self) -> WorldAgent | None:
+        """The agent, once it is open."""
+        task = self.opening
+        return task.result() if task.done() and not task.cancelled() and task.exception() is None else None
 
 
 class Agents:
@@ -104,8 +105,8 @@ class Agents:
 
     def opened(self) -> tuple[WorldAgent, ...]:
         """Return the agents that are open now, for inspection only. To work with one, enter `use`."""
-        ready = [place.opening for place in self._places.values() if place.closing is None and place.opening.done()]
-        return tuple(task.result() for task in ready if not task.cancelled() and task.exception() is None)
+        found = (place.agent for place in self._places.values() if place.closing is None)
+        return tuple(agent for agent in found if agent is not None)
 
     @property
     def turns(self) -> int:
@@ -245,34 +246,33 @@ class Agents:
 
     def _gone(self, place: _Place, opening: asyncio.Task[WorldAgent]) -> None:
         """Forget an agent that could not be opened, so that the next call tries again."""
-        if (opening.cancelled() or opening.exception() is not None) and self._places.get(place.workspace) is place:
+        if place.agent is None:
+            self._forget(place)
+
+    def _forget(self, place: _Place) -> None:
+        if self._places.get(place.workspace) is place:
             del self._places[place.workspace]
 
     async def _close(self, place: _Place) -> None:
         await asyncio.wait({place.opening})
-        try:
-            if not place.opening.cancelled() and place.opening.exception() is None:
-                await place.opening.result().aclose()
-        except Exception as error:  # of any type: an agent has custom parts, and other workspaces must not fail
-            _log.error("an idle agent could not be closed: %s", type(error).__name__)
-        finally:
-            if self._places.get(place.workspace) is place:
-                del self._places[place.workspace]
+        await self._end(place, "closed", lambda agent: agent.aclose())
 
     async def _drained(self, place: _Place, seconds: float) -> None:
         if place.closing is not None:
             await asyncio.wait({place.closing}, timeout=seconds)
             return
-        if not place.opening.done():
-            await asyncio.wait({place.opening}, timeout=seconds)
-            place.opening.cancel()
+        await asyncio.wait({place.opening}, timeout=seconds)
+        place.opening.cancel()
+        await self._end(place, "drained", lambda agent: agent.drain(seconds))
+
+    async def _end(self, place: _Place, what: str, end: Callable[[WorldAgent], Awaitable[None]]) -> None:
         try:
-            if place.opening.done() and not place.opening.cancelled() and place.opening.exception() is None:
-                await place.opening.result().drain(seconds)
-        except Exception as error:  # of any type, as above: the other agents must still be drained
-            _log.error("an agent could not be drained: %s", type(error).__name__)
+            if place.agent is not None:
+                await end(place.agent)
+        except Exception as error:  # of any type: an agent has custom parts, and other workspaces must not fail
+            _log.error("an agent could not be %s: %s", what, type(error).__name__)
         finally:
-            self._places.pop(place.workspace, None)
+            self._forget(place)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)

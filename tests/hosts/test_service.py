@@ -1,0 +1,102 @@
+"""The layer that hosts share: an open agent and the database of its home answer a call alike (T4)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import home
+from support.hat_shop import agent
+from support.house import ROOT
+from worldagent.hosts.service import threads as calls
+from worldagent.hosts.service.arguments import (
+    ForkArguments,
+    HistoryArguments,
+    RenameArguments,
+    ThreadArguments,
+    ThreadsArguments,
+)
+from worldagent.hosts.service.call import Call, Caller, Refused
+from worldagent.hosts.service.home import open_threads
+
+__all__ = ["home"]  # fixture
+
+
+@dataclass(frozen=True)
+class Within:
+    """Reaches the threads whose ids begin with a stem."""
+
+    stem: str = ""
+
+    @property
+    def allows_any_thread(self) -> bool:
+        return not self.stem
+
+    def allows_thread(self, thread: str) -> bool:
+        return thread.startswith(self.stem)
+
+    def allows_threads_after(self, stem: str) -> bool:
+        return stem.startswith(self.stem)
+
+
+def call(given: Any, reach: Within = Within(), account: str | None = "ana") -> Call[Any]:
+    return Call(given=given, caller=Caller(workspace="shop", account=account), reach=reach)
+
+
+READS: list[tuple[Callable[[Call[Any], calls.Threads], Awaitable[Any]], Any]] = [
+    (calls.threads, ThreadsArguments()),
+    (calls.threads, ThreadsArguments(status="paused", of_account="bob")),
+    (calls.pauses, ThreadArguments(thread="hats")),
+    (calls.pauses, ThreadArguments(thread="none")),
+    (calls.history, HistoryArguments(thread="talk", limit=1)),
+    (calls.history, HistoryArguments(thread="plan")),
+]
+
+
+@pytest.mark.requirement("T4")
+async def test_a_home_without_an_agent_answers_as_the_agent_does(home: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("talk", account="ana").converse("Hello")
+        await calls.fork(call(ForkArguments(thread="talk", to="plan")), shop)
+        await shop.thread("hats", account="bob").task("pick", {"what": "hat"})
+        told = [await read(call(given), shop) for read, given in READS]
+        storage = shop.storage
+    async with open_threads(storage) as opened:
+        assert opened is not None
+        assert [await read(call(given), opened.of("shop")) for read, given in READS] == told
+        asked = told[2]
+        assert (asked.status, len(asked.pauses), asked.next) == ("paused", 2, [])  # it is another account's
+        renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened.of("shop"))
+        assert renamed.title == "Hats"
+
+
+@pytest.mark.requirement("T4")
+async def test_a_caller_reaches_only_some_threads_and_the_turns_of_its_account(home: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("a/1", account="ana").converse("Hello")
+        await shop.thread("b/1", account="ana").converse("Hello")
+        await shop.thread("a/2", account="bob").task("pick", {"what": "hat"})
+        listed = await calls.threads(call(ThreadsArguments(), Within("a/")), shop)
+        assert [each.thread for each in listed.threads] == ["a/2", "a/1"]
+        with pytest.raises(Refused, match="does not reach this thread"):
+            await calls.fork(call(ForkArguments(thread="a/1", to="b/2"), Within("a/")), shop)
+        with pytest.raises(Refused, match="does not reach this turn"):
+            await calls.cancel(call(ThreadArguments(thread="a/2")), shop)
+        cancelled = await calls.cancel(call(ThreadArguments(thread="a/2"), account="bob"), shop)
+        assert cancelled.cancelled
+
+
+def test_what_needs_no_agent_loads_neither_a_model_nor_a_transport() -> None:
+    script = (
+        "import sys; from worldagent.hosts.service import home, threads, typed_answers; "
+        "print([name for name in ('dspy', 'langgraph', 'mcp', 'starlette', 'typer') if name in sys.modules])"
+    )
+    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(ROOT / '.dev')!r}); {script}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout.strip() == "[]"
