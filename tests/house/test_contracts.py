@@ -38,7 +38,7 @@ def plant(checkout: Path, modules: dict[str, str]) -> None:
         (checkout / name).write_text(source + "\n", encoding="utf-8")
 
 
-LAYERS = "A folder imports only what stands below it"
+LAYERS = "A folder imports only folders below it"
 BLIND = "What decides cannot see a role (R11)"
 
 
