@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import select
+import selectors
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
@@ -108,11 +108,10 @@ def _has_data(stdin: TextIO) -> bool:
         return True
     if sys.platform == "win32":  # select() takes only sockets there
         return True
-    if not hasattr(select, "poll"):
-        return bool(select.select([handle], [], [], STDIN_SECONDS)[0])
-    poll = select.poll()  # select() refuses handles from 1024 on
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(STDIN_SECONDS * 1000))
+    # select() refuses handles from 1024 on, and epoll() refuses files.
+    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
+        selector.register(handle, selectors.EVENT_READ)
+        return bool(selector.select(STDIN_SECONDS))
 
 
 def _bounded(stdin: TextIO) -> bytes:
