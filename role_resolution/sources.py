@@ -16,7 +16,7 @@ from .role import ROLE_LIMIT, Role, check_length
 
 _ALL: Final = frozenset(STORED_TIERS)
 
-_SCHEMA = Schema(
+ROLE_SCHEMA = Schema(
     name="role",
     migrations=(
         (
@@ -49,7 +49,7 @@ class SqliteRoleStore:
         Raises:
             StorageUnavailable, StorageInvalid, SchemaTooNew: The file cannot be used; nothing was changed.
         """
-        return cls(await Database.open(path, schemas=(_SCHEMA,)), limit=limit, tiers=tiers)
+        return cls(await Database.open(path, schemas=(ROLE_SCHEMA,)), limit=limit, tiers=tiers)
 
     @property
     def tiers(self) -> frozenset[Tier]:

@@ -124,9 +124,13 @@ def pending(connection: sqlite3.Connection, path: Path, schemas: Sequence[Schema
     Raises:
         SchemaTooNew: The file has a version that this package does not know.
     """
+    return outdated_schemas(stored_versions(connection), str(path), schemas)
+
+
+def stored_versions(connection: sqlite3.Connection) -> dict[str, int]:
+    """The versions of the schemas that a file has, by name. It only reads."""
     any_made = connection.execute("SELECT 1 FROM sqlite_master WHERE name='wa_schema'").fetchall()
-    rows = connection.execute("SELECT name, version FROM wa_schema").fetchall() if any_made else []
-    return outdated_schemas(dict(rows), str(path), schemas)
+    return dict(connection.execute("SELECT name, version FROM wa_schema").fetchall()) if any_made else {}
 
 
 def outdated_schemas(stored: Mapping[str, int], database: str, schemas: Sequence[Schema]) -> list[tuple[Schema, int]]:

@@ -8,18 +8,17 @@ import os
 import shutil
 import sqlite3
 import stat
-import tempfile
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Final
 
 from ...agent.threads import SCHEMAS
 from ...core.files import accessible_to_others
-from ...role_resolution import SqliteRoleStore
-from ...storage import Database, PostgresAddress, Transaction, from_sqlite
-from ...storage.copies import COPYING
+from ...role_resolution.sources import ROLE_SCHEMA
+from ...storage import Database, PostgresAddress, Schema, Transaction, from_sqlite
+from ...storage.schema import outdated_schemas, stored_versions
 from ...testing.role_host_conformance import Failed, Points, Skipped, Warned
 from .installation import Site
 
@@ -92,15 +91,14 @@ async def private(site: Site) -> str | None:
 
 @point("database.agent", "the conversation database is intact")
 async def conversations(site: Site) -> str | None:
-    known = {schema.name: len(schema.migrations) for schema in SCHEMAS}
     place = site.storage.place
-    return await (_check_server(place, known) if isinstance(place, PostgresAddress) else _check_file(place, known))
+    return await (_check_server(place) if isinstance(place, PostgresAddress) else _check_file(place, SCHEMAS))
 
 
 @point("database.roles", "the embedded role store is intact")
 async def roles(site: Site) -> str | None:
     file = site.storage.roles
-    return await _check_file(file, await _role_versions()) if is_there(file) else NOT_YET
+    return await _check_file(file, [ROLE_SCHEMA])
 
 
 @point("lock.files", "the locks of threads can be used")
@@ -124,34 +122,34 @@ async def locks(site: Site) -> str | None:
     return f"{len(files)} files" + (f", held by process {', '.join(sorted(held))}" if held else "")
 
 
-async def _check_file(file: Path, known: dict[str, int]) -> str:
+async def _check_file(file: Path, schemas: Sequence[Schema]) -> str:
     """Check one database in a thread, which ends soon after its caller stops waiting for it.
 
     Raises:
-        Failed: It cannot be opened, is damaged, or was written by a newer version.
+        Failed: It is damaged.
+        StorageUnavailable, SchemaTooNew, StorageHalfCopied: It cannot be used.
         Warned: It is too large to check in the time allowed.
     """
     if not is_there(file):
         return NOT_YET
     stop = threading.Event()
     try:
-        return await asyncio.to_thread(_look, file, known, stop)
+        return await asyncio.to_thread(_look, file, schemas, stop)
     finally:
         stop.set()
 
 
-async def _check_server(address: PostgresAddress, known: dict[str, int]) -> str:
+async def _check_server(address: PostgresAddress) -> str:
     """Check a database on a server.
 
     Raises:
-        Failed: It was written by a newer version.
-        StorageUnavailable: It cannot be reached.
+        StorageUnavailable, SchemaTooNew, StorageHalfCopied: It cannot be used.
     """
 
     def work(transaction: Transaction) -> tuple[dict[str, int], str]:
         [(server,)] = transaction.execute("SHOW server_version")
         [(any_made,)] = transaction.execute("SELECT to_regclass('wa_schema')")
-        rows = transaction.execute("SELECT name, version FROM wa_schema ORDER BY name") if any_made else []
+        rows = transaction.execute("SELECT name, version FROM wa_schema") if any_made else []
         return dict(rows), str(server).split()[0]
 
     database = await Database.open(address, schemas=())
@@ -159,7 +157,7 @@ async def _check_server(address: PostgresAddress, known: dict[str, int]) -> str:
         versions, server = await database.read(work)
     finally:
         await database.aclose()
-    return f"Postgres {server}, {_schemas(database.name, versions, known) or NOT_YET}"
+    return f"Postgres {server}, {_schemas(database.name, versions, SCHEMAS) or NOT_YET}"
 
 
 def is_there(file: Path) -> bool:
@@ -190,13 +188,13 @@ def _is_file(path: Path) -> bool:
     raise Failed(f"{str(path)!r} {why}", f"move it away, or {OTHER_HOME}")
 
 
-def _look(file: Path, known: dict[str, int], stop: threading.Event) -> str:
+def _look(file: Path, schemas: Sequence[Schema], stop: threading.Event) -> str:
     problem: Exception
     try:
         with opened(file, stop) as connection:
-            versions = _versions(connection)
+            versions = stored_versions(connection)
             damage = [row[0] for row in connection.execute("PRAGMA quick_check(1)")]
-        return _judged(file, versions, damage, known)
+        return _judged(file, versions, damage, schemas)
     except sqlite3.Error as error:
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
             problem = Warned(
@@ -207,26 +205,16 @@ def _look(file: Path, known: dict[str, int], stop: threading.Event) -> str:
     raise problem
 
 
-def _judged(file: Path, versions: dict[str, int], damage: list[str], known: dict[str, int]) -> str:
+def _judged(file: Path, versions: dict[str, int], damage: list[str], schemas: Sequence[Schema]) -> str:
     if damage != ["ok"]:
         raise Failed(f"{str(file)!r} is damaged", "restore it from a copy, or move it away")
-    shown = _schemas(str(file), versions, known)
+    shown = _schemas(str(file), versions, schemas)
     return f"{file.stat().st_size / _MIB:.1f} MiB" + (f", {shown}" if shown else "")
 
 
-def _schemas(database: str, versions: dict[str, int], known: dict[str, int]) -> str:
-    if COPYING.name in versions:
-        raise Failed(
-            f"a copy into {database!r} is not finished",
-            "run the same `worldagent storage copy` again, or discard it with `worldagent storage drop`",
-        )
-    for name, version in versions.items():
-        if version > known.get(name, version):
-            raise Failed(
-                f"{database!r} has version {version} of {name!r}, and this package supports up to {known[name]}",
-                "install a newer version of this package, or use another home",
-            )
-    return "schema " + ", ".join(f"{name} {version}" for name, version in versions.items()) if versions else ""
+def _schemas(database: str, versions: dict[str, int], schemas: Sequence[Schema]) -> str:
+    outdated_schemas(versions, database, schemas)  # raises if this package cannot use one of them
+    return "schema " + ", ".join(f"{name} {versions[name]}" for name in sorted(versions)) if versions else ""
 
 
 @contextlib.contextmanager
@@ -241,22 +229,6 @@ def opened(file: Path, stop: threading.Event) -> Generator[sqlite3.Connection]:
         yield connection
     finally:
         connection.close()
-
-
-def _versions(connection: sqlite3.Connection) -> dict[str, int]:
-    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name='wa_schema'").fetchall():
-        return {}
-    return dict(connection.execute("SELECT name, version FROM wa_schema ORDER BY name").fetchall())
-
-
-async def _role_versions() -> dict[str, int]:
-    """The schema versions of the role store. They are read from a new store, since only the store knows its schema."""
-    with tempfile.TemporaryDirectory(prefix="worldagent-doctor-") as place:
-        fresh = Path(place) / "roles.db"
-        store = await SqliteRoleStore.open(fresh)
-        await store.aclose()
-        with contextlib.closing(sqlite3.connect(fresh)) as connection:
-            return _versions(connection)
 
 
 def holders(files: list[Path]) -> set[str]:
