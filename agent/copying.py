@@ -16,7 +16,8 @@ from ..core.errors import InvalidArgument, StorageInvalid, ThreadBusy
 from ..core.files import storage_errors
 from ..graphs.checkpoints.saver import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
-from ..storage.copies import COPYING, Import, Part, PartDigest, copying_alone, schemas_at, tables_of
+from ..storage.copies import Import, Part, PartDigest, copying_alone, schemas_at, tables_of
+from ..storage.schema import COPYING
 from .threads import SCHEMAS
 
 Progress = Callable[[str, int, int], object]

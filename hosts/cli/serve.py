@@ -36,13 +36,11 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..role_host import Grant, Tokens
-    from ..serving import Address
-    from ..sidecar import Sidecar
+    from ..serving import Address, HttpOptions
+    from ..sidecar import Limits, Sidecar
     from .sidecars import RunningSidecar, Served, SidecarFile
 
 _LIMITS: Final = "Limits"
-_FORMATS: Final = ("text", "json")
-_LEVELS: Final = ("debug", "info", "warning")
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
 HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "server_name", "json")
 _CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
@@ -175,13 +173,24 @@ def serve(options: ServeOptions, output: Output) -> Work:
 
       worldagent serve --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem --token-file tokens.toml
     """
+    _check(options)
+    from ..serving import HttpOptions
+    from ..sidecar import Limits
     from .agents import load_engine
     from .sidecars import served_by
+    from .sources import expanded
 
-    _check(options)
+    limits = Limits(turns=options.turns, workspaces=options.workspaces)
+    http = HttpOptions(
+        allow_remote=options.allow_remote,
+        tls_cert=None if options.tls_cert is None else expanded("--tls-cert", options.tls_cert),
+        tls_key=None if options.tls_key is None else expanded("--tls-key", options.tls_key),
+        names=tuple(options.server_name or ()),
+        drain=options.drain,
+    )
     served = served_by(options, output)
     load_engine()  # now, since the first agent starts while other requests are served
-    return _Serving(options, output, served).run()
+    return _Serving(options, output, served).run(limits, http)
 
 
 class _Serving:
@@ -193,9 +202,9 @@ class _Serving:
         self._served = served
         self._file: SidecarFile | None = None
 
-    async def run(self) -> int | None:
+    async def run(self, limits: Limits, http: HttpOptions) -> int | None:
         from ..serving import quiet_logs
-        from ..sidecar import Limits, Sidecar
+        from ..sidecar import Sidecar
 
         options, served = self._options, self._served
         await served.check_model()
@@ -203,43 +212,27 @@ class _Serving:
             self._make,
             tokens=served.tokens,
             grant=served.grant,
-            limits=Limits(turns=options.turns, workspaces=options.workspaces),
+            limits=limits,
             client_roles=served.client_roles,
             storage=served.storage,
         )
         level = options.log_level or ("warning" if options.stdio else "info")
         try:
-            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # `_check` knows both
+            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # it refuses others
                 async with sidecar:
-                    return _CODES.get(await self._until_stopped(sidecar))
+                    return _CODES.get(await self._until_stopped(sidecar, http))
         finally:
             if self._file is not None:
                 self._file.remove()
 
-    async def _until_stopped(self, sidecar: Sidecar) -> int | None:
-        from ..serving import Address, HttpOptions, serve_http, serve_stdio
-        from .sources import expanded
+    async def _until_stopped(self, sidecar: Sidecar, http: HttpOptions) -> int | None:
+        from ..serving import Address, serve_http, serve_stdio
 
-        options = self._options
-        if options.http is None:
+        if self._options.http is None:
             self._write_file(None)
-            return await serve_stdio(sidecar, drain=options.drain, draining=self._draining)
-        cert = None if options.tls_cert is None else expanded("--tls-cert", options.tls_cert)
-        key = None if options.tls_key is None else expanded("--tls-key", options.tls_key)
-        return await serve_http(
-            sidecar,
-            Address.parse(options.http),
-            HttpOptions(
-                allow_remote=options.allow_remote,
-                tls_cert=cert,
-                tls_key=key,
-                names=tuple(options.server_name or ()),
-                drain=options.drain,
-            ),
-            ready=self._ready,
-            draining=self._draining,
-            tokens_by=_TOKENS,
-        )
+            return await serve_stdio(sidecar, drain=http.drain, draining=self._draining)
+        address = Address.parse(self._options.http)
+        return await serve_http(sidecar, address, http, ready=self._ready, draining=self._draining, tokens_by=_TOKENS)
 
     def _make(self, workspace: str) -> Any:
         agent = self._served.make(workspace)
@@ -288,31 +281,12 @@ def _check(options: ServeOptions) -> None:
         raise bad_usage(f"{given[0]} is for --http", remedy="omit it with --stdio")
     if options.stdio and any(worker.partition("=")[2] == "-" for worker in options.worker or ()):
         raise bad_usage("--worker must not read standard input, which belongs to the client", remedy="give it as @FILE")
-    if (options.tls_cert is None) != (options.tls_key is None):
-        raise bad_usage("--tls-cert and --tls-key must be given together", remedy="give both, or neither")
     check_hosts(agent_options(options))
-    _check_values(options)
 
 
 def _check_transport(options: ServeOptions | RoleHostOptions, name: str) -> None:
     if options.stdio == (options.http is not None):
         raise bad_usage(f"{name} takes exactly one of --stdio and --http", remedy="give one of them")
-
-
-def _check_values(options: ServeOptions) -> None:
-    for name in ("turns", "workspaces"):
-        if getattr(options, name) < 1:
-            raise bad_usage(
-                f"--{name} must be 1 or more, got {getattr(options, name)}", remedy="give a positive number"
-            )
-    if not 0 <= options.drain < float("inf"):
-        raise bad_usage(f"--drain must be 0 or more and finite, got {options.drain}", remedy="give seconds")
-    for name, value, known in (
-        ("--log-format", options.log_format, _FORMATS),
-        ("--log-level", options.log_level or "info", _LEVELS),
-    ):
-        if value not in known:
-            raise bad_usage(f"{name} {value[:40]!r} is unknown", remedy=f"use one of {', '.join(known)}")
 
 
 # --- role-host --------------------------------------------------------------------------------------------------------

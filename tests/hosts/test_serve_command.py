@@ -312,7 +312,7 @@ asyncio.run(main())
         (["--stdio", "--worker", "critic=-"], "--worker must not read standard input"),
         (["--http", "0.0.0.0:0"], "'0.0.0.0' can be reached from other machines"),
         (["--http", "127.0.0.1:0", "--token-file", "bad.toml"], "the token file 'bad.toml' is invalid"),
-        (["--http", "127.0.0.1:0", "--turns", "0"], "--turns must be 1 or more, got 0"),
+        (["--http", "127.0.0.1:0", "--turns", "0"], "turns must be above 0 and finite, got 0"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_served(
