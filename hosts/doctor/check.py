@@ -14,7 +14,6 @@ from typing import Final
 
 from ...core import SystemClock
 from ...core.errors import WorldAgentError
-from ...core.files import accessible_to_others
 from ...harness import Registry
 from ...mcp_client.tools import McpSource, McpSources
 from ...testing.role_host_conformance import Failed, Point, Points, Result, Skipped, Tell, Warned, settle
@@ -138,8 +137,7 @@ async def sidecar_tokens(site: Site) -> str | None:
         return "none in the settings"
     file = Path(os.path.expanduser(site.settings.sidecar_token_file))  # noqa: ASYNC240 -- nothing is read
     count = len(read_token_file(file).grants)
-    if accessible_to_others(file):
-        raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
+    files.check_private(file)
     return f"{count}, in {str(file)!r}"
 
 

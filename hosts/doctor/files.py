@@ -83,10 +83,9 @@ async def private(site: Site) -> str | None:
         raise Skipped(f"{str(file)!r} is not a regular file", "see database.roles", reason="needs")
     if not there:
         return NOT_YET
-    mode = f"{stat.S_IMODE(file.stat().st_mode):o}"
-    if accessible_to_others(file) and accessible_to_others(file.parent):
-        raise Warned(f"other users can read or change {str(file)!r} (mode {mode})", f"run `chmod 600 {str(file)!r}`")
-    return f"mode {mode}"
+    if accessible_to_others(file.parent):
+        check_private(file)
+    return f"mode {stat.S_IMODE(file.stat().st_mode):o}"
 
 
 @point("database.agent", "the conversation database is intact")
@@ -120,6 +119,17 @@ async def locks(site: Site) -> str | None:
         raise Warned(f"there are {len(files):,} lock files", "delete them while no agent runs")
     held = holders(files)
     return f"{len(files)} files" + (f", held by process {', '.join(sorted(held))}" if held else "")
+
+
+def check_private(file: Path) -> None:
+    """Check that only the owner can read or change a file.
+
+    Raises:
+        Warned: Other users can.
+    """
+    if accessible_to_others(file):
+        mode = f"{stat.S_IMODE(file.stat().st_mode):o}"
+        raise Warned(f"other users can read or change {str(file)!r} (mode {mode})", f"run `chmod 600 {str(file)!r}`")
 
 
 async def _check_file(file: Path, schemas: Sequence[Schema]) -> str:
@@ -245,4 +255,4 @@ def holders(files: list[Path]) -> set[str]:
     return {row[4] for row in rows if len(row) > 5 and row[5].rpartition(":")[2] in numbers}
 
 
-__all__ = ["NOT_YET", "POINTS", "holders", "is_there", "opened"]
+__all__ = ["NOT_YET", "POINTS", "check_private", "holders", "is_there", "opened"]

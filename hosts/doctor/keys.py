@@ -18,13 +18,12 @@ from typing import Any, Final
 
 from ...agent import Settings
 from ...core.errors import HostError, InvalidArgument, StorageUnavailable
-from ...core.files import accessible_to_others
 from ...harness.journal import SqlJournal
 from ...memory import TurnRecord, TurnRegister
 from ...role_resolution.keys import RoleKey
 from ...storage import Database, PostgresAddress, Transaction, from_sqlite
 from ...testing.role_host_conformance import Failed, Points, Warned
-from .files import NOT_YET, holders, is_there, opened
+from .files import NOT_YET, check_private, holders, is_there, opened
 from .installation import InstallationOptions, Site
 
 POINTS: Final = Points()
@@ -163,8 +162,8 @@ async def key(site: Site) -> str | None:
         )
     if found is None:
         return NOT_YET
-    if given is None and accessible_to_others(file):
-        raise Warned(f"other users can read or change {str(file)!r}", f"run `chmod 600 {str(file)!r}`")
+    if given is None:
+        check_private(file)
     chosen = "" if found.earlier is None else "; it is not 64 hexadecimal digits, so it is stretched"
     return f"key {found.id}, from {'role.key' if given is None else 'the setting role_key'}{chosen}"
 
