@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
+from support.broken_hosts import MemoryStore
 from support.role_hosts import StoreKind, on_every_store, stored
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
@@ -26,27 +27,14 @@ from worldagent.core.errors import (
 from worldagent.testing import ScriptedLM, VirtualClock
 
 
-class MemoryStore:
+class OwnStore(MemoryStore):
     """A role store of an embedder's own, which counts its round trips."""
 
-    tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
-
-    def __init__(self) -> None:
-        self.kept: dict[tuple[Tier, str], Role] = {}
-        self.lists = 0
+    lists = 0
 
     async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
         self.lists += 1
-        return {key[0]: self.kept[key] for key in scope_ids.items() if key in self.kept}
-
-    async def get(self, tier: Tier, scope_id: str) -> Role | None:
-        return self.kept.get((tier, scope_id))
-
-    async def put(self, tier: Tier, scope_id: str, role: Role) -> None:
-        self.kept[tier, scope_id] = role
-
-    async def delete(self, tier: Tier, scope_id: str) -> bool:
-        return self.kept.pop((tier, scope_id), None) is not None
+        return await super().list(scope_ids)
 
 
 async def thread_source(scope: Scope) -> Role | None:
@@ -159,7 +147,7 @@ async def test_the_host_may_go_on_without_a_tier_and_the_turn_says_so(tmp_path: 
 
 
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("roles", [Roles(), Roles(host=MemoryStore())], ids=["embedded", "own"])
+@pytest.mark.parametrize("roles", [Roles(), Roles(host=OwnStore())], ids=["embedded", "own"])
 async def test_stored_roles_are_put_got_listed_replaced_and_deleted(tmp_path: Path, roles: Roles) -> None:
     async with scripted_agent(tmp_path, answering(), roles=roles) as agent:
         assert await agent.roles.get(Tier.WORKSPACE) is None
@@ -235,7 +223,7 @@ async def test_33_kib_of_role_are_refused_wherever_they_come_from(tmp_path: Path
 
 @pytest.mark.requirement("R9")
 async def test_a_stored_role_is_kept_for_its_time_and_no_longer(tmp_path: Path) -> None:
-    store, clock = MemoryStore(), VirtualClock()
+    store, clock = OwnStore(), VirtualClock()
     await store.put(Tier.WORKSPACE, "novel", Role("house", "old"))
     lm = answering()
     async with scripted_agent(tmp_path, lm, roles=Roles(host=store), clock=clock) as agent:

@@ -14,7 +14,6 @@ from support.homes import PDF, PNG, data_uri
 from support.leaks import canary
 from worldagent import Role
 from worldagent.graphs import Shape, TaskContext
-from worldagent.signatures import open_model
 from worldagent.signatures.media import Media
 from worldagent.testing import ScriptedLM
 
@@ -95,18 +94,3 @@ async def test_no_image_stays_in_memory_after_its_call(tmp_path: Path) -> None:
         cached = dspy.Image.format.cache_info()
         await agent.thread("t").converse("Look.", attachments=[PNG])
         assert dspy.Image.format.cache_info() == cached
-
-
-@pytest.mark.parametrize(
-    ("model", "takes"), [("openai/gpt-4o", {"image"}), ("anthropic/claude-sonnet-4-5", {"image", "file"})]
-)
-async def test_what_a_service_has_a_place_for_is_known_without_asking_it(
-    model: str, takes: set[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for vendor in ("OPENAI", "ANTHROPIC"):
-        monkeypatch.setenv(f"{vendor}_API_KEY", "key-of-a-test")
-    caller = await open_model(model)
-    try:
-        assert caller.takes == takes
-    finally:
-        await caller.aclose()

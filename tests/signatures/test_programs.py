@@ -12,7 +12,6 @@ from dspy.teleprompt import BootstrapFewShot, LabeledFewShot
 
 from support.agents import CRITIC, answering, scripted_agent
 from worldagent import Role, Tier
-from worldagent.agent import Composed
 from worldagent.core.errors import FunctionInvalid
 from worldagent.signatures import converse_signature
 from worldagent.signatures.adapter import RoleAdapter
@@ -100,18 +99,6 @@ async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
         assert len(call.messages) == (3 if call.role is None else 4)
         assert "Queen Ada." in call.messages[1][1]
         assert "lighthouse" not in call.text
-
-
-async def test_a_skill_adds_its_prompt_to_the_optimised_program(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path / "one", answering(), workers=[CRITIC]) as agent:
-        program = trained(agent.program("critic"), "critic", "labelled")
-    lm = answering()
-    async with scripted_agent(tmp_path / "two", lm, workers=[CRITIC], programs={"critic": program}) as agent:
-        await agent.thread("t").run_skill(Composed("Zebras only.", params={"worker": "critic"}), {"request": "Go."})
-    [call] = lm.calls
-    assert "Zebras only." in call.system
-    assert CRITIC.instructions in call.system
-    assert "Plain." in call.messages[1][1]
 
 
 def saved(path: Path, signature: Any, demos: Any = ()) -> Path:

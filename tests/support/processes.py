@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import os
 import signal
@@ -29,26 +28,6 @@ def environment(**more: str) -> dict[str, str]:
     """Give the environment of a process that imports what this one imports."""
     paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
     return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", **more}
-
-
-def full_device() -> tuple[int, int]:
-    """A handle that takes nothing, and the number of the error that it gives: a full disk's, where there is one."""
-    if os.path.exists("/dev/full"):
-        return os.open("/dev/full", os.O_WRONLY), errno.ENOSPC
-    reading, writing = os.pipe()
-    os.close(reading)
-    return writing, errno.EPIPE
-
-
-def odd_name(folder: Path, name: bytes) -> str:
-    """The name, or where the file system takes names in UTF-8 alone, one that it takes and ASCII has not."""
-    try:
-        probe = os.path.join(os.fsencode(folder), name)
-        os.mkdir(probe)
-        os.rmdir(probe)
-    except OSError:
-        return os.fsdecode(name.decode("latin-1").encode())
-    return os.fsdecode(name)
 
 
 async def start_script(script: str, *args: str | Path, fresh: bool = False) -> asyncio.subprocess.Process:
