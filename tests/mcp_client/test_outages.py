@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Coroutine
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +189,37 @@ async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path) -> No
         await life()
     assert others() == 0
     assert await eventually(lambda: held() <= before)
+
+
+@pytest.mark.requirement("R14")
+@pytest.mark.parametrize("kind", ["http", "stdio"])
+async def test_a_stopped_program_is_started_again_and_a_stopped_service_is_used_when_it_goes_on(
+    tmp_path: Path, kind: Kind
+) -> None:
+    """Calls to a host that is there and does nothing end in time, and so does closing."""
+    kept, limits = Role("x", "kept"), {"timeout": 1.0, "connect_timeout": 60.0}
+    async with AsyncExitStack() as stack:
+        if kind == "http":
+            given: Any = HttpHost((await stack.enter_async_context(HostProcess(tmp_path))).url, **limits)
+        else:
+            given = stack.enter_context(host("stdio", tmp_path, **limits))
+        store = HostRoleStore(given)
+        await store.put(Tier.WORKSPACE, "w", kept)
+        [child] = psutil.Process().children()
+        child.suspend()
+        for _ in range(5 if kind == "http" else 2):
+            began = time.monotonic()
+            with pytest.raises(HostUnavailable) as caught:
+                await store.list(LISTED)
+            assert time.monotonic() - began < 2
+            assert str(caught.value).endswith(caught.value.remedy)
+        if kind == "http":
+            child.resume()
+        assert await store.list(LISTED) == {Tier.WORKSPACE: kept}
+        assert kind == "http" or await eventually(lambda: not psutil.pid_exists(child.pid), 4)
+        psutil.Process().children()[0].suspend()
+        began = time.monotonic()
+        await store.aclose()
+        assert time.monotonic() - began < 3.5
+        assert others() == 0
+        assert len(psutil.Process().children()) == (kind == "http")

@@ -1,4 +1,4 @@
-"""Tools of MCP servers as Functions: names, schemas, results, risk, allow-lists, over each transport and revision."""
+"""Tools of MCP servers as Functions: names, schemas, results, risk, allow-lists; of servers from npm too."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from support.agents import Muse, failure, scripted_agent, shape
-from support.mcp_tools import agent_over, calls_in, listing, over_http, stdio, until
+from support.mcp_tools import agent_over, calls_in, listing, npm, over_http, stdio, until
 from worldagent.core.errors import InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, ToolFailed, UnknownFunction
 from worldagent.core.events import CallEnded, CallProgress, CallStarted
 from worldagent.core.pauses import Approve
@@ -20,6 +20,8 @@ from worldagent.mcp_client.tools import McpResource, McpServer
 from worldagent.testing import ScriptedLM
 
 MODES = ["auto", "legacy"]
+
+
 HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
 
 
@@ -225,3 +227,32 @@ async def test_changes_of_the_list_are_followed_under_the_same_allow_list(tmp_pa
 def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
         McpServer(HttpHost("https://host.example/mcp"), **options)
+
+
+async def test_files_are_read_and_written_inside_its_folder_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("what stands there")
+    server = McpServer(npm("filesystem", folder), prefix="fs_", risk={"read_*": "read_only", "list_*": "read_only"})
+    async with agent_over(tmp_path, server) as agent:
+        assert agent.mcp["t"].functions["read_text_file"].risk == ("read_only",)
+        assert agent.mcp["t"].functions["write_file"].risk == ("write", "network")
+        read = await agent.call("fs_read_text_file", {"path": str(folder / "a.txt")})
+        assert read == {"content": "what stands there"}
+        await agent.call("fs_write_file", {"path": str(folder / "b.txt"), "content": "new"})
+        assert (folder / "b.txt").read_text() == "new"
+        error = await failure(agent.call("fs_read_text_file", {"path": "/etc/passwd"}))
+        assert isinstance(error, ToolFailed)
+        assert "denied" in str(error)
+        assert isinstance(await failure(agent.call("fs_read_text_file", {"paths": 1})), ParamsInvalid)
+
+
+async def test_the_server_that_has_everything(tmp_path: Path) -> None:
+    async with agent_over(tmp_path, McpServer(npm("everything"))) as agent:
+        source = agent.mcp["t"]
+        assert not source.left_out
+        assert await agent.call("t_echo", {"message": "hello"}) == "Echo: hello"
+        assert "structuredContent" not in str(await agent.call("t_get-structured-content", {"location": "Chicago"}))
+        blocks = await agent.call("t_get-tiny-image", {})
+        assert [block["type"] for block in blocks].count("image") == 1
+        assert await source.resources()
