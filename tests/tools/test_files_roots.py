@@ -213,7 +213,7 @@ def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_
     (ws / "link").symlink_to("../out")
     files, seen = FileTools(ws), {"done": 0, "kept out": 0}
     with swapped(ws / "d", ws / "link"):
-        for number in range(4000):
+        for number in range(8000):
             try:
                 said = RACES[number % len(RACES)](files)
                 seen["done"] += 1
