@@ -17,6 +17,8 @@ from support.kill_points import AFTER, QUEUED, WITHIN
 from support.kill_turn import HISTORY, NOTED, PLAIN, SIDE_BY_SIDE
 from support.processes import run_program
 
+pytestmark = pytest.mark.requirement("T5")
+
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
 SAMPLE = 4  # points of each phase
 FEW = 2  # points of one phase, for each way in which transactions are grouped
@@ -59,7 +61,7 @@ def test_the_page_says_which_transaction_makes_each_row_durable_and_what_the_tur
     assert {what for what in rows if what not in " ".join(section.split())} == set()
 
 
-@pytest.mark.requirement("T5", "R7")
+@pytest.mark.requirement("R7")
 @pytest.mark.timeout(BOUND)
 @on_every_database
 def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
@@ -83,7 +85,7 @@ def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
         assert row.differs(kill) == [], f"seed {seed}: {row.phase}, {row.kind}, {kill['nth']}"
 
 
-@pytest.mark.requirement("T4", "T5")
+@pytest.mark.requirement("T4")
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("grouping", [TOGETHER, APART, None], ids=["together", "apart", "between queue and flush"])
 @on_every_database
@@ -101,7 +103,7 @@ def test_a_kill_among_several_threads_transactions_loses_and_repeats_no_effect(
 
 
 @pytest.mark.soak
-@pytest.mark.requirement("T4", "T5", "R7")
+@pytest.mark.requirement("T4", "R7")
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("queued", [False, True])
 @pytest.mark.parametrize("grouping", GROUPINGS)
@@ -118,7 +120,7 @@ def test_a_kill_at_any_point_loses_and_repeats_no_effect_and_the_page_says_all_o
 
 
 @pytest.mark.soak
-@pytest.mark.requirement("T5", "R7")
+@pytest.mark.requirement("R7")
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("phase", PHASES)
 @on_every_database

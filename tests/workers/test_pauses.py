@@ -16,6 +16,8 @@ from support.processes import Forks
 from worldagent.core.pauses import Approve, Reject
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
+pytestmark = pytest.mark.requirement("T5", "H3")
+
 KILLED = -9
 
 
@@ -52,7 +54,7 @@ def home(database_engine: Engine, tmp_path: Path) -> Path:
     return made(database_engine, tmp_path / "home")
 
 
-@pytest.mark.requirement("H3", "T5", "R6", "R7")
+@pytest.mark.requirement("R6", "R7")
 @pytest.mark.parametrize(("surface", "how"), [("converse", "native"), ("task", "json")])
 def test_a_worker_that_waits_for_leave_goes_on_in_another_process(
     home: Path, child: Child, surface: str, how: str
@@ -74,7 +76,7 @@ POINTS = [("begin", 2), ("begin", 4), ("approve", 1), ("approve", 2)]
 
 
 @pytest.mark.on_every_database
-@pytest.mark.requirement("H3", "T5", "R7")
+@pytest.mark.requirement("R7")
 @pytest.mark.parametrize(("what", "at"), POINTS)
 def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
     home: Path, child: Child, what: str, at: int
@@ -93,7 +95,6 @@ def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
     none_is_kept(home)
 
 
-@pytest.mark.requirement("H3", "T5")
 def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(home: Path, child: Child) -> None:
     assert child(home, "begin", INSIDE, "converse")[0] == KILLED
     assert child(home, "resume", 0, "converse") == (0, "paused put")
@@ -103,7 +104,7 @@ def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_go
     assert len(lines(home, "asked")) == len(set(lines(home, "asked"))) == 6
 
 
-@pytest.mark.requirement("H3", "H9")
+@pytest.mark.requirement("H9")
 async def test_several_calls_of_one_step_wait_and_are_answered_one_by_one(tmp_path: Path) -> None:
     done: list[str] = []
     asked = calls(("pay", {"what": "hat"}), ("price", {"what": "hat"}), ("pay", {"what": "coat"}))

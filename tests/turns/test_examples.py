@@ -1,7 +1,8 @@
-"""The quickstart fits a screen, and says what the model says, what it asks for, and how it ends."""
+"""The examples in Python do what they say: the quickstart, and the workers that become functions."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -51,3 +52,21 @@ def test_quickstart_prints_what_waits_as_often_as_it_waits(tmp_path: Path) -> No
 @pytest.mark.requirement("T11")
 def test_quickstart_prints_an_answer_without_a_call_once(tmp_path: Path) -> None:
     assert ran(tmp_path, Said("There are no hats.")) == "There are no hats.\n"
+
+
+@pytest.mark.requirement("H7", "H8")
+async def test_the_example_hardens_a_worker_step_by_step_and_no_caller_changes(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-P",
+        str(ROOT / "examples" / "hardening.py"),
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / ".dev"), "TMPDIR": str(tmp_path), "HOME": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert (process.returncode, err.decode()) == (0, "")
+    lines = out.decode().splitlines()
+    assert [line.rpartition("; ")[2] for line in lines] == [f"{calls} model calls below refund" for calls in (3, 2, 0)]
+    assert all("'Refund it.' to code, 'Refund it.' in a conversation" in line for line in lines)
