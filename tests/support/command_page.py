@@ -80,8 +80,9 @@ def _row(given: Any) -> Row:
     value = "" if getattr(given, "is_flag", False) else given.metavar or given.bare_type.__name__.upper()
     if given.param_type_name == "argument":
         return Row(value, f"`{value}`", _plain(given.help or ""))
-    first, *others = [*given.opts, *given.secondary_opts]
-    names = [f"{first} {value}".rstrip(), *others]
+    names: list[str] = [*given.opts, *given.secondary_opts]
+    first = names[0]
+    names[0] = f"{first} {value}".rstrip()
     required = " Required." if given.required else ""
     return Row(first, ", ".join(f"`{name}`" for name in names), f"{_plain(given.help or '')}{required}")
 
