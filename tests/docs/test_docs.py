@@ -95,13 +95,6 @@ def test_every_page_of_the_first_rank_is_reached_from_the_index() -> None:
     assert DOCS / "index.md" in {(ROOT / link).resolve() for link in links(ROOT / "README.md")}
 
 
-def test_the_map_of_the_code_names_what_exists() -> None:
-    table = [line for line in text_of(ROOT / "AGENTS.md").splitlines() if line.startswith("| ")]
-    named = {name for line in table for name in re.findall(r"`([\w/]+(?:/|\.py))`", line)}
-    assert len(named) > 15
-    assert not [name for name in sorted(named) if not (ROOT / name).exists()]
-
-
 def test_the_text_of_an_approval_is_as_the_command_line_shows_it() -> None:
     [text] = [block.code for block in blocks("text") if block.page == DOCS / "guides" / "approvals.md"]
     assert text in text_of(DOCS / "reference" / "cli.md")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import grimp
 
 from support.house import ROOT
@@ -28,6 +30,13 @@ def test_no_folder_holds_a_single_module() -> None:
         inside = [each for each in folder.glob("*.py") if each.name != "__init__.py"]
         inside += [each.parent for each in folder.glob("*/__init__.py")]
         assert len(inside) > 1, f"{folder.relative_to(ROOT)} has one module: make it a module"
+
+
+def test_the_map_of_the_code_names_what_exists() -> None:
+    table = [line for line in (ROOT / "AGENTS.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    named = {name for line in table for name in re.findall(r"`([\w/]+(?:/|\.py))`", line)}
+    assert len(named) > 15
+    assert not [name for name in sorted(named) if not (ROOT / name).exists()]
 
 
 def _reached(imports: dict[str, set[str]], start: str) -> set[str]:
