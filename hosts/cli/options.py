@@ -46,6 +46,16 @@ def home_option(panel: str, what: str = "the databases") -> Any:
     return option("FOLDER", f"Folder of {what}. Default: the setting home, else the user's data folder.", panel)
 
 
+def role_host_option(token_file: str) -> Any:
+    """The option `--role-host`; `token_file` is the option of its token."""
+    return option(
+        "URL|embedded",
+        "The role host that keeps the roles, or embedded for the embedded store. Default: the setting role_host, else "
+        f"embedded. The token comes from WORLDAGENT_ROLE_HOST_TOKEN or {token_file}.",
+        STORED,
+    )
+
+
 def argument(metavar: str, help: str) -> Any:
     """An argument, for `Annotated`."""
     return typer.Argument(metavar=metavar, help=help)
@@ -117,15 +127,7 @@ RoleHostToken = Annotated[Path | None, option("FILE", "A file with the token for
 class HostOptions:
     """The options of every command that needs the stored roles."""
 
-    role_host: Annotated[
-        str | None,
-        option(
-            "URL|embedded",
-            "The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
-            "role_host, else embedded. The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --token-file.",
-            STORED,
-        ),
-    ] = None
+    role_host: Annotated[str | None, role_host_option("--token-file")] = None
     role_host_stdio: Annotated[
         str | None,
         option(

@@ -31,6 +31,7 @@ from .options import (
     flag,
     home_option,
     option,
+    role_host_option,
 )
 from .output import Output
 
@@ -46,6 +47,16 @@ HTTP_OPTIONS: Final = ("token_file", "allow_remote", "tls_cert", "tls_key", "ser
 _CODES: Final[Mapping[int | None, int | None]] = {signal.SIGINT: INTERRUPTED, signal.SIGTERM: TERMINATED}
 
 app = typer.Typer()
+
+
+def _tokens_option(what: str, variable: str) -> Any:
+    return option(
+        "FILE",
+        "A file with the token that callers over HTTP must send, or a .toml file with several tokens and "
+        f"{what}. Default: the token in {variable}.",
+        REACH,
+    )
+
 
 # Options of both commands.
 Stdio = Annotated[bool, flag("--stdio", "Serve the process that started this one, and end with it.", REACH)]
@@ -66,15 +77,7 @@ class ServeOptions:
 
     stdio: Stdio = False
     http: Http = None
-    token_file: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "A file with the token that callers over HTTP must send, or a .toml file with several tokens and what "
-            "each can use. Default: the token in WORLDAGENT_SIDECAR_TOKEN.",
-            REACH,
-        ),
-    ] = None
+    token_file: Annotated[Path | None, _tokens_option("what each can use", "WORLDAGENT_SIDECAR_TOKEN")] = None
     workspace: Annotated[
         list[str] | None,
         option(
@@ -111,15 +114,7 @@ class ServeOptions:
     profile: ProfileName = None
     worker: WorkerTexts = None
     workers: WorkersFolder = None
-    role_host: Annotated[
-        str | None,
-        option(
-            "URL|embedded",
-            "The role host that keeps the roles, or embedded for the embedded store. Default: the setting "
-            "role_host, else embedded. The token comes from WORLDAGENT_ROLE_HOST_TOKEN or --role-host-token-file.",
-            STORED,
-        ),
-    ] = None
+    role_host: Annotated[str | None, role_host_option("--role-host-token-file")] = None
     role_host_stdio: Annotated[
         str | None, option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
     ] = None
@@ -299,15 +294,7 @@ class RoleHostOptions:
     stdio: Stdio = False
     http: Http = None
     allow_remote: AllowRemote = False
-    token_file: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "A file with the token that callers over HTTP must send, or a .toml file with several tokens and "
-            "their scopes. Default: the token in WORLDAGENT_ROLE_HOST_TOKEN.",
-            REACH,
-        ),
-    ] = None
+    token_file: Annotated[Path | None, _tokens_option("their scopes", "WORLDAGENT_ROLE_HOST_TOKEN")] = None
     workspace: Annotated[
         list[str] | None,
         option(

@@ -205,6 +205,8 @@ class _Completer(Completer):
             yield Completion(word, -len(given))
 
 
+# --- the history of input ---------------------------------------------------------------------------------------------
+
 ENTRIES: Final = 1000  # entries that are kept
 LENGTH: Final = 10_000  # characters of one entry; longer ones are not kept
 
