@@ -421,7 +421,7 @@ async def test_always_does_not_outlast_what_is_read_after_it(tmp_path: Path) -> 
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"), ("fetch", "b"), ("write", "c"))) as agent:
         turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
+        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always="any")})
     assert (asked(turn), world.done) == ([("write", "c")], ["write a", "fetch b"])
 
 

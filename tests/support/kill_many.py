@@ -34,7 +34,6 @@ PLAIN, NOTED = ("a", "b"), ("n",)
 """What each turn does: two effects side by side that nobody can take back, and one whose receiver knows its key."""
 
 SPAN, MAX_SPAN = 2.5, 15.0  # seconds after its start within which a process is killed, on an idle and on a busy machine
-LAST = 300.0  # seconds for the process that is not killed
 TURN = ("message", "plan", "result", "result", "result", "answer")
 _EFFECTS, _ASKED = "effects", "asked"
 
