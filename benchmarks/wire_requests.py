@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from worldagent import Role
+from worldagent.benchmarks import _service_turns as turns
 from worldagent.benchmarks._measure import Report, Row, main
-from worldagent.tests.support import service_turns as turns
 from worldagent.tests.support.services import FORMATS, SIGNATURE, Format, Service
 
 ONE = turns.ROLE

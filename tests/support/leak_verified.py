@@ -23,7 +23,6 @@ from worldagent.testing import ScriptedCall
 
 FINDING = "The judge looked at this"
 """What all findings begin with, so that a test can see where they are kept."""
-_WAIT = 60.0
 
 
 class Verified(HeldTurn[VerifiedCase]):

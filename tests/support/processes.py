@@ -107,14 +107,6 @@ def runs(pid: int) -> bool:
         return False
 
 
-async def ends(pid: int, limit: float = 10) -> bool:
-    """Tell whether a process ends within `limit` seconds, whoever's it is; one that does not is killed."""
-    ended = await eventually(lambda: not runs(pid), limit)
-    if not ended:
-        os.kill(pid, signal.SIGKILL)
-    return ended
-
-
 def clean_environment(**more: str) -> dict[str, str]:
     """The environment of a process that takes the package from here and no setting of anybody's, and `more`."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}

@@ -5,15 +5,19 @@ The format follows from the path: OpenAI's chat completions and responses, Anthr
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal
+
+from worldagent import Role, Settings, Storage, WorldAgent, tool
 
 Format = Literal["chat", "responses", "anthropic", "gemini"]
 FORMATS: dict[Format, str] = {
@@ -418,4 +422,54 @@ def service(*answers: Said) -> Generator[Service]:
             thread.join()
 
 
-__all__ = ["FORMATS", "SIGNATURE", "Format", "Said", "Service", "service"]
+# --- turns with tools -------------------------------------------------------------------------------------------------
+
+HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
+ROLE = Role("pilot", HOW)
+TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})), "I need both of them.")
+END = Said("12.50, and three are left.")
+BUYING = Said("", (("buy", {"item": "rope"}),), "They want one.")
+THINKS = {"model_options": {"reasoning_effort": "low", "reasoning_summary": "auto"}}
+CALL_IN_WORDS = in_words("", '[{"tool": "price", "arguments": {"item": "rope"}}]')
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+@tool(risk="read_only")
+def price(item: str) -> float:
+    """Price of an item, in euros."""
+    return 12.5
+
+
+@tool(risk="read_only")
+def stock(item: str) -> int:
+    """How many of an item are left."""
+    return 3
+
+
+@tool(risk="write")
+def buy(item: str) -> str:
+    """Buy an item."""
+    return f"one {item}"
+
+
+def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> AbstractAsyncContextManager[WorldAgent]:
+    """An agent of a shop whose model is the stub; `more` replaces arguments of it, and adds settings."""
+    chosen = {"model_attempts": 1, "model_takes": "images", **more.pop("settings", {})}
+    settings = Settings(api_base=stub.url(wanted), **chosen)
+    given: dict[str, Any] = {"lm": FORMATS[wanted], "tools": [price, stock, buy], **more}
+    return WorldAgent("shop", storage=Storage(home=home), settings=settings, **given)
+
+
+def told(body: Mapping[str, Any]) -> list[Any]:
+    """The messages of a request, in any format."""
+    return list(body.get("messages") or body.get("input") or body.get("contents") or ())
+
+
+def named(body: Mapping[str, Any]) -> list[str]:
+    """The names of the tools of a request, in any format."""
+    found = body.get("tools") or []
+    if found and "functionDeclarations" in found[0]:
+        found = found[0]["functionDeclarations"]
+    return [each.get("name") or each["function"]["name"] for each in found]

@@ -60,11 +60,6 @@ async def both(params: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=f"{paid}, {colour}")
 
 
-def agent() -> WorldAgent:
-    """The agent of one workspace."""
-    return make(WORKSPACE)
-
-
 def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
     """The agent of a workspace; those of all workspaces share a home."""
     lm = ScriptedLM(_reply, on_call=lambda call: lm.calls.clear())  # a soak would fill the memory with them
@@ -135,4 +130,4 @@ async def _told(words: int, pace: float) -> AsyncGenerator[str]:
     yield "\n\n[[ ## calls ## ]]\n[]\n\n[[ ## completed ## ]]"
 
 
-__all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "agent", "digest", "home", "make", "wishes"]
+__all__ = ["HASTY", "HOME", "SEEN", "WORKSPACE", "digest", "home", "make", "wishes"]

@@ -17,8 +17,8 @@ from support.sidecar_leaks import Looked
 from worldagent.core import ECHO_RUN
 
 Client = HttpClient | StdioClient
-Outcome = Callable[["Asking"], Awaitable[None]]
-OUTCOMES: dict[str, Outcome] = {}
+Outcome = Callable[["Asking", Client], Awaitable[None]]
+OUTCOMES: dict[str, Callable[[Looked], Awaitable[None]]] = {}
 LONGEST_ROLE = 32 * 1024
 
 
@@ -79,9 +79,26 @@ class Asking:
         raise AssertionError(f"it was not refused: {json.dumps(given)[:200]}")
 
 
-def outcome(name: str) -> Callable[[Outcome], Outcome]:
+def outcome(
+    name: str, *, reached: bool = False, workspace: str = WORKSPACE, placed: bool = True
+) -> Callable[[Outcome], Outcome]:
+    """An outcome, which gets a client; the role is in its place by then, unless it is not to be `placed`.
+
+    Where it says `reached`, the model has had the role in the end.
+    """
+
     def add(work: Outcome) -> Outcome:
-        OUTCOMES[name] = work
+        async def whole(looked: Looked) -> None:
+            asking = Asking(looked, name, workspace)
+            async with looked.client() as client:
+                if placed:
+                    await asking.place(client)
+                await work(asking, client)
+            if reached:
+                await looked.reached(asking.content)
+            await looked.look([asking.content, asking.label])
+
+        OUTCOMES[name] = whole
         return work
 
     return add
@@ -90,14 +107,12 @@ def outcome(name: str) -> Callable[[Outcome], Outcome]:
 async def try_all(looked: Looked) -> None:
     """Try every outcome, and look after each."""
     for name, work in OUTCOMES.items():
-        asking = Asking(looked, name)
         try:
             async with asyncio.timeout(BOUND):
-                await work(asking)
+                await work(looked)
         except Exception as error:
             error.add_note(f"in the outcome {name!r} of {looked.case}; the log ends {_end(looked.sidecar.errors)!r}")
             raise
-        await looked.look([asking.content, asking.label])
 
 
 def _end(file: Path) -> str:
@@ -107,54 +122,43 @@ def _end(file: Path) -> str:
 # --- turns that end --------------------------------------------------------------------------------------------------
 
 
-@outcome("answers")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        async with asking.says(client, "Is it good? words=5") as call:
-            answer = await call.answer()
-        assert answer["turn"]["status"] == "done"
-        assert call.events, "there were no events, so this shows little"
-        asking.looked.told += [await client.ask(tool, **asking.ids) for tool in ("history", "pauses")]
-        asking.looked.told.append(await client.ask("threads", workspace=asking.workspace))
-    await asking.looked.reached(asking.content)
+@outcome("answers", reached=True)
+async def _(asking: Asking, client: Client) -> None:
+    async with asking.says(client, "Is it good? words=5") as call:
+        answer = await call.answer()
+    assert answer["turn"]["status"] == "done"
+    assert call.events, "there were no events, so this shows little"
+    asking.looked.told += [await client.ask(tool, **asking.ids) for tool in ("history", "pauses")]
+    asking.looked.told.append(await client.ask("threads", workspace=asking.workspace))
 
 
-@outcome("is recorded and read again")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        async with asking.says(client, "Is it good?", progress=False, key="k1") as call:
-            first = await call.answer()
-        async with asking.says(client, "Is it good?", key="k1") as call:
-            assert (await call.answer())["turn"]["id"] == first["turn"]["id"]
-        read = await client.ask(
-            "events", workspace=asking.workspace, account=asking.account, turn_id=first["turn"]["id"]
-        )
-        assert read["events"][-1]["type"] == "turn_ended"
-        other = {**asking.ids, "text": "Something else", "key": "k1", **asking.role}
-        assert (await asking.refused(client.ask("converse", **other))).code == "key_reused"
-    await asking.looked.reached(asking.content)
+@outcome("is recorded and read again", reached=True)
+async def _(asking: Asking, client: Client) -> None:
+    async with asking.says(client, "Is it good?", progress=False, key="k1") as call:
+        first = await call.answer()
+    async with asking.says(client, "Is it good?", key="k1") as call:
+        assert (await call.answer())["turn"]["id"] == first["turn"]["id"]
+    read = await client.ask("events", workspace=asking.workspace, account=asking.account, turn_id=first["turn"]["id"])
+    assert read["events"][-1]["type"] == "turn_ended"
+    other = {**asking.ids, "text": "Something else", "key": "k1", **asking.role}
+    assert (await asking.refused(client.ask("converse", **other))).code == "key_reused"
 
 
-@outcome("surfaces")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        task = {"worker": "critic", "request": "Judge it."}
-        for tool, more in (
-            ("task", {"shape": "subagent", "params": task}),
-            ("run_skill", {"skill": {"prompt": "Count syllables.", "params": task}}),
-            ("run_scheduled", {"schedule": "daily", "fired_at": "2030-01-01T10:00:00Z", "payload": {"n": 1}}),
-        ):
-            async with client.call(tool, {**asking.ids, **more, **asking.role, "detach": True}) as call:
-                assert (await call.answer())["turn"]["status"] == "done"
-        explained = await client.ask("explain_role", **asking.ids, **asking.role)
-        assert any(tier["length"] == len(asking.content) for tier in explained["tiers"])
-        _forget_name(client, asking.label)
-        await client.ask("fork", **asking.ids)
-        await client.ask("thread_role_clear", **asking.ids)
-    await asking.looked.reached(asking.content)
+@outcome("surfaces", reached=True)
+async def _(asking: Asking, client: Client) -> None:
+    task = {"worker": "critic", "request": "Judge it."}
+    for tool, more in (
+        ("task", {"shape": "subagent", "params": task}),
+        ("run_skill", {"skill": {"prompt": "Count syllables.", "params": task}}),
+        ("run_scheduled", {"schedule": "daily", "fired_at": "2030-01-01T10:00:00Z", "payload": {"n": 1}}),
+    ):
+        async with client.call(tool, {**asking.ids, **more, **asking.role, "detach": True}) as call:
+            assert (await call.answer())["turn"]["status"] == "done"
+    explained = await client.ask("explain_role", **asking.ids, **asking.role)
+    assert any(tier["length"] == len(asking.content) for tier in explained["tiers"])
+    _forget_name(client, asking.label)
+    await client.ask("fork", **asking.ids)
+    await client.ask("thread_role_clear", **asking.ids)
 
 
 def _forget_name(client: Client, label: str) -> None:
@@ -163,58 +167,47 @@ def _forget_name(client: Client, label: str) -> None:
     assert label in json.dumps(told)
 
 
-@outcome("model fails and quotes the prompt")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        for more in ({}, {"detach": True}):
-            async with asking.says(client, "Is it good? fail=1", **more) as call:
-                refused = await asking.refused(call.answer())
-            assert refused.code in ("model_unavailable", "model_refused")
-            asking.looked.told.append(call.events)
-    await asking.looked.reached(asking.content)
+@outcome("model fails and quotes the prompt", reached=True)
+async def _(asking: Asking, client: Client) -> None:
+    for more in ({}, {"detach": True}):
+        async with asking.says(client, "Is it good? fail=1", **more) as call:
+            refused = await asking.refused(call.answer())
+        assert refused.code in ("model_unavailable", "model_refused")
+        asking.looked.told.append(call.events)
 
 
 @outcome("model repeats the role")
-async def _(asking: Asking) -> None:
+async def _(asking: Asking, client: Client) -> None:
     # Less than that is the model's own word (R16).
     text = "Is it good? repeat=1" if len(asking.content) >= ECHO_RUN else "Is it good?"
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        async with asking.says(client, text, detach=True) as call:
-            assert (await call.answer())["turn"]["status"] == "done"
+    async with asking.says(client, text, detach=True) as call:
+        assert (await call.answer())["turn"]["status"] == "done"
 
 
-@outcome("model is too slow")
-async def _(asking: Asking) -> None:
-    asking.workspace = HASTY
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        async with asking.says(client, "Is it good? slow=1") as call:
-            assert (await asking.refused(call.answer())).code == "model_timeout"
-    await asking.looked.reached(asking.content)
+@outcome("model is too slow", reached=True, workspace=HASTY)
+async def _(asking: Asking, client: Client) -> None:
+    async with asking.says(client, "Is it good? slow=1") as call:
+        assert (await asking.refused(call.answer())).code == "model_timeout"
 
 
 # --- turns that wait --------------------------------------------------------------------------------------------------
 
 
 @outcome("pauses and is resumed")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        async with asking.says(client, "do=buy what=hat", pauses="return", key="k1") as call:
-            paused = await call.answer()
-        assert paused["turn"]["status"] == "paused"
-        asking.looked.told.append(await client.ask("pauses", **asking.ids))
-        assert (await asking.refused(client.ask("converse", **asking.ids, text="And?"))).code == "thread_paused"
+async def _(asking: Asking, client: Client) -> None:
+    async with asking.says(client, "do=buy what=hat", pauses="return", key="k1") as call:
+        paused = await call.answer()
+    assert paused["turn"]["status"] == "paused"
+    asking.looked.told.append(await client.ask("pauses", **asking.ids))
+    assert (await asking.refused(client.ask("converse", **asking.ids, text="And?"))).code == "thread_paused"
     await asking.looked.look([asking.content, asking.label])
     answers: dict[str, Any] = {pause["id"]: {"approve": {}} for pause in paused["turn"]["pauses"]}
-    async with asking.looked.client() as client:
-        await _under_another(asking, client, answers)
+    async with asking.looked.client() as later:
+        await _under_another(asking, later, answers)
         # What was answered to a call that had no role, or another, is kept.
-        done = await asking.resumed(client, **({} if asking.role else {"answers": answers}))
+        done = await asking.resumed(later, **({} if asking.role else {"answers": answers}))
         assert done["turn"]["status"] == "done"
-        assert (await asking.refused(asking.resumed(client, answers=answers))).code in (
+        assert (await asking.refused(asking.resumed(later, answers=answers))).code in (
             "already_answered",
             "nothing_to_resume",
             "unknown_pause",
@@ -236,54 +229,48 @@ async def _under_another(asking: Asking, client: Client, answers: dict[str, Any]
 
 
 @outcome("is asked through the client")
-async def _(asking: Asking) -> None:
+async def _(asking: Asking, client: Client) -> None:
     asking.looked.person_says(decision="approve")
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        before = len(asking.looked.elicited)
-        async with asking.says(client, "do=buy what=coat", detach=True) as call:
-            done = await call.answer()
-        assert done["turn"]["status"] == "done"
-        assert len(asking.looked.elicited) == before + 1
-        asking.looked.person_says(answer="red", street="Elm Street", number=3)
-        asking.looked.told.append(asking.looked.elicited)
+    before = len(asking.looked.elicited)
+    async with asking.says(client, "do=buy what=coat", detach=True) as call:
+        done = await call.answer()
+    assert done["turn"]["status"] == "done"
+    assert len(asking.looked.elicited) == before + 1
+    asking.looked.person_says(answer="red", street="Elm Street", number=3)
+    asking.looked.told.append(asking.looked.elicited)
 
 
 @outcome("a question is declined and the turn cancelled")
-async def _(asking: Asking) -> None:
+async def _(asking: Asking, client: Client) -> None:
     asking.looked.person_says()
-    async with asking.looked.client() as client:
-        await asking.place(client)
-        async with asking.says(client, "do=choose what=hat") as call:
-            paused = await call.answer()
-        assert paused["turn"]["status"] == "paused"
-        assert await client.ask("cancel", **asking.ids) == {"contract": 1, "cancelled": True}
+    async with asking.says(client, "do=choose what=hat") as call:
+        paused = await call.answer()
+    assert paused["turn"]["status"] == "paused"
+    assert await client.ask("cancel", **asking.ids) == {"contract": 1, "cancelled": True}
 
 
 # --- turns that are broken off ----------------------------------------------------------------------------------------
 
 
 @outcome("is cancelled in mid-call")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client, asking.looked.client() as other:
-        await asking.place(client)
-        async with asking.says(client, "hold=never", detach=True) as call:
-            waiting = asyncio.create_task(call.answer())
-            await asking.looked.reached(asking.content)
-            assert (await other.ask("cancel", **asking.ids))["cancelled"] is True
-            assert (await waiting)["turn"]["status"] == "cancelled"
+async def _(asking: Asking, client: Client) -> None:
+    async with asking.looked.client() as other, asking.says(client, "hold=never", detach=True) as call:
+        waiting = asyncio.create_task(call.answer())
+        await asking.looked.reached(asking.content)
+        assert (await other.ask("cancel", **asking.ids))["cancelled"] is True
+        assert (await waiting)["turn"]["status"] == "cancelled"
 
 
-@outcome("client goes away and the turn with it")
-async def _(asking: Asking) -> None:
+@outcome("client goes away and the turn with it", placed=False)
+async def _(asking: Asking, _: Client) -> None:
     async with asking.looked.client() as client:
         await asking.place(client)
         await _left(asking, client, "hold=never", detach=False)
     await _stands(asking, "cancelled")
 
 
-@outcome("client goes away and another attaches")
-async def _(asking: Asking) -> None:
+@outcome("client goes away and another attaches", placed=False)
+async def _(asking: Asking, _: Client) -> None:
     async with asking.looked.client() as client:
         await asking.place(client)
         turn_id = await _left(asking, client, f"hold={asking.account}", detach=True)
@@ -357,38 +344,30 @@ def misplaced(content: str, label: str) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "thread_role_clear", {"role": role}
 
 
-@outcome("is in the wrong place")
-async def _(asking: Asking) -> None:
-    async with asking.looked.client() as client:
-        for tool, arguments in misplaced(asking.content, asking.label):
-            given = {**asking.ids, **arguments}
-            refused = await asking.refused(client.ask(tool, **given))
-            assert isinstance(refused.code, str), (tool, refused.code)
-        await asking.refused(client.ask(asking.content, role=asking.content))
-        for params in (asking.content, [asking.content], {"name": 5, "arguments": asking.content}):
-            with contextlib.suppress(Refused, TypeError, ValueError):
-                await client.request("tools/call", **(params if isinstance(params, dict) else {"arguments": params}))
+@outcome("is in the wrong place", placed=False)
+async def _(asking: Asking, client: Client) -> None:
+    for tool, arguments in misplaced(asking.content, asking.label):
+        refused = await asking.refused(client.ask(tool, **{**asking.ids, **arguments}))
+        assert isinstance(refused.code, str), (tool, refused.code)
+    await asking.refused(client.ask(asking.content, role=asking.content))
+    for params in (asking.content, [asking.content], {"name": 5, "arguments": asking.content}):
+        with contextlib.suppress(Refused, TypeError, ValueError):
+            await client.request("tools/call", **(params if isinstance(params, dict) else {"arguments": params}))
 
 
-@outcome("is in no message at all")
-async def _(asking: Asking) -> None:
+@outcome("is in no message at all", placed=False)
+async def _(asking: Asking, client: Client) -> None:
     broken = json.dumps({"method": "tools/call", "params": {"role": asking.content}})[:-1].encode()
     half = {
         "name": "converse",
         "arguments": {**asking.ids, "text": "Hi", "role": {"content": f"{asking.content}\ud800"}},
     }
     whole = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": half}).encode()
-    if asking.looked.case.transport == "stdio":
-        async with asking.looked.client() as client:
-            assert isinstance(client, StdioClient)
-            for line in (
-                broken,
-                whole,
-                asking.content.encode(),
-                b'{"jsonrpc":"2.0","method":"x","params":' + broken + b"}",
-            ):
-                await client.say(line)
-            await client.request("tools/list")
+    if isinstance(client, StdioClient):
+        inner = b'{"jsonrpc":"2.0","method":"x","params":' + broken + b"}"
+        for line in (broken, whole, asking.content.encode(), inner):
+            await client.say(line)
+        await client.request("tools/list")
         return
     wire = await Wire.open(asking.looked.sidecar.url)
     query = asking.content.replace(" ", "%20")

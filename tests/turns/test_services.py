@@ -13,8 +13,25 @@ from dspy import lm15
 
 from support.agents import open_pauses, scripted_agent
 from support.leaks import traces_of
-from support.service_turns import BUYING, CALL_IN_WORDS, END, HOW, PIXEL, ROLE, THINKS, TWO, agent_at, named, told
-from support.services import FORMATS, SIGNATURE, Format, Said, in_words, service
+from support.services import (
+    BUYING,
+    CALL_IN_WORDS,
+    END,
+    FORMATS,
+    HOW,
+    PIXEL,
+    ROLE,
+    SIGNATURE,
+    THINKS,
+    TWO,
+    Format,
+    Said,
+    agent_at,
+    in_words,
+    named,
+    service,
+    told,
+)
 from worldagent import Approve, Role
 from worldagent.agent import Thread, Turn
 from worldagent.core import ECHO_RUN, ModelUsage

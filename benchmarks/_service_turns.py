@@ -1,57 +1,32 @@
-"""Turns with tools at the stub of `services`, and what its requests hold in any format; benchmarks use them, too."""
+"""Turns with tools at the stub of services, and what its requests hold in any format."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
-
-from .services import FORMATS, Format, Said, Service, in_words, service
-
-HOW = "Answer as a harbour pilot of forty years would, in short and salty sentences."
-ROLE = Role("pilot", HOW)
-TWO = Said("Let me look.", (("price", {"item": "rope"}), ("stock", {"item": "rope"})), "I need both of them.")
-END = Said("12.50, and three are left.")
-BUYING = Said("", (("buy", {"item": "rope"}),), "They want one.")
-THINKS = {"model_options": {"reasoning_effort": "low", "reasoning_summary": "auto"}}
-CALL_IN_WORDS = in_words("", '[{"tool": "price", "arguments": {"item": "rope"}}]')
-PIXEL = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+from worldagent import Approve, Role
+from worldagent.tests.support.services import (
+    BUYING,
+    CALL_IN_WORDS,
+    END,
+    FORMATS,
+    PIXEL,
+    ROLE,
+    THINKS,
+    TWO,
+    Format,
+    Said,
+    Service,
+    agent_at,
+    in_words,
+    named,
+    service,
+    told,
 )
-
-
-@tool(risk="read_only")
-def price(item: str) -> float:
-    """Price of an item, in euros."""
-    return 12.5
-
-
-@tool(risk="read_only")
-def stock(item: str) -> int:
-    """How many of an item are left."""
-    return 3
-
-
-@tool(risk="write")
-def buy(item: str) -> str:
-    """Buy an item."""
-    return f"one {item}"
-
-
-# --- turns ----------------------------------------------------------------------------------------------------------
-
-
-def agent_at(home: Path, stub: Service, wanted: Format, **more: Any) -> AbstractAsyncContextManager[WorldAgent]:
-    """An agent of a shop whose model is the stub; `more` replaces arguments of it, and adds settings."""
-    chosen = {"model_attempts": 1, "model_takes": "images", **more.pop("settings", {})}
-    settings = Settings(api_base=stub.url(wanted), **chosen)
-    given: dict[str, Any] = {"lm": FORMATS[wanted], "tools": [price, stock, buy], **more}
-    return WorldAgent("shop", storage=Storage(home=home), settings=settings, **given)
 
 
 async def two_calls(
@@ -112,27 +87,6 @@ async def over_a_pause(home: Path, wanted: Format) -> Service:
     return stub
 
 
-# --- requests -------------------------------------------------------------------------------------------------------
-
-
-def told(body: Mapping[str, Any]) -> list[Any]:
-    """The messages of a request, in any format."""
-    return list(body.get("messages") or body.get("input") or body.get("contents") or ())
-
-
-def named(body: Mapping[str, Any]) -> list[str]:
-    """The names of the tools of a request, in any format."""
-    found = body.get("tools") or []
-    if found and "functionDeclarations" in found[0]:
-        found = found[0]["functionDeclarations"]
-    return [each.get("name") or each["function"]["name"] for each in found]
-
-
-def speakers(body: Mapping[str, Any]) -> list[str]:
-    """Who says each message of a request; an item without a speaker is told by its type."""
-    return [message.get("role") or message["type"] for message in told(body)]
-
-
 def mappings(value: Any) -> Iterator[Mapping[str, Any]]:
     """All JSON objects in a value, the outer ones first."""
     if isinstance(value, Mapping):
@@ -159,9 +113,31 @@ def calls(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [each for each in mappings(told(body)) if each.get("type") in kinds or "functionCall" in each]
 
 
+def speakers(body: Mapping[str, Any]) -> list[str]:
+    """Who says each message of a request; an item without a speaker is told by its type."""
+    return [message.get("role") or message["type"] for message in told(body)]
+
+
 def image_kind(body: Mapping[str, Any]) -> str:
     """As what a request has the image, of what is before its last message; empty where it has none there."""
     data = base64.b64encode(PIXEL).decode()
     holding = [each for each in mappings(told(body)[:-1]) if data in json.dumps(each) and "content" not in each]
     parts = [each for each in holding if "parts" not in each]
     return str(parts[0].get("type") or next(iter(parts[0]))) if parts else ""
+
+
+__all__ = [
+    "BUYING",
+    "ROLE",
+    "calls",
+    "image_kind",
+    "mappings",
+    "named",
+    "over_a_pause",
+    "refused_tools",
+    "results",
+    "speakers",
+    "told",
+    "two_calls",
+    "with_an_image",
+]
