@@ -85,7 +85,7 @@ def parsed(path: Path, content: bytes | ProfileInvalid) -> ProfileFile:
     """
     if isinstance(content, ProfileInvalid):
         return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(content,))
-    from .files import read_profile
+    from .loading import read_profile
 
     return read_profile(path, content)
 

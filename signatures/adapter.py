@@ -55,8 +55,8 @@ from .calling import (
 )
 from .engines.grammars import GrammarUnfit, bounded
 from .escape import escape_markers
-from .fields import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 from .media import MEDIA_FIELDS, parts_of
+from .streaming import AnswerFieldParser, ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 
 ROLE = "role"
 """The name of the role's input field, which is always the last one."""

@@ -5,7 +5,7 @@ role and in no other input of the same call. Each connected stretch of such char
 does not detect shorter pieces, paraphrases, translations or encodings.
 
 The caller decides what happens after something was withheld (`allow`, `fail`, the event). The scanner in `testing`
-looks for leaks of our own code. The answer reaches the filter through `fields`.
+looks for leaks of our own code. The answer reaches the filter through `streaming`.
 """
 
 from __future__ import annotations

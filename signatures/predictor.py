@@ -38,11 +38,11 @@ from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
 from .escape import control_tokens, escape_control, escape_markers
-from .fields import AnswerStream
 from .forms import Forms, fitting_program, shown_prompt, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
 from .signature import named, with_media, with_role
+from .streaming import AnswerStream
 from .texts import with_texts
 
 _CHARACTERS = 1

@@ -155,7 +155,7 @@ async def print_schema(output: Output) -> None:
 
       worldagent profiles schema > profile.schema.json
     """
-    from ...profiles.files import profile_schema
+    from ...profiles.loading import profile_schema
 
     output.result({}, json.dumps(profile_schema(), indent=2))
 

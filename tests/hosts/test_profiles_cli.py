@@ -13,7 +13,7 @@ import pytest
 from support.chat import ENTER, Terminal
 from support.command_line import BOUND, COMMAND, Run, command, environment, home, options_of, run
 from support.pages import DOCS, text_of
-from worldagent.profiles.files import profile_schema
+from worldagent.profiles.loading import profile_schema
 
 __all__ = ["home", "run"]  # fixtures
 

@@ -14,7 +14,7 @@ from worldagent.core.errors import MissingExtra, ProfileInvalid
 from worldagent.harness.yaml import read_yaml
 from worldagent.profiles import MemoryOverrides, Profile, Profiles, Skills, Verification, check_tools
 from worldagent.profiles.catalogue import BUILTIN_FOLDER
-from worldagent.profiles.files import profile_schema, read_profile
+from worldagent.profiles.loading import profile_schema, read_profile
 from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS
 
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")

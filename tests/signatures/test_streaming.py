@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from worldagent.signatures.fields import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
+from worldagent.signatures.streaming import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 
 
 class Converse(dspy.Signature):
