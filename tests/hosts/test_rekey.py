@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from support.chat import ENTER, Terminal
-from support.noted_turns import HOUSE, opened, pause_all
-from support.processes import environment, run_script
-from worldagent.core.errors import StorageUnavailable
+from support.noted_turns import HOUSE, opened, pause_all, resumed
+from support.processes import environment
+from worldagent.core.errors import RoleKeyMismatch, StorageUnavailable
 from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
@@ -26,45 +26,18 @@ KEY = "one key of some length"
 ANOTHER = "another key of some length"
 
 
-# What other processes run.
-_PAUSE = """
-import asyncio, sys
-from pathlib import Path
-from support.noted_turns import opened, pause_all
-
-async def main():
-    async with opened(Path(sys.argv[1])) as agent:
-        await pause_all(agent)
-
-asyncio.run(main())
-"""
-_RESUME = """
-import asyncio, sys
-from pathlib import Path
-from support.noted_turns import opened, resumed
-from worldagent.core.errors import WorldAgentError
-
-async def main():
-    async with opened(Path(sys.argv[1])) as agent:
-        try:
-            print(await resumed(agent, *sys.argv[2:]))
-        except WorldAgentError as error:
-            print(error.code, error)
-
-asyncio.run(main())
-"""
-
-
 def doctor(*words: str | Path, **more: str) -> Result:
     return CliRunner().invoke(app, ["doctor", *map(str, words)], env={"COLUMNS": "80", "TERM": "dumb"} | more)
 
 
-async def doctor_process(*words: str | Path) -> tuple[int | None, str, str]:
-    argv = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "doctor", *map(str, words)]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*argv, env=environment(), stdin=pipe, stdout=pipe, stderr=pipe)
-    out, err = await asyncio.wait_for(process.communicate(), 120)
-    return process.returncode, out.decode(), err.decode()
+def resume(home: Path, name: str, how: str = "fail") -> str:
+    """Resume a turn with an agent of its own, as after a restart."""
+
+    async def use() -> str:
+        async with opened(home) as agent:
+            return await resumed(agent, name, how)
+
+    return asyncio.run(use())
 
 
 def point(home: Path, **more: Any) -> PointResult:
@@ -92,31 +65,26 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.mark.requirement("R13", "T4")
-async def test_after_a_lost_key_turns_go_on_in_other_processes_as_the_errors_say(tmp_path: Path) -> None:
-    await run_script(_PAUSE, tmp_path, limit=120)
-    (tmp_path / "role.key").unlink()
-    refused = await run_script(_RESUME, tmp_path, "roled", "fail", limit=120)
-    assert refused.startswith("role_key_mismatch ")
-    assert "role_key" in refused
-    assert "`worldagent doctor --rekey`" in refused
-    assert "resume with `on_role_change` as `refresh`" in refused
+def test_after_a_lost_key_turns_go_on_as_the_errors_say(home: Path) -> None:
+    (home / "role.key").unlink()
+    with pytest.raises(RoleKeyMismatch) as refused:
+        resume(home, "roled")
+    for told in ("role_key", "`worldagent doctor --rekey`", "resume with `on_role_change` as `refresh`"):
+        assert told in str(refused.value)
 
     # The agent that resumed has made a key meanwhile.
-    code, out, told = await doctor_process("--rekey", "--home", tmp_path)
-    assert (code, out) == (2, "")
-    assert "3 unfinished turns were recorded with another: novel/nested (paused), novel/roled (paused)" in told
-    code, out, _ = await doctor_process("--rekey", "--home", tmp_path, "--yes", "--json")
-    found = json.loads(out)
-    assert code == 0
-    assert found["key"] != found["replaced"]
-    assert [(turn["workspace"], turn["thread"], turn["status"]) for turn in found["turns"]] == [
-        ("novel", "nested", "paused"),
-        ("novel", "roled", "paused"),
-        ("novel", "skill", "paused"),
-    ]
-    assert (await run_script(_RESUME, tmp_path, "roled", "fail", limit=120)).startswith("role_key_mismatch ")
-    assert (await run_script(_RESUME, tmp_path, "roled", "refresh", limit=120)).strip() == "done"
-    assert (await run_script(_RESUME, tmp_path, "plain", "fail", limit=120)).strip() == "done"
+    unasked = doctor("--rekey", "--home", home)
+    assert (unasked.exit_code, unasked.stdout) == (2, "")
+    told = "3 unfinished turns were recorded with another: novel/nested (paused), novel/roled (paused)"
+    assert told in " ".join(unasked.stderr.split())
+    done = doctor("--rekey", "--home", home, "--yes", "--json")
+    found = json.loads(done.stdout)
+    assert (done.exit_code, found["key"] != found["replaced"]) == (0, True)
+    turns = [(turn["workspace"], turn["thread"], turn["status"]) for turn in found["turns"]]
+    assert turns == [("novel", name, "paused") for name in ("nested", "roled", "skill")]
+    with pytest.raises(RoleKeyMismatch):
+        resume(home, "roled")
+    assert (resume(home, "roled", "refresh"), resume(home, "plain")) == ("done", "done")
 
 
 # --- making a key ---------------------------------------------------------------------------------------------------
