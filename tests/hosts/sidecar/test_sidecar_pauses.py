@@ -12,7 +12,8 @@ from mcp import Client
 from mcp.shared.exceptions import MCPError
 from mcp.types import INVALID_PARAMS, ElicitResult, ErrorData
 
-from support.sidecar_served import CANCEL, DECLINE, MODES, Mode, Shop, accept, asked, call, task
+from support.role_hosts import Mode
+from support.sidecar_served import CANCEL, DECLINE, MODES, Shop, accept, asked, call, task
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar import asking as asking_module
 

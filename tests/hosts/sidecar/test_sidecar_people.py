@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from mcp import Client
 
-from support.sidecar_served import CANCEL, MODES, Mode, Said, Shop, accept, call, task
+from support.role_hosts import Mode
+from support.sidecar_served import CANCEL, MODES, Said, Shop, accept, call, task
 from worldagent.hosts.sidecar import Grant, Sidecar
 
 GRANTS = {
