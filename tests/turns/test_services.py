@@ -1,4 +1,4 @@
-"""What services are sent, and what is made of their calls, usage and thoughts, in four formats over real HTTP."""
+"""What services are sent, where a prompt can be cached, what is made of calls, usage and thoughts, over real HTTP."""
 
 from __future__ import annotations
 
@@ -13,26 +13,24 @@ from dspy import lm15
 
 from support.agents import open_pauses, scripted_agent
 from support.leaks import traces_of
+from support.service_turns import PIXEL, ROLE, named, price, stock, told
 from support.services import (
     BUYING,
     CALL_IN_WORDS,
     END,
     FORMATS,
     HOW,
-    PIXEL,
-    ROLE,
     SIGNATURE,
     THINKS,
     TWO,
     Format,
     Said,
+    Service,
     agent_at,
     in_words,
-    named,
     service,
-    told,
 )
-from worldagent import Approve, Role
+from worldagent import Approve, Role, Settings, Storage, WorldAgent
 from worldagent.agent import Thread, Turn
 from worldagent.core import ECHO_RUN, ModelUsage
 from worldagent.core import events as ev
@@ -379,3 +377,108 @@ async def test_a_role_that_is_thought_aloud_is_withheld(tmp_path: Path, wanted: 
     assert not any(HOW[at : at + ECHO_RUN] in shown for at in range(len(HOW) - ECHO_RUN + 1))
     assert [event.text for event in events if isinstance(event, ev.TextDelta)] != []
     assert_no_role_leak(tmp_path, traces_of(HOW))
+
+
+OTHER = "Answer as a child of six would, who has never seen the sea."
+LOOK = Said("", (("price", {"item": "rope"}),))
+MARKS = ("cache_control", "prompt_cache_breakpoint")
+NEW = "openai/gpt-5.6-stub"
+
+
+def hinted(home: Path, stub: Service, lm: str, *, hints: str = "on", workspace: str = "harbour") -> WorldAgent:
+    base = stub.url("gemini" if lm.startswith("gemini") else "chat")
+    settings = Settings(api_base=base, model_attempts=1, model_cache_hints=hints)
+    return WorldAgent(workspace, lm=lm, storage=Storage(home=home), settings=settings, tools=[stock, price])
+
+
+async def requests_of(home: Path, lm: str, *, role: str | None = HOW, **more: Any) -> list[dict[str, Any]]:
+    """What the service is sent in a turn of two steps."""
+    with service(LOOK, Said("Seven metres.")) as stub:
+        async with hinted(home, stub, lm, **more) as agent:
+            await agent.thread("t").converse("How deep?", role=None if role is None else Role("pilot", role))
+    assert len(stub.requests) == 2
+    return stub.requests
+
+
+def blocks(body: dict[str, Any]) -> list[dict[str, Any]]:
+    """All blocks of all messages, in order."""
+    found: list[dict[str, Any]] = []
+    for message in body.get("messages") or body["input"]:
+        content = message.get("content")
+        found += content if isinstance(content, list) else [message]
+    return found
+
+
+def marked(body: dict[str, Any]) -> list[int]:
+    """The places of the blocks with a mark."""
+    return [place for place, block in enumerate(blocks(body)) if any(mark in block for mark in MARKS)]
+
+
+async def test_anthropic_gets_a_mark_at_the_block_before_the_role_or_at_the_last_one(tmp_path: Path) -> None:
+    bodies = await requests_of(tmp_path / "one", FORMATS["anthropic"])
+    others = await requests_of(tmp_path / "other", FORMATS["anthropic"], role=OTHER)
+    for body, other in zip(bodies, others, strict=True):
+        assert blocks(body)[:-1] == blocks(other)[:-1]
+        assert (body["system"], body["tools"]) == (other["system"], other["tools"])
+        assert HOW in json.dumps(blocks(body)[-1])
+        assert marked(body) == [len(blocks(body)) - 2]
+        assert json.dumps(body).count("cache_control") <= 4
+    for body in await requests_of(tmp_path / "without", FORMATS["anthropic"], role=None):
+        assert marked(body) == [len(blocks(body)) - 1]
+
+
+@pytest.mark.parametrize("lm", [NEW, NEW.replace("/", ":", 1)], ids=["chat", "responses"])
+async def test_openai_gets_a_key_and_from_gpt_5_6_on_a_mark(tmp_path: Path, lm: str) -> None:
+    for body in await requests_of(tmp_path, lm):
+        assert body["prompt_cache_key"]
+        [place] = marked(body)
+        assert all(HOW not in json.dumps(block) for block in blocks(body)[: place + 1])
+        assert "How deep?" in json.dumps(blocks(body)[place])
+
+
+@pytest.mark.parametrize(
+    ("model", "new"),
+    [
+        *(("gpt-5.10-mini", True), ("ft:gpt-5.6:acme::x", True)),
+        *(("gpt-5-2025-08-07", False), ("gpt-35-turbo", False), ("ft:gpt-4o-mini:gpt-6::x", False)),
+    ],
+)
+async def test_the_mark_goes_to_every_gpt_from_5_6_on(tmp_path: Path, model: str, new: bool) -> None:
+    for body in await requests_of(tmp_path, f"openai/{model}"):
+        assert body["prompt_cache_key"]
+        assert bool(marked(body)) is new
+
+
+async def test_the_key_is_of_workspace_and_signature_and_of_nothing_else(tmp_path: Path) -> None:
+    keys = {
+        name: {body["prompt_cache_key"] for body in await requests_of(tmp_path / name, FORMATS["chat"], **more)}
+        for name, more in {"one": {}, "again": {"role": OTHER}, "elsewhere": {"workspace": "airport"}}.items()
+    }
+    assert len(keys["one"]) == 1
+    assert keys["one"] == keys["again"] != keys["elsewhere"]
+    [key] = keys["one"]
+    assert len(key) <= 64
+    assert "harbour" not in key
+
+
+@pytest.mark.parametrize(
+    ("lm", "hints"),
+    [(FORMATS["anthropic"], "auto"), (FORMATS["anthropic"], "off"), (NEW, "auto"), (FORMATS["gemini"], "on")],
+)
+async def test_a_server_of_ones_own_gets_no_hint_unless_the_setting_says_so_and_gemini_none(
+    tmp_path: Path, lm: str, hints: str
+) -> None:
+    for body in await requests_of(tmp_path, lm, hints=hints):
+        assert "cache" not in json.dumps(body).lower()
+
+
+async def test_tools_are_sent_in_one_order_however_they_were_given(tmp_path: Path) -> None:
+    sent = []
+    for place, tools in enumerate(([stock, price], [price, stock])):
+        with service(Said("Aye.")) as stub:
+            settings = Settings(api_base=stub.url("chat"), model_attempts=1)
+            storage = Storage(home=tmp_path / str(place))
+            async with WorldAgent("w", lm=FORMATS["chat"], storage=storage, settings=settings, tools=tools) as agent:
+                await agent.thread("t").converse("Ahoy.")
+        sent.append(stub.requests[0]["tools"])
+    assert sent[0] == sent[1]
