@@ -190,7 +190,7 @@ class Play:
                 case "late":
                     await self.clock.advance(TURN_TIMEOUT + 1)
                 case "meanwhile":
-                    await self._meanwhile(move)
+                    await self._meanwhile(move, answers)
                 case _:
                     await self.agent.drain(LIMIT if move.how == "drain" else 0)
             try:
@@ -204,10 +204,11 @@ class Play:
         await self._nothing_left()
         return status
 
-    async def _meanwhile(self, move: Move) -> None:
-        """Answer from another agent what is asked while the turn runs."""
+    async def _meanwhile(self, move: Move, given: dict[str, Said]) -> None:
+        """Answer from another agent what is asked while the turn runs, but for what its run was given answers to."""
         async with agent_of(self.home, self.tree) as other:
-            answers = self._answers(await open_pauses(other.thread("t")), move)
+            asked = await open_pauses(other.thread("t"))
+            answers = self._answers([pause for pause in asked if pause.id not in given], move)
             if answers:
                 self.seen["answered while it runs"] += 1
                 await self._run(answers, begin=False, agent=other)

@@ -13,13 +13,14 @@ from dspy import lm15
 
 from support.agents import open_pauses, scripted_agent
 from support.leaks import traces_of
-from support.service_turns import PIXEL, ROLE, named, price, stock, told
 from support.services import (
     BUYING,
     CALL_IN_WORDS,
     END,
     FORMATS,
     HOW,
+    PIXEL,
+    ROLE,
     SIGNATURE,
     THINKS,
     TWO,
@@ -28,7 +29,11 @@ from support.services import (
     Service,
     agent_at,
     in_words,
+    named,
+    price,
     service,
+    stock,
+    told,
 )
 from worldagent import Approve, Role, Settings, Storage, WorldAgent
 from worldagent.agent import Thread, Turn
