@@ -1,7 +1,7 @@
 """What docs/guides/approvals.md says of a tree of calls, in plain code: what is asked, what happens, in which order.
 
 It is written from the documentation and imports nothing of the package, so that both can only be wrong together by
-being wrong in the same way. Whoever runs a tree for real is in `gate_trees`.
+being wrong in the same way.
 """
 
 from __future__ import annotations

@@ -368,7 +368,8 @@ class HeldTurn(Generic[R]):
     """What the child is called with."""
 
     def __init__(self, case: R, home: Path, seen: Watch | None = None) -> None:
-        self.case, self.home, self.seen = case, home, seen
+        self.case: R = case
+        self.home, self.seen = home, seen
         self.held, self.release = asyncio.Event(), asyncio.Event()
         self.lm = ScriptedLM(self._reply)
 
