@@ -185,7 +185,7 @@ async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path) -> No
 
     await life()
     before = held()
-    for _ in range(6):
+    for _ in range(3):
         await life()
     assert others() == 0
     assert await eventually(lambda: held() <= before)

@@ -102,10 +102,10 @@ async def test_prefixes_that_clash_are_refused_between_settings_profile_and_argu
 
 async def test_doctor_names_servers_that_are_down_and_tools_that_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async def looked(servers: dict[str, Any]) -> Any:
+        monkeypatch.setenv("WORLDAGENT_LM", "openai/none")  # which is checked at once
         monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps(servers))
         return {result.id: result for result in await check_installation()}["mcp.servers"]
 
-    assert (await looked({})).detail == "none"
     odd = await looked({"one": entry(broken="bad schema")})
     assert odd.status == "warn"
     assert "one: the tool 'bad' is left out: the schema of the params of 'one_bad' is not a JSON Schema" in odd.problem
