@@ -336,8 +336,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
 MANY = """
 import asyncio, sys
 from pathlib import Path

@@ -199,8 +199,6 @@ def test_a_form_that_leads_back_to_itself_is_not_followed_for_ever() -> None:
 
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
-
-
 YES = {"kind": "answer", "value": "yes"}
 
 

@@ -20,8 +20,6 @@ from worldagent.mcp_client.tools import McpResource, McpServer
 from worldagent.testing import ScriptedLM
 
 MODES = ["auto", "legacy"]
-
-
 HUB = {"name": "hub_create_issue", "inputSchema": {"type": "object"}}
 
 

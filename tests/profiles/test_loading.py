@@ -18,8 +18,6 @@ from worldagent.profiles.loading import profile_schema, read_profile
 from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS
 
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
-
-
 KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, memory, skills, "
 
 
@@ -176,11 +174,7 @@ def test_without_its_extra_a_file_says_what_to_install(tmp_path: Path, monkeypat
 
 
 SCHEMA: Final = Draft202012Validator(profile_schema())
-
-
 SERVER: Final = {"command": "server"}
-
-
 FITTING: list[tuple[str, Any]] = [
     ("profile", 1.0),
     ("name", "A_b-0"),
@@ -194,8 +188,6 @@ FITTING: list[tuple[str, Any]] = [
         {"b.c": {"url": "https://shop.example/mcp", "risk": {"a*": ["write", "destructive"]}, "type": None}},
     ),
 ]
-
-
 ODD: list[tuple[str, Any]] = [
     ("profile", True),
     ("name", "a b"),

@@ -192,11 +192,7 @@ RISKS: dict[str, Any] = {
     "send": "network",
     "wipe": "destructive",
 }
-
-
 SHIPPED: dict[str, Any] = {"manage_todo_list": {"items": []}, "write_file": {"path": "made.txt", "content": "x"}}
-
-
 RULES = (
     Rule(decision="approve", function="greedy", name="worker"),  # who calls is not the question
     Rule(decision="refuse", function="look", name="none"),

@@ -25,11 +25,7 @@ from worldagent.core.errors import HostError, RoleChanged, RoleKeyMismatch, Stor
 from worldagent.role_resolution.keys import RoleKey
 
 pytestmark = pytest.mark.requirement("R13")
-
-
 CHOSEN = "correct horse battery staple"
-
-
 RANDOM = "0123456789abcdef" * 4
 
 
@@ -126,11 +122,7 @@ def test_key_shows_nothing_of_its_secret() -> None:
 
 
 LIMIT = 20
-
-
 FILE = "must be a regular file; move it away, or set role_key"
-
-
 ODD: dict[str, tuple[Callable[[Path], object], type[HostError], str]] = {
     "a pipe": (os.mkfifo, StorageInvalid, FILE),
     "a folder": (Path.mkdir, StorageInvalid, FILE),

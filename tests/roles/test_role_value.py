@@ -61,8 +61,6 @@ WRITERS: dict[str, Any] = {
     "pydantic": lambda role: _Holder(role=role).model_dump_json(),
     "type adapter": lambda role: TypeAdapter(Role).dump_json(role),
 }
-
-
 STATES: dict[str, Any] = {
     "reduce_ex": lambda role: role.__reduce_ex__(2),
     "state": lambda role: role.__getstate__(),
@@ -115,11 +113,7 @@ def test_what_is_no_text_is_refused_with_the_remedy(name: Any, content: Any, say
 
 
 ENTRY = "Converse"
-
-
 NAMES = (ENTRY, "Review", "critic")
-
-
 ROLES = st.builds(
     Role,
     st.just("n"),
@@ -127,11 +121,7 @@ ROLES = st.builds(
     applies_to=st.lists(st.sampled_from(["*", "Con*", "Review", "critic", "none"]), max_size=2),
     exclusive=st.booleans(),
 )
-
-
 STACKS = st.dictionaries(st.sampled_from(list(Tier)), ROLES)
-
-
 POLICIES: st.SearchStrategy[Policy] = st.sampled_from(["stack", "block"])
 
 

@@ -28,8 +28,6 @@ from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock, assert_no_role_leak, scan_for_roles
 
 HARSH = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
-
-
 MILD = Role("friend", "Be as mild as the baker at the harbour in the morning.")
 
 
@@ -122,8 +120,6 @@ async def test_what_is_no_role_or_no_time_is_refused_and_changes_nothing(tmp_pat
 
 
 WORDS = "For the rest of this conversation, be as critical as the keeper of the seventh lighthouse."
-
-
 ASK = Roles(on_request="ask")
 
 

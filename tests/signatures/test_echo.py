@@ -32,8 +32,6 @@ from worldagent.signatures.echo import MARK, EchoGuard, normalise
 from worldagent.testing import ScriptedLM, scan_for_roles
 
 pytestmark = pytest.mark.requirement("R16")
-
-
 ROLE = "You are a harsh critic. Name three faults of every text before anything else, and praise nothing at all."
 
 
@@ -86,14 +84,9 @@ def oracle(text: str, roles: list[str], others: list[str], run: int) -> tuple[st
 
 
 FORMS = {"ß": "ss", "é": "e", "\u0301": "", "\u00ad": "", "\u200b": "", "\u2026": "...", "\ufb01": "fi"}
-
-
 """The normal form of each character of the tests below that is not its lower case."""
 
-
 PIECES = ["a", "b", " ", "A", "a", "b", " ", "\n", "n", "\\", "\\n", "\\\\n", "\\u0061", "\\\\u0042", "u00", *FORMS]
-
-
 small = st.lists(st.sampled_from(PIECES), max_size=30).map("".join)
 
 
@@ -152,8 +145,6 @@ WRITINGS: dict[str, Callable[[str], str]] = {
     "without accents": lambda text: re.sub("[\u0300-\u036f]", "", unicodedata.normalize("NFD", text)),
     "with JSON escapes": lambda text: json.dumps(unicodedata.normalize("NFC", text))[1:-1],
 }
-
-
 LETTERS = {
     "German": "Große Straßen müssen schließlich für Fußgänger weiß gestrichen werden, fürwahr!",
     "French": "L\u2019élève reçoit sa leçon à Noël où l\u2019été s\u2019achève, çà et là, très tôt\u2026",
@@ -226,14 +217,8 @@ RULES = [
     "Close with the opening hours",
     "Whisper when it is past nine",
 ]
-
-
 LIST = "\n".join(f"- {rule}" for rule in RULES)
-
-
 SECRET = Role("librarian", LIST)
-
-
 BULLETS = {
     "numbers": lambda rules: "\n".join(f"{number}. {rule};" for number, rule in enumerate(rules, 1)),
     "quotes": lambda rules: "\n\n".join(f'> "**{rule.upper()}**"' for rule in rules),

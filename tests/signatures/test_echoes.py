@@ -27,17 +27,9 @@ from worldagent.signatures.engines.connect import ModelConnection
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("R16")
-
-
 KEEPER = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
-
-
 SECRET = Role("keeper", KEEPER)
-
-
 MARK = "[role withheld]"
-
-
 RUN = 40
 
 
@@ -188,11 +180,7 @@ async def test_a_surrogate_pair_in_two_deltas_ends_as_it_is_kept(tmp_path: Path,
 LINES = (
     'Du bist "streng".\nNenne drei große Fehler.\nLobe nie,\tauch nicht "leise".\nÜbe Kritik.\nSag "nein", 不要夸奖。'
 )
-
-
 LINED = Role("lines", LINES)
-
-
 FORMS: dict[str, Callable[[str], str]] = {
     "in JSON with ASCII escapes": lambda text: json.dumps({"rules": text}),
     "decomposed": lambda text: unicodedata.normalize("NFD", text),
@@ -231,8 +219,6 @@ def judging() -> Shape[Params, Verdict]:
 
 
 GIVEN: list[str] = []
-
-
 """The arguments of the tool `note`."""
 
 

@@ -30,11 +30,7 @@ def a_tool(name: str, about: str, /, **properties: Any) -> FunctionTool:
 
 
 PRICE = a_tool("price", "Tell what an article costs.", article={"type": "string"})
-
-
 ADD = a_tool("add", "Add two numbers.", a={"type": "integer"}, b={"type": "integer"})
-
-
 BOOK = a_tool(
     "book",
     "Book a table in a restaurant.",
@@ -43,11 +39,7 @@ BOOK = a_tool(
     tags={"type": "array", "items": {"enum": ["inside", "outside"]}, "minItems": 1},
     where={"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
 )
-
-
 TOOLS = (PRICE, ADD, BOOK)
-
-
 QUESTIONS = ("Book a table for 3 persons in Rome.", "What is the capital of France?", "")
 
 

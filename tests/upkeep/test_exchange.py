@@ -24,11 +24,7 @@ from worldagent.memory.attachments import Attachments
 from worldagent.testing import assert_no_role_leak
 
 ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
-
-
 EARLIER = Path(__file__).parents[1] / "fixtures" / "exports" / "version-1.jsonl"
-
-
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
 
 
@@ -250,8 +246,6 @@ async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(
 
 
 DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
-
-
 OWN = ("roles.db-journal", "attachments/t1.jsonl")
 
 
@@ -337,8 +331,6 @@ async def attached(agent: WorldAgent) -> list[bytes]:
 
 
 FILES = "worldagent.agent.upkeep.thread_files"
-
-
 BOUND = 60.0  # seconds
 
 

@@ -31,8 +31,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 pytestmark = pytest.mark.requirement("T4")
 
 NAME = "a-thread-whose-name-is-long-enough-to-be-looked-for"
-
-
 OTHER = "the-other-thread-that-has-nothing-to-do-with-it-at-all"
 
 
@@ -307,14 +305,8 @@ async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
 
 
 _WAITS = "SELECT 1 FROM pg_stat_activity WHERE datname=current_database() AND wait_event_type='Lock'"
-
-
 _BOUND = 30.0
-
-
 Talked = tuple[str, WorldAgent, WorldAgent]
-
-
 """The address of a database, and two agents on it."""
 
 
