@@ -197,7 +197,7 @@ async def test_a_stopped_program_is_started_again_and_a_stopped_service_is_used_
     tmp_path: Path, kind: Kind
 ) -> None:
     """Calls to a host that is there and does nothing end in time, and so does closing."""
-    kept, limits = Role("x", "kept"), {"timeout": 1.0, "connect_timeout": 60.0}
+    kept, limits = Role("x", "kept"), dict[str, Any](timeout=1.0, connect_timeout=60.0)
     async with AsyncExitStack() as stack:
         if kind == "http":
             given: Any = HttpHost((await stack.enter_async_context(HostProcess(tmp_path))).url, **limits)

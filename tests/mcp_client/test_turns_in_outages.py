@@ -44,11 +44,6 @@ class Mortal:
         if self.process is not None:
             await self.process.start()
 
-    async def hangs(self, calls: int = 1) -> None:
-        """Wait until so many calls are under way in it."""
-        log = self.home / "host.log"
-        assert await eventually(lambda: log.exists() and log.read_text().count("hanging") >= calls, 30)
-
 
 @contextlib.asynccontextmanager
 async def agent_of(
@@ -96,7 +91,8 @@ async def test_many_turns_at_once_in_an_outage_all_fail_and_all_work_afterwards(
     async with agent_of(kind, tmp_path, broken="hangs until told") as (agent, mortal):
         threads = [agent.thread(f"t{n}", account="ana") for n in range(count)]
         turns = [asyncio.create_task(thread.converse("Hi")) for thread in threads]
-        await mortal.hangs(32)  # which is what a host gets at once
+        log = tmp_path / "host.log"  # where a host gets 32 calls at once
+        assert await eventually(lambda: log.exists() and log.read_text().count("hanging") >= 32, 30)
         await mortal.kill()
         async with asyncio.timeout(60):
             failed: list[Turn | BaseException] = await asyncio.gather(*turns, return_exceptions=True)

@@ -209,10 +209,8 @@ mcp_servers: {two: {command: other}}
         "description": f"{base_at}:1",
         "tools.0": f"{child_at}:2",
         "memory.short_term_size": f"{child_at}:3",
-        "memory.strategy": f"{base_at}:4",
         "memory.compression_ratio": "default",
         "tool_settings.shell.output_limit": f"{base_at}:6",
-        "tool_settings.shell.timeout": f"{child_at}:5",
     }
     assert {key: profile.sources[key] for key in told} == told
     assert "tools.1" not in profile.sources

@@ -53,24 +53,6 @@ HOSTILE = {
 }
 
 
-class Ticking:
-    """The longest time that the event loop held its other tasks.
-
-    What counts is the CPU time of the loop's own thread between two steps of a task that sleeps for a millisecond. Time
-    by the clock would count the machine's other work. The garbage of what other tests made is not looked through.
-    """
-
-    def __init__(self) -> None:
-        self.longest = 0.0
-
-    async def __call__(self) -> None:
-        before = time.thread_time()
-        while True:
-            await asyncio.sleep(0.001)
-            now = time.thread_time()
-            self.longest, before = max(self.longest, now - before), now
-
-
 @pytest.fixture(autouse=True)
 def _without_old_garbage() -> Generator[None]:
     gc.collect()
@@ -80,9 +62,22 @@ def _without_old_garbage() -> Generator[None]:
 
 
 async def held(asked: Awaitable[Any]) -> float:
-    """Wait for `asked`, whatever becomes of it; how long it held the loop."""
-    ticking = Ticking()
-    ticks = asyncio.create_task(ticking())
+    """Wait for `asked`, whatever becomes of it; the longest time that it held the event loop.
+
+    What counts is the CPU time of the loop's own thread between two steps of a task that sleeps for a millisecond. Time
+    by the clock would count the machine's other work. The garbage of what other tests made is not looked through.
+    """
+    longest = 0.0
+
+    async def tick() -> None:
+        nonlocal longest
+        before = time.thread_time()
+        while True:
+            await asyncio.sleep(0.001)
+            now = time.thread_time()
+            longest, before = max(longest, now - before), now
+
+    ticks = asyncio.create_task(tick())
     await asyncio.sleep(0)
     try:
         await asked
@@ -91,7 +86,7 @@ async def held(asked: Awaitable[Any]) -> float:
     finally:
         await asyncio.sleep(0.002)  # it has one more step, which sees what was done last
         ticks.cancel()
-    return ticking.longest
+    return longest
 
 
 @tool(risk="read_only")

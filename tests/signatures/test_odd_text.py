@@ -11,7 +11,6 @@ import pytest
 
 from support.agents import CRITIC, answering, scripted_agent
 from worldagent import Role, Tier
-from worldagent.agent import Composed
 from worldagent.core import events as ev
 from worldagent.core.errors import OutputInvalid, RoleInvalid, WorldAgentError
 from worldagent.signatures.escape import unescape_markers
@@ -58,7 +57,6 @@ async def test_half_a_surrogate_pair_is_refused_on_every_surface_before_anything
         attempts: list[Callable[[], Awaitable[object]]] = [
             lambda: thread.converse(HALVES),
             lambda: thread.task("subagent", {"worker": "critic", "request": HALVES}),
-            lambda: thread.run_skill(Composed("x", params={"worker": "critic"}), {"request": HALVES}),
             lambda: thread.converse("Hi", role=Role("r", HALVES)),
             lambda: agent.roles.put(Tier.WORKSPACE, Role("r", HALVES)),
         ]

@@ -147,11 +147,7 @@ def test_models_says_what_a_model_can_do_without_the_network() -> None:
             "answer": 256,
         },
     }
-    text = models("anthropic/claude-sonnet-4-5", "ollama/mine")
-    [known, unknown] = [line.split() for line in text.splitlines() if "/" in line]
-    assert known[2:7] == ["yes"] * 5
-    assert unknown[2:] == ["?"] * 7
-    assert "? is not known offline" in text
+    assert "? is not known offline" in models("anthropic/claude-sonnet-4-5", "ollama/mine")
     assert "not known" not in models("anthropic/claude-sonnet-4-5", "local")
 
 
