@@ -28,7 +28,8 @@ from support.agents import scripted_agent, standing
 from worldagent import Role
 from worldagent.core import ECHO_RUN
 from worldagent.core.events import TextReplaced
-from worldagent.signatures.echo import MARK, EchoGuard, normalise
+from worldagent.signatures.echo import MARK, EchoGuard
+from worldagent.signatures.matching import normalise
 from worldagent.testing import ScriptedLM, scan_for_roles
 
 pytestmark = pytest.mark.requirement("R16")
