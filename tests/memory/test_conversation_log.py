@@ -207,13 +207,13 @@ async def test_summaries_and_members_of_any_tree_are_those_of_a_walk(
 async def test_a_message_far_back_is_found_over_the_summaries(tmp_path: Path) -> None:
     async with opened(tmp_path / "agent.db") as log:
         head = None
-        for block in range(200):
+        for block in range(110):
             drafts = [draft(block * 10 + number, summary=number == 9) for number in range(10)]
             head = await log.append(head, drafts, thread="t", turn_id=f"turn_{block}")
         assert head is not None
         first = (await log.history(head, before=None, limit=1000))[0].id
         assert [message.id for message in await log.some(head, [first])] == [first]
-        before = _steps(tmp_path / "agent.db", head, 1000)
+        before = _steps(tmp_path / "agent.db", head, 100)
         assert before < 130, "it walked from message to message, not over the hundred summaries between"
 
 

@@ -49,11 +49,6 @@ def test_quickstart_prints_what_waits_as_often_as_it_waits(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.requirement("T11")
-def test_quickstart_prints_an_answer_without_a_call_once(tmp_path: Path) -> None:
-    assert ran(tmp_path, Said("There are no hats.")) == "There are no hats.\n"
-
-
 @pytest.mark.requirement("H7", "H8")
 async def test_the_example_hardens_a_worker_step_by_step_and_no_caller_changes(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(

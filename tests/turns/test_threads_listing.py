@@ -298,7 +298,6 @@ async def test_query_looks_through_the_past_that_a_fork_shares_and_no_further(tm
         assert await listed(agent, query="sarn") == ["t2", "t1"]
 
 
-@pytest.mark.on_every_database
 async def test_filters_reach_beyond_the_threads_that_are_read_at_once(tmp_path: Path) -> None:
     async with talking(tmp_path) as agent:
         await agent.thread("needle", account="ana").converse("Where is the Sarn?")
