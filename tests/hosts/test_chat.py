@@ -124,11 +124,13 @@ async def test_a_signal_at_the_prompt_restores_the_terminal(start: Start, number
     assert "Traceback" not in terminal.text
 
 
-async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service) -> None:
+@pytest.mark.parametrize("midway", [False, pytest.param(True, marks=pytest.mark.soak)])  # it waits for the model
+async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service, midway: bool) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")]
     async with start() as terminal:
-        terminal.write("Tell me." + ENTER)
-        await terminal.shows("The lamp is")
+        if midway:
+            terminal.write("Tell me." + ENTER)
+            await terminal.shows("The lamp is")
         terminal.hang_up()
         assert await terminal.ended() in (0, 129)
 

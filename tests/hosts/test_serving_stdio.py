@@ -177,8 +177,6 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down(tmp_path: Path
         assert await noted(notes, "wait began")
         assert notes.read_text(encoding="utf-8").count("counted") < 100
         assert psutil.Process(process.pid).memory_info().rss - before < 20 << 20
-        process.terminate()
-        assert await asyncio.to_thread(process.wait, BOUND) == 143
 
 
 @pytest.mark.requirement("R7")

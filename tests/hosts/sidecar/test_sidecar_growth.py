@@ -29,8 +29,8 @@ STARTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize(
     ("start", "mode"),
     [
-        ("plain", "legacy"),
         ("recorded", "auto"),
+        pytest.param("plain", "legacy", marks=pytest.mark.soak),
         pytest.param("plain", "auto", marks=pytest.mark.soak),
         pytest.param("recorded", "legacy", marks=pytest.mark.soak),
     ],

@@ -92,17 +92,6 @@ async def test_a_turn_that_runs_at_one_sidecar_is_followed_live_at_the_other(two
         assert (await client.ask("events", turn_id=turn))["events"] == call.events
 
 
-async def test_a_turn_that_pauses_at_one_sidecar_is_answered_at_the_other(two: Pair) -> None:
-    paused = await two.here.ask("converse", thread=THREAD, text="do=buy what=hat", key="k1")
-    [step] = (await two.there.ask("pauses", thread=THREAD))["next"]
-    assert step["tool"] == "resume"
-    done = await two.there.ask("resume", **(step["arguments"] | {"answers": approved(paused["turn"])}))
-    assert (done["turn"]["id"], done["turn"]["status"]) == (paused["turn"]["id"], "done")
-    assert two.bought == ["hat"]
-    again = await two.here.ask("converse", thread=THREAD, text="do=buy what=hat", key="k1")
-    assert (again["turn"]["id"], again["turn"]["status"]) == (done["turn"]["id"], "done")
-
-
 async def test_a_turn_that_runs_at_one_sidecar_is_cancelled_at_the_other(two: Pair) -> None:
     async with two.here.call("converse", {"thread": THREAD, "text": "hold=never", "detach": True}) as call:
         await events_of(call, 1)
