@@ -424,7 +424,7 @@ async def load_cancelled(kit: Kit) -> str | None:
     return None
 
 
-@point("write.cleanup", "what was written is cleared", needs=("write.scope",), when="--write")
+@point("write.cleanup", "the roles that the check put are cleared", needs=("write.scope",), when="--write")
 async def write_cleanup(kit: Kit) -> str | None:
     """Everything that the check wrote is cleared."""
     written, left = await kit.clean_up()

@@ -20,7 +20,7 @@ _SHARED: Final = 5
 _INTRO: Final = """# Commands and options
 
 This page lists every command of `worldagent` with its arguments and options, as `--help` prints them. Use it to look
-up one option. The [command line](cli.md) explains what the commands do and how they work together.
+up one option. The [command line](cli.md) explains what the commands do and how to combine them.
 
 ```sh
 worldagent --help       # the commands

@@ -217,7 +217,7 @@ _KINDS = (
     ("bool", "`true`, `false`"),
     ("dict", "table"),
     ("Path", "path"),
-    ("int", "whole number"),
+    ("int", "integer"),
     ("float", "number"),
     ("SecretStr", "text"),
     ("str", "text"),
