@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -233,34 +230,3 @@ def test_an_unreadable_answer_is_output_invalid_without_the_answer() -> None:
 def test_an_order_to_stop_is_never_turned_into_a_failure(order: BaseException) -> None:
     with pytest.raises(type(order)):
         classify(order, model="m")
-
-
-SCRIPT = """
-import asyncio, sys
-async def main():
-    import dspy
-    from worldagent.signatures.engines.connect import connect_model
-    connection = await connect_model("openai/answer")
-    class Ask(dspy.Signature):
-        message: str = dspy.InputField()
-        reply: str = dspy.OutputField()
-    with dspy.context(lm=connection.lm, adapter=dspy.ChatAdapter(), disable_history=True, trace=None, callbacks=[]):
-        print((await dspy.Predict(Ask).acall(message="x")).reply)
-    await connection.aclose()
-asyncio.run(main())
-print(sorted(name for name in ("litellm", "openai", "anthropic") if name in sys.modules))
-"""
-
-
-async def test_a_call_imports_no_litellm_and_asks_no_other_address() -> None:
-    async with openai_stub() as stub:
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI", "LITELLM"))}
-        environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(entry) for entry in sys.path)
-        environment |= {"OPENAI_API_BASE": stub.url, "OPENAI_API_KEY": KEY, "LITELLM_MODEL_COST_MAP_URL": stub.url}
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SCRIPT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert out.decode().split("\n")[:2] == ["Paris.", "[]"], err.decode()
-    assert err == b""
-    assert len(stub.requests) == 1, "the price list was asked for"

@@ -35,16 +35,8 @@ async def test_an_agent_calls_them_as_any_function(tmp_path: Path) -> None:
     ]
     async with scripted_agent(tmp_path / "home", ScriptedLM([]), tools=functions) as agent:
         assert await agent.call("read_file", {"path": "a/file"}) == "1\tone\n2\ttwo"
-        assert await agent.call("write_file", {"path": "b/new", "content": "x"}) == "made b/new: 1 bytes"
-        assert await agent.call("glob_files", {"pattern": "**"}) == "a/\na/file\nb/\nb/new"
-        assert await agent.call("grep_content", {"pattern": "^t"}) == "a/file\n2:two"
-        assert await agent.call("edit_file", {"path": "a/file", "old": "two", "new": "2"}) == (
-            "replaced once in line 2 of a/file"
-        )
         with pytest.raises(PathRefused):
             await agent.call("read_file", {"path": "../home"})
-        with pytest.raises(ToolFailed):
-            await agent.call("read_file", {"path": "nothing"})
         with pytest.raises(ParamsInvalid):
             await agent.call("read_file", {"path": "a/file", "offset": -1})
 
