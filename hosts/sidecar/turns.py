@@ -127,36 +127,30 @@ async def _until_answered(
     """
     progress = Progress(call, seen=asking.seen)
     async with progress.heartbeats():
-        return await _followed(call, thread, asking, start, progress)
-
-
-async def _followed(
-    call: TurnCall, thread: Thread, asking: Asking, start: Start, progress: Progress
-) -> TurnAnswer | InputRequiredResult:
-    answered = None
-    while True:
-        try:
-            turn = await _follow(call, progress, asking, start)
-        except (NothingToResume, ThreadBusy):
-            if answered is None:
-                raise
-            # The caller that answered has resumed the turn.
-            return await _report_status(call, thread, asking, answered.id, answered.thread)
-        if turn.status != "paused":
-            await _note_needs(call, thread, turn)
-            return turns.turn_answer(call, turn, seq=progress.seq)
-        state = await thread.state()
-        call.facts.needs = () if state is None else state.needs
-        own = state is not None and owns_turn(call.caller, state)
-        if state is None or not state.recorded:
-            asking.seen = 0  # a turn that keeps no events numbers them from 1 in each round
-        got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
-        if isinstance(got, InputRequiredResult):
-            return got
-        if not got and (turn.pauses or not own or answered):
-            return turns.turn_answer(call, turn, seq=progress.seq)
-        answered = None if got else turn  # other callers answered, and possibly did not resume the turn
-        start = _answering(call.given, thread, got or {})
+        answered = None
+        while True:
+            try:
+                turn = await _follow(call, progress, asking, start)
+            except (NothingToResume, ThreadBusy):
+                if answered is None:
+                    raise
+                # The caller that answered has resumed the turn.
+                return await _report_status(call, thread, asking, answered.id, answered.thread)
+            if turn.status != "paused":
+                await _note_needs(call, thread, turn)
+                return turns.turn_answer(call, turn, seq=progress.seq)
+            state = await thread.state()
+            call.facts.needs = () if state is None else state.needs
+            own = state is not None and owns_turn(call.caller, state)
+            if state is None or not state.recorded:
+                asking.seen = 0  # a turn that keeps no events numbers them from 1 in each round
+            got = await asking.answers(turn.id, turn.thread, _open_to(call, state, turn.pauses), own=own)
+            if isinstance(got, InputRequiredResult):
+                return got
+            if not got and (turn.pauses or not own or answered):
+                return turns.turn_answer(call, turn, seq=progress.seq)
+            answered = None if got else turn  # other callers answered, and possibly did not resume the turn
+            start = _answering(call.given, thread, got or {})
 
 
 async def _note_needs(call: TurnCall, thread: Thread, turn: Turn) -> None:
