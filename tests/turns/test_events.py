@@ -274,8 +274,6 @@ async def test_no_role_is_among_what_is_recorded(tmp_path: Path) -> None:
     ("statement", "given"),
     [
         ("UPDATE wa_event SET lines=?", "broken"),
-        ("UPDATE wa_event SET lines=lines || ?", "\n{}"),
-        ("UPDATE wa_event SET last=last + ?", 1),
         ("UPDATE wa_event SET first=first + ? WHERE first=1", 7),
     ],
 )

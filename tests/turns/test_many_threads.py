@@ -1,8 +1,7 @@
-"""Rows of many threads and turns: nothing is read but what belongs to the one that resumes, and old ones go (T4)."""
+"""Many threads with a turn that waits: nothing is read but what belongs to the one that resumes (T4)."""
 
 from __future__ import annotations
 
-import itertools
 import re
 import sqlite3
 from collections.abc import Callable
@@ -13,8 +12,6 @@ from typing import Any
 import pytest
 
 from support.agents import Nothing, Said, answering, scripted_agent
-from support.homes import checkpoints_of, rows
-from worldagent import WorldAgent
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
@@ -68,27 +65,3 @@ async def test_a_resume_among_many_paused_threads_reads_by_index(
                 # A recursive query goes over its own rows, which are as many as it gives.
                 scans = [step for step in plan if step.startswith("SCAN") and step not in ("SCAN page", "SCAN chain")]
                 assert scans == [], statement
-
-
-KEEP, SLACK, A_TURN = 20, 5, 2
-
-
-async def count(agent: WorldAgent) -> int:
-    """How many checkpoints there are."""
-    return await rows(agent, checkpoints_of(agent).tables[0])
-
-
-@pytest.mark.on_every_database
-async def test_old_checkpoints_go_several_turns_at_once(tmp_path: Path) -> None:
-    counts: list[int] = []
-    async with scripted_agent(tmp_path, answering(), settings={"checkpoint_keep": KEEP}) as agent:
-        for _ in range(20):
-            await agent.thread("t").converse("Hi")
-            counts.append(await count(agent))
-        pruned = [after for before, after in itertools.pairwise(counts) if after != before + A_TURN]
-        assert set(pruned) == {KEEP}
-        assert len(pruned) <= 20 * A_TURN // SLACK
-        assert max(counts) <= KEEP + SLACK
-        assert counts[-1] != KEEP, "the last turn pruned, so what follows shows nothing"
-        assert (await agent.upkeep.prune(keep=KEEP)).checkpoints == counts[-1] - KEEP
-        assert await count(agent) == KEEP

@@ -14,7 +14,6 @@ from support.agents import CRITIC, answering, scripted_agent, standing
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
-    FunctionInvalid,
     InvalidArgument,
     ModelUnavailable,
     RoleEchoed,
@@ -191,18 +190,6 @@ async def test_a_plan_cannot_carry_a_role(tmp_path: Path) -> None:
     assert "plan_rejected" in kinds
     assert "task_started" not in kinds
     assert [call.role for call in lm.calls] == [None, None]
-
-
-@pytest.mark.requirement("R5")
-async def test_a_signature_with_a_role_field_of_its_own_is_refused(tmp_path: Path) -> None:
-    class Mine(dspy.Signature):
-        """Do."""
-
-        role: str = dspy.InputField()
-        out: str = dspy.OutputField()
-
-    with pytest.raises(FunctionInvalid, match="the reserved name 'role'"):
-        Shape("mine", ReviewParams, ReviewResult, review, entry=Mine)
 
 
 LONG = Role("long", "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911.")

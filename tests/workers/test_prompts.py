@@ -152,25 +152,6 @@ async def test_a_role_is_there_at_each_step_and_kept_nowhere(tmp_path: Path, nat
     seen.assert_clean(content)
 
 
-@pytest.mark.requirement("R5", "R6")
-@pytest.mark.parametrize("native", [False, True], ids=["json", "native"])
-async def test_without_a_role_each_prompt_is_as_if_there_were_none(tmp_path: Path, native: bool) -> None:
-    def reply(call: Any) -> dict[str, Any]:
-        return {"result": "Fine."} if told(call) else calls(("price", {"what": "hat"}))
-
-    prompts = []
-    for name, role in (("bare", None), ("roled", Role("critic", "Zebras only, in every line of it."))):
-        lm = ScriptedLM(reply, form="native" if native else "chat")
-        async with scripted_agent(tmp_path / name, lm, workers=[SHOPPER], tools=[price]) as agent:
-            await agent.thread("t").task("subagent", TASK, role=role)
-        prompts.append(lm.calls)
-    for bare, roled in zip(*prompts, strict=True):
-        assert bare.role is None
-        assert roled.role is not None
-        assert told(bare) == told(roled), "what stands before the last message knows of no role"
-        assert roled.user.startswith(bare.user.partition("Respond with")[0].rstrip())
-
-
 ROLE = Role("tone", "Speak as an old lighthouse keeper would, and name the lamp in each line.")
 
 
