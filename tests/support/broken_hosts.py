@@ -95,6 +95,9 @@ class BrokenHost(RoleHost):
             case "offers the call tier":
                 for name in ("role_get", "role_put", "role_delete"):
                     tools[name].input_schema["properties"]["tier"]["enum"].append("call")
+            case "publishes schemas of successes alone":  # which is no fault
+                for name, tool in tools.items():
+                    tool.output_schema = TOOLS[name].answer.model_json_schema()
             case "differs between revisions":
                 if ctx.protocol_version == "2025-11-25":
                     tools["role_get"].input_schema["title"] = "Get"

@@ -21,8 +21,6 @@ from support.role_hosts import COMMAND, environment, http_host, opened
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.role_host import Grant, Tokens
-from worldagent.hosts.role_host import contract as contract_module
-from worldagent.hosts.serving import wire_schema
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.role_resolution import Role
 from worldagent.testing import assert_no_role_leak
@@ -167,9 +165,8 @@ async def test_without_a_fault_a_host_over_http_passes_every_point() -> None:
 
 
 @pytest.mark.requirement("R9")
-async def test_host_whose_output_schemas_take_no_errors_passes_and_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contract_module, "output_schema", lambda answer, error: wire_schema(answer))
-    async with broken_host() as (url, _):
+async def test_host_whose_output_schemas_take_no_errors_passes_and_is_usable() -> None:
+    async with broken_host("publishes schemas of successes alone") as (url, _):
         results = await check_host(HttpHost(url), WRITE)
         assert missed(results) == {"scope.forbidden"}, told(results)
         async with opened(HttpHost(url)) as store:
