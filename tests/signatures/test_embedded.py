@@ -40,7 +40,7 @@ BOOK = a_tool(
     where={"type": "object", "properties": {"town": {"type": "string"}}, "required": ["town"]},
 )
 TOOLS = (PRICE, ADD, BOOK)
-QUESTIONS = ("Book a table for 3 persons in Rome.", "What is the capital of France?", "")
+QUESTIONS = ("Book a table for 3 persons in Rome.", "What is the capital of France?")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def is_well_formed(response: Response) -> bool:
 
 async def test_each_answer_is_a_well_formed_call_or_a_reply(connection: ModelConnection) -> None:
     assert connection.tools.known
-    answers = [await ask(connection, Message.user(question or " ")) for question in QUESTIONS]
+    answers = [await ask(connection, Message.user(question)) for question in QUESTIONS]
     assert [is_well_formed(answer) for answer in answers] == [True] * len(QUESTIONS)
     called = await ask(connection, Message.user("What is the price of a hat?"), tools=(PRICE,))
     assert [call.name for call in called.tool_calls] == ["price"]
@@ -131,8 +131,6 @@ async def test_a_turn_with_a_call_ends_with_a_reply(tmp_path: Path) -> None:
             events = [event async for event in stream]
         calls = [event for event in events if isinstance(event, ev.StepEnded) and event.interim]
         assert len(calls) == 1
-        turn = await thread.converse("What is the price of a coat?", role=Role("r", "Be kind."))
-        assert turn.text.strip()
     said = "".join(event.text for event in events if isinstance(event, ev.TextDelta))
     assert "12" in said
 

@@ -137,7 +137,6 @@ WAYS: dict[str, tuple[Asked, str]] = {
     "streamed reply": (_streamed, REPLY),
     "bare reply": (_reply, "{}"),
     "plan": (_reply, PLAN),
-    "streamed plan": (_streamed, PLAN),
     "plan as JSON": (_reply, '{{"reply": "Yes.", "calls": {}}}'),
     "calls of a worker": (_worker, CALLS),
     "arguments in words": (_worker, ARGUMENTS),
