@@ -161,7 +161,7 @@ class Killer:
 def armed(killer: Killer) -> None:
     """Have the killer passed around each write of a database, on either engine."""
     run, transact, read = lane.Lane.run, PostgresDatabase.transact, PostgresDatabase.read
-    enqueue = Lease.enqueue
+    enqueue, keep = Lease.enqueue, Lease._keep
 
     async def lane_run(self: Any, work: Any, **how: Any) -> Any:
         if self._read_only:
@@ -180,10 +180,14 @@ def armed(killer: Killer) -> None:
             for what in written(part):
                 killer.enqueued(what)
 
+    def lease_keep(self: Lease, part: Any, done: Any) -> None:
+        keep(self, part if done is None else _mark, done)  # what `after` keeps is no write
+
     lane.Lane.run = lane_run  # type: ignore[method-assign]  # a kill between two writes has no other way in
     PostgresDatabase.transact = database_transact  # type: ignore[method-assign]  # likewise
     PostgresDatabase.read = database_read  # type: ignore[method-assign]  # likewise
     Lease.enqueue = lease_enqueue  # type: ignore[method-assign]  # likewise
+    Lease._keep = lease_keep  # type: ignore[method-assign]  # likewise
     if killer.crowd is not None:
         killer.crowd.armed(run)
 
@@ -231,6 +235,10 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "SqlJournal.load": lambda given: "a pause",
     "_nothing": lambda given: "what waits",
 }
+
+
+def _mark(transaction: Transaction) -> None:
+    """Where something waits for the parts before it."""
 
 
 def written(work: Any) -> list[str]:
