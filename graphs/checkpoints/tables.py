@@ -15,7 +15,7 @@ from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 from langgraph.checkpoint.serde.base import SerializerProtocol
 from langgraph.checkpoint.serde.jsonplus import EXT_CONSTRUCTOR_KW_ARGS, JsonPlusSerializer
 from langgraph.types import Interrupt
-from pydantic import BaseModel, ConfigDict, Field, InstanceOf, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from ...core.events import TurnKind
 from ...storage import Database, Transaction
@@ -336,12 +336,19 @@ class _Metadata(_Strict):
     parents: dict[str, str]
 
 
+def _an_interrupt(value: object) -> object:
+    # Not `InstanceOf[Interrupt[Any]]`: the oldest langgraph that is allowed has no type parameters there.
+    if not isinstance(value, Interrupt):
+        raise ValueError("it must be an interrupt")
+    return value
+
+
 _INPUT, _GOTO = "__start__", "branch:to:"
 _WRITES: Mapping[str, TypeAdapter[Any]] = {
     name: TypeAdapter(field.rebuild_annotation(), config=ConfigDict(strict=True, hide_input_in_errors=True))
     for channels in (TurnChannels, WorkerChannels)
     for name, field in channels.model_fields.items()
-} | {"__error__": TypeAdapter(str), "__interrupt__": TypeAdapter(list[InstanceOf[Interrupt[Any]]])}
+} | {"__error__": TypeAdapter(str), "__interrupt__": TypeAdapter(list[Annotated[Any, AfterValidator(_an_interrupt)]])}
 
 
 def check(found: CheckpointTuple) -> None:

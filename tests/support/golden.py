@@ -98,7 +98,8 @@ def _signature(value: Any) -> str:
     if not callable(value):
         return f": {type(value).__name__}"
     try:
-        return _ADDRESS.sub(r"<\1>", str(inspect.signature(value)))
+        shown = _ADDRESS.sub(r"<\1>", str(inspect.signature(value)))
+        return shown.replace("_PydanticGeneralMetadata(allow_inf_nan", "AllowInfNan(allow_inf_nan")  # in older pydantic
     except (TypeError, ValueError):  # a type of its library's own making
         return ""
 
