@@ -112,7 +112,7 @@ def _server(name: str, entry: McpEntry) -> Iterator[str]:
 
 
 def _quoted(name: str) -> str:
-    """A name that can be told apart from the text around it."""
+    """A name in a form that differs from the text around it."""
     return name if _PLAIN.fullmatch(name) else repr(name)
 
 

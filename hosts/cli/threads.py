@@ -93,7 +93,7 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
         found = () if home is None else await home.of(options.workspace).threads(**_filters(options))
     if not found:
         output.note(_no_threads_text(options))
-    if len(found) == options.limit:
+    elif len(found) == options.limit:
         output.note(f"there may be more: add --before {shlex.quote(found[-1].page_key)}")
     output.result({"threads": [_state_object(state) for state in found]}, _table(found, output) if found else None)
 

@@ -19,6 +19,7 @@ from worldagent.core import Scope
 from worldagent.core.errors import ModelUnavailable, NameTaken, UnknownMessage
 from worldagent.graphs import Shape, TaskContext, TurnEngine
 from worldagent.graphs.checkpoints import DURABILITY
+from worldagent.graphs.checkpoints.saver import Durability
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 WAYS = ("fork", "replay", "replay of a task that waits", "edit")
@@ -43,7 +44,7 @@ class Case:
     source: str
     end: str
     length: int
-    mode: str
+    mode: Durability
 
     def __str__(self) -> str:
         return f"{self.way}-{self.source}-{self.end}-{self.length}-{self.mode}"
@@ -187,7 +188,7 @@ async def on_without_a_role(turn: Branched) -> None:
 
 
 async def check(case: Case, home: Path, patched: pytest.MonkeyPatch) -> None:
-    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    DURABILITY.set(case.mode)
     with watch(home) as seen:
         turn = Branched(case, home, seen)
         async with turn.agent() as agent:

@@ -17,6 +17,7 @@ from support.leaks import LONG, SHORT, Watch, awkward_canary, canary, watch
 from worldagent import Role, Tier, WorldAgent
 from worldagent.agent import Thread
 from worldagent.graphs.checkpoints import DURABILITY
+from worldagent.graphs.checkpoints.saver import Durability
 from worldagent.graphs.shapes import compaction_shape
 from worldagent.harness.trace import Trace
 from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
@@ -132,8 +133,10 @@ CASES = [
 
 @pytest.mark.requirement("R6", "R7")
 @pytest.mark.parametrize(("path", "source", "mode", "length"), CASES)
-async def test_a_role_is_nowhere_after_a_thread(tmp_path: Path, path: str, source: str, mode: str, length: int) -> None:
-    DURABILITY.set(mode)  # type: ignore[arg-type]  # one of its three words
+async def test_a_role_is_nowhere_after_a_thread(
+    tmp_path: Path, path: str, source: str, mode: Durability, length: int
+) -> None:
+    DURABILITY.set(mode)
     content, label = awkward_canary(length, seed=f"{path}/{source}"), canary(12, seed=f"label/{path}/{source}")
     model = Model(lambda call: {"summary": "What was said."})
     role = Role(label, content, applies_to="*" if source in ("call", "thread") else ())

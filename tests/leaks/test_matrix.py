@@ -31,7 +31,7 @@ def turns_of(seen: Watch) -> list[Turn]:
 
 
 async def check(case: Case, home: Path) -> None:
-    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    DURABILITY.set(case.mode)
     with watch(home) as seen:
         sent = await run_case(case, seen)
     assert case.content in sent, "the role never reached the model, so the case shows nothing"

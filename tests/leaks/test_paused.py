@@ -16,7 +16,7 @@ REST = [case for case in every_paused_case() if case not in set(SAMPLE)]
 
 
 async def check(case: PausedCase, home: Path) -> None:
-    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    DURABILITY.set(case.mode)
     with watch(home) as seen:
         turn = Paused(case, home, seen)
         await run_case(turn)

@@ -26,7 +26,7 @@ _UNJUDGED = ("judge refuses and quotes the prompts", "judge cannot be parsed and
 
 
 async def check(case: VerifiedCase, home: Path) -> None:
-    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    DURABILITY.set(case.mode)
     with watch(home) as seen:
         turn = Verified(case, home, seen)
         await run_case(turn)

@@ -7,13 +7,14 @@ import itertools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import pytest
 
 from support.leaks import LONG, SHORT, awkward_canary, canary
 from worldagent import Role
 from worldagent.core import ECHO_RUN
+from worldagent.graphs.checkpoints.saver import Durability
 
 C = TypeVar("C")
 Values = tuple[tuple[int, object], ...]
@@ -21,7 +22,7 @@ Values = tuple[tuple[int, object], ...]
 
 SURFACES = ("converse", "stream", "task", "shape", "skill", "schedule")
 SOURCES = ("call", "thread", "channel", "workspace", "account", "code")
-MODES = ("sync", "async", "exit")
+MODES: Final[tuple[Durability, ...]] = ("sync", "async", "exit")
 STORES = ("embedded", "stdio", "http")
 """Where stored roles are kept: here, or in the reference host."""
 LENGTHS = (len(SHORT), len(LONG))
@@ -65,7 +66,7 @@ class Case:
 
     surface: str
     source: str
-    mode: str
+    mode: Durability
     outcome: str
     length: int
     store: str = "embedded"
@@ -254,7 +255,7 @@ class PausedCase(Roled):
     source: str
     pause: str
     length: int
-    mode: str
+    mode: Durability
     surface: str
 
     def __str__(self) -> str:
@@ -335,7 +336,7 @@ class VerifiedCase(Roled):
     surface: str
     source: str
     length: int
-    mode: str
+    mode: Durability
 
     def __str__(self) -> str:
         return "-".join(map(str, astuple(self)))

@@ -43,7 +43,7 @@ async def until_held(running: Coroutine[Any, Any, object], held: asyncio.Event) 
 
 async def turn(given: dict[str, Any], home: Path) -> None:
     case = Case(**given)
-    DURABILITY.set(case.mode)  # type: ignore[arg-type]  # one of its three words
+    DURABILITY.set(case.mode)
     behaviour = Behaviour(case)
     async with opened(case, home, ScriptedLM(behaviour)) as agent:
         role = await put_role(case, agent)

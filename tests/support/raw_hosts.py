@@ -366,3 +366,5 @@ if __name__ == "__main__":
                 asyncio.run(_serve(how))
             case [how]:
                 main(how)
+            case words:
+                raise SystemExit(f"no such host: {words}")

@@ -1,4 +1,4 @@
-"""The slash commands: how they are told from messages, what each does, and what it shows. No model sees them."""
+"""The slash commands: how they differ from messages, what each does, and what it shows. No model sees them."""
 
 from __future__ import annotations
 
