@@ -11,21 +11,18 @@ from typing import Any
 from support.chat import (
     CHAT,
     CTRL_C,
-    ENTER,
     TAB,
     Service,
     Start,
-    dispatching,
     environment,
     home,
     piped,
     service,
-    shop,
     start,
 )
 from support.homes import PNG, data_uri, written
 
-__all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
+__all__ = ["environment", "home", "service", "start"]  # fixtures
 
 BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
 
@@ -155,31 +152,3 @@ async def test_files_are_completed_in_messages_and_after_commands(start: Start, 
             terminal.write(f"{begin}{tmp_path}/ligh" + TAB)
             await terminal.until(lambda: "/lighthouse.md" in "".join(terminal.text.split()))
             terminal.write(CTRL_C)
-
-
-# --- keys -------------------------------------------------------------------------------------------------------------
-
-
-async def test_a_key_answers_an_approval(shop: Start, service: Service, home: Path) -> None:
-    service.answers.insert(0, dispatching("buy"))
-    async with shop() as terminal:
-        shown = await terminal.say("Buy me a hat.", then="main answer>")
-        assert "\nkeys: Alt-Y yes, Alt-N no, Alt-A always" in shown
-        terminal.write("\x1by")
-        await terminal.shows("Paris.")
-        await terminal.prompt()
-    assert (home / "bought").exists()
-
-
-async def test_no_key_answers_where_something_is_typed_or_nothing_is_asked(
-    shop: Start, service: Service, home: Path
-) -> None:
-    async with shop() as terminal:
-        terminal.write("\x1by")  # nothing is asked
-        service.answers.insert(0, dispatching("buy"))
-        terminal.write("Buy me a hat." + ENTER + "yesterday")  # typed ahead
-        await terminal.prompt("main answer> yesterday")
-        terminal.write("\x1by")
-        terminal.write(CTRL_C)
-        await terminal.prompt("main answer>")
-    assert not (home / "bought").exists()

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import io
 import re
-from pathlib import Path
 
-import pyte
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console, RenderableType
-from rich.live import Live
+from rich.console import Console
 
-from worldagent.hosts.cli.chat.commands import COMMANDS, may_be_kept
-from worldagent.hosts.cli.chat.prompt import ENTRIES, LENGTH, FileHistory
-from worldagent.hosts.cli.chat.screen import AnswerStream
+from worldagent.hosts.cli.chat.commands import COMMANDS, MAX_KEPT_CHARACTERS, may_be_kept
+from worldagent.hosts.cli.chat.screen import Answer
 from worldagent.hosts.service.pauses import printable
 
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -40,76 +36,32 @@ PARTS = (
 ANSWERS = st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=40)
 
 
-def console(width: int = 40, height: int = 24) -> Console:
-    return Console(
-        file=io.StringIO(), force_terminal=True, width=width, height=height, highlight=False, markup=False, emoji=False
+def shown(source: str, width: int = 40, last: int = 0) -> str:
+    """What a terminal gets of an answer, without styles."""
+    drawing = Console(
+        file=io.StringIO(), force_terminal=True, width=width, height=24, highlight=False, markup=False, emoji=False
     )
-
-
-def shown(renderable: RenderableType, width: int = 40) -> str:
-    """What a terminal gets."""
-    with (drawing := console(width)).capture() as capture:
-        drawing.print(renderable)
-    return capture.get()
-
-
-def streamed(pieces: list[str], width: int = 40) -> str:
-    """What a terminal gets for good of an answer that comes in these pieces."""
-    with (drawing := console(width)).capture() as capture:
-        stream = AnswerStream(drawing)
-        for piece in pieces:
-            stream.feed(piece)
-        stream.end()
-    return capture.get()
-
-
-def plain(output: str) -> str:
-    return STYLE.sub("", output)
+    with drawing.capture() as capture:
+        drawing.print(Answer(source, last=last))
+    return STYLE.sub("", capture.get())
 
 
 @given(ANSWERS)
-def test_no_answer_steers_the_terminal(pieces: list[str]) -> None:
-    assert not STEERING.search(plain(streamed(pieces)))
+def test_no_answer_steers_the_terminal_and_a_growing_one_fits_the_screen(pieces: list[str]) -> None:
+    source = "".join(pieces)
+    assert not STEERING.search(output := shown(source))
+    assert output.endswith(growing := shown(source, last=5))
+    assert growing.count("\n") <= 5
 
 
-@given(ANSWERS)
-def test_what_is_still_growing_steers_no_terminal_and_fits_the_screen(pieces: list[str]) -> None:
-    stream = AnswerStream(console())
-    for piece in pieces:
-        stream.feed(piece)
-        if (block := stream.growing(5)) is not None:
-            output = plain(shown(block))
-            assert not STEERING.search(output)
-            assert output.count("\n") <= 5
-
-
-@given(st.lists(st.sampled_from([*PARTS, "word " * 30, "\n" + "line\n\n" * 9]), max_size=60))
-def test_what_is_drawn_anew_erases_nothing_that_is_to_stay(pieces: list[str]) -> None:
-    drawing = console(80, height=10)
-    stream = AnswerStream(drawing)
-    live = Live(console=drawing, get_renderable=lambda: stream.growing(9) or "", auto_refresh=False, transient=True)
-    with drawing.capture() as capture, live:
-        for piece in pieces:
-            stream.feed(piece)
-            live.refresh()
-        stream.end()
-    screen = pyte.HistoryScreen(80, 10, history=10_000, ratio=0.5)
-    pyte.Stream(screen).feed(capture.get().replace("\n", "\r\n"))
-    gone = ["".join(line[at].data for at in range(80)) for line in screen.history.top]
-    lines = [line.rstrip() for line in [*gone, *screen.display]]
-    expected = plain(streamed(pieces, width=80)).splitlines()
-    assert lines[: len(expected)] == expected
-    assert not any(lines[len(expected) :])
-
-
-@given(ANSWERS)
-def test_an_answer_does_not_depend_on_the_pieces_it_comes_in(pieces: list[str]) -> None:
-    assert streamed(pieces) == streamed(["".join(pieces)])
+@given(st.lists(st.sampled_from(["> ", "- ", "1. ", "    ", "* > "]), max_size=30))
+def test_no_depth_of_an_answer_loses_its_text(levels: list[str]) -> None:
+    assert "lighthouse" in shown("".join(levels) + "lighthouse")
 
 
 def test_the_address_of_a_link_is_shown_and_no_link_of_the_terminal_is_made() -> None:
-    output = streamed(["[your bank](https://evil.example/x)"], width=80)
-    assert "your bank (https://evil.example/x)" in plain(output)
+    output = shown("[your bank](https://evil.example/x)", width=80)
+    assert "your bank (https://evil.example/x)" in output
     assert "\x1b]8" not in output
 
 
@@ -127,20 +79,6 @@ def test_nothing_that_sets_a_role_or_may_have_been_meant_to_is_kept(text: str, b
     assert not may_be_kept(begin + text)
 
 
-def opened(file: Path) -> FileHistory:
-    history = FileHistory(may_be_kept, lambda: "main")
-    history.open(file, "shop/{}".format)
-    return history
-
-
-async def test_the_history_of_input_is_bounded(tmp_path: Path) -> None:
-    file = tmp_path / "history"
-    history = opened(file)
-    for number in range(2 * ENTRIES + 5):
-        history.append_string(f"message {number}")
-    history.append_string("x" * (LENGTH + 1))
-    assert len(file.read_text(encoding="utf-8").splitlines()) == ENTRIES + 5
-    strings = opened(file).get_strings()
-    assert (len(strings), strings[-1]) == (ENTRIES, f"message {2 * ENTRIES + 4}")
-    assert file.stat().st_mode & 0o777 == 0o600
-    assert [found.name for found in tmp_path.iterdir()] == ["history"]
+def test_a_very_long_text_is_not_kept() -> None:
+    assert may_be_kept("x" * MAX_KEPT_CHARACTERS)
+    assert not may_be_kept("x" * (MAX_KEPT_CHARACTERS + 1))

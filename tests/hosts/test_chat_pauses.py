@@ -44,7 +44,6 @@ called by: buy
 reason: nothing in the policy allows it
 answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
-KEYS = "\nkeys: Alt-Y yes, Alt-N no, Alt-A always"
 
 
 def bought(home: Path) -> list[str]:
@@ -67,7 +66,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_t
 ) -> None:
     async with shop() as terminal:
         shown = await buying(terminal, service)
-        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}{KEYS}"
+        assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
         shown = " ".join((await terminal.say("sure, why not", prompt=AWAITED)).split())
         assert "neither a clear yes nor a clear no" in shown
         assert "remedy: answer with yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments" in shown
@@ -141,7 +140,7 @@ async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, se
     assert bought(home) == []
 
 
-async def test_what_was_sent_before_a_question_was_seen_is_no_answer_to_it(
+async def test_what_was_typed_before_a_question_was_seen_is_no_answer_to_it(
     shop: Start, service: Service, home: Path
 ) -> None:
     async with shop() as terminal:
@@ -149,10 +148,8 @@ async def test_what_was_sent_before_a_question_was_seen_is_no_answer_to_it(
         terminal.write(CTRL_D)
         await terminal.ended()
     async with shop(prompt=None) as terminal:
-        await terminal.shows("main>")
         terminal.write("yes" + ENTER)  # before the agent is loaded
         shown = await terminal.prompt(AWAITED)
-        assert "nothing was sent: the last turn of the thread 'main' has not ended" in " ".join(shown.split())
         assert shown.count("approval of a call: pay") == 1
         assert bought(home) == []
         await terminal.say("yes", prompt=AWAITED, then="main>")

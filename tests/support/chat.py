@@ -120,21 +120,6 @@ class Terminal:
         """Press keys."""
         os.write(self._master, keys.encode())
 
-    async def flood(self, keys: str) -> None:
-        """Press more keys than the terminal takes at once."""
-        loop, left = asyncio.get_running_loop(), keys.encode()
-        os.set_blocking(self._master, False)
-        try:
-            while left:
-                writable = asyncio.Event()
-                loop.add_writer(self._master, writable.set)
-                await asyncio.wait_for(writable.wait(), 60)
-                loop.remove_writer(self._master)
-                with contextlib.suppress(BlockingIOError):
-                    left = left[os.write(self._master, left[:4096]) :]
-        finally:
-            os.set_blocking(self._master, True)
-
     def paste(self, text: str) -> None:
         """Paste a text, as a terminal does where the program has asked to know of it."""
         self.write(f"\x1b[200~{text}\x1b[201~")

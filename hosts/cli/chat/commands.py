@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _FILE: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')  # @FILE or @"FILE"
 _AFTER_FILE: Final = ".,:;!?)"  # characters that end a sentence, not a file name
 
+MAX_KEPT_CHARACTERS: Final = 10_000
+"""The longest text that the history of input keeps."""
+
 Run = Callable[["Session", str], Awaitable[str | None]]
 
 
@@ -42,10 +45,6 @@ class ChatEnded(Exception):
     def __init__(self, code: int = 0) -> None:
         super().__init__()
         self.code = code
-
-
-class UnknownCommand(InvalidArgument):
-    """No command has this name."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +90,8 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
         The message, or the command and what follows its name.
 
     Raises:
-        UnknownCommand: The text begins with a slash and is not a command; the error names similar commands.
-        InvalidArgument: The command takes no argument, or cannot take a file here.
+        InvalidArgument: The text begins with a slash and is not a command; the error names similar commands. Or the
+            command takes no argument, or cannot take a file here.
     """
     said = text.strip()
     if said.startswith("//"):
@@ -104,7 +103,7 @@ def parse(text: str, *, trusted: bool = True) -> str | tuple[Command, str]:
     if found is None:
         near = difflib.get_close_matches(name, COMMANDS, n=2, cutoff=0.6)
         nearest = f"the nearest is {' or '.join(near)}; " if near else ""
-        raise UnknownCommand(
+        raise InvalidArgument(
             f"the command {name[:20]!r} does not exist, and nothing was sent",
             remedy=f"{nearest}/help lists all; write // to begin a message with a slash",
         )
@@ -143,6 +142,8 @@ def files_named(text: str) -> tuple[Path, ...]:
 def may_be_kept(text: str) -> bool:
     """Whether the history of input can keep `text`. It never keeps a role, or what can be a mistyped one (R7)."""
     said = text.strip()
+    if len(text) > MAX_KEPT_CHARACTERS:
+        return False
     if not said.startswith("/") or said.startswith("//"):
         return True
     name, given = _split(said)
@@ -176,7 +177,7 @@ _STATES: Final = {
 
 @command("/role", "TEXT|@FILE|off", help="set the role of this thread; alone, show it")
 async def _role(session: Session, given: str) -> str:
-    thread = await session.thread()
+    thread = session.thread
     if not given:
         roles = (
             (f"role of the thread {session.thread_id!r}", thread.role.get()),
@@ -205,7 +206,7 @@ async def _role(session: Session, given: str) -> str:
 
 @command("/roles", help="the stored roles of workspace, account and channel")
 async def _roles(session: Session, _: str) -> str:
-    agent, options = await session.agent(), session.options
+    agent, options = session.agent, session.options
     named = {tier: getattr(options, tier.value) for tier in STORED_TIERS} | {Tier.WORKSPACE: agent.workspace}
     scope_ids: dict[Tier, str] = {tier: scope_id for tier, scope_id in named.items() if scope_id is not None}
     try:
@@ -220,7 +221,7 @@ async def _roles(session: Session, _: str) -> str:
 
 @command("/why", help="which roles are active, in what order")
 async def _why(session: Session, _: str) -> str:
-    agent, thread = await session.agent(), await session.thread()
+    agent, thread = session.agent, session.thread
     explanation = await agent.explain_role(thread, role=session.role)
     rows = [
         (tier.tier, _STATES[tier.state], tier.name or "", str(tier.length) if tier.length else "")
@@ -237,7 +238,7 @@ async def _why(session: Session, _: str) -> str:
 
 @command("/profiles", help="the profiles that an agent can use, and the one in use")
 async def _profiles(session: Session, _: str) -> str:
-    chosen = (await session.agent()).profile.name
+    chosen = session.agent.profile.name
     from ..profiles import open_profiles  # rarely needed
 
     rows = [
@@ -265,7 +266,7 @@ async def _attach(session: Session, given: str) -> str:
     elif given:
         source = attachment(given, "/attach")
         # A file is read now, so that a problem with it is reported now.
-        session.attached += (await (await session.agent()).attachments.add(source),)
+        session.attached += (await session.agent.attachments.add(source),)
     if not session.attached:
         return "nothing is attached to the next message; /attach FILE|URL attaches something"
     names = ", ".join(attachment_name(source) for source in session.attached)
@@ -279,7 +280,7 @@ async def _history(session: Session, given: str) -> str:
         limit = int(given) if given.isdecimal() and given.isascii() and len(given) < 6 else 0
         if not 1 <= limit <= _MAX_MESSAGES:
             raise InvalidArgument("/history takes a number of messages", remedy=f"give 1 to {_MAX_MESSAGES}")
-    messages = await (await session.thread()).history(limit=limit)
+    messages = await session.thread.history(limit=limit)
     if not messages:
         return f"the thread {session.thread_id!r} has no messages"
     return "\n\n".join(f"{author_text(message)}: {message_text(message)}" for message in messages)
@@ -288,7 +289,7 @@ async def _history(session: Session, given: str) -> str:
 @command("/new", "[NAME]", help="begin a new thread")
 async def _new(session: Session, given: str) -> str:
     name = check_id("/new", given) if given else f"chat-{secrets.token_hex(3)}"
-    if await (await session.agent()).thread(name).state() is not None:
+    if await session.agent.thread(name).state() is not None:
         raise NameTaken(f"the thread {name!r} exists already", remedy=f"use /thread {name}, or give a new name")
     session.thread_id = name
     return f"on the new thread {name!r}"
@@ -296,7 +297,7 @@ async def _new(session: Session, given: str) -> str:
 
 @command("/threads", "[TEXT]", help=f"the newest threads ({_THREADS}); with TEXT, those that contain it")
 async def _threads(session: Session, given: str) -> str:
-    found = await (await session.agent()).threads(limit=_THREADS, query=given or None)
+    found = await session.agent.threads(limit=_THREADS, query=given or None)
     rows = [
         (
             "*" if state.thread == session.thread_id else "",
@@ -317,12 +318,12 @@ async def _threads(session: Session, given: str) -> str:
 async def _thread(session: Session, given: str) -> str:
     if given:
         session.thread_id = check_id("/thread", given)
-    return f"on the thread {session.thread_id!r} of the workspace {(await session.agent()).workspace!r}"
+    return f"on the thread {session.thread_id!r} of the workspace {session.agent.workspace!r}"
 
 
 @command("/fork", "[NAME]", help="continue from here on a new thread")
 async def _fork(session: Session, given: str) -> str:
-    fork = await (await session.thread()).fork(to=check_id("/fork", given) if given else None)
+    fork = await session.thread.fork(to=check_id("/fork", given) if given else None)
     origin, session.thread_id = session.thread_id, fork.scope.thread or ""
     return f"on the thread {session.thread_id!r}, a fork of {origin!r}"
 
@@ -338,7 +339,7 @@ async def _edit(session: Session, given: str) -> None:
 async def _copy(session: Session, given: str) -> str:
     if given not in ("", "code"):
         raise InvalidArgument("/copy takes no argument or 'code'", remedy="write /copy or /copy code")
-    messages = await (await session.thread()).history(limit=_MAX_MESSAGES)
+    messages = await session.thread.history(limit=_MAX_MESSAGES)
     texts = [text for message in messages if message.kind == "answer" and (text := message.body.get("text"))]
     if given:
         from .screen import code_blocks  # not loaded where nothing is drawn
@@ -357,9 +358,9 @@ async def _export(session: Session, given: str) -> str:
         raise InvalidArgument("/export takes a file", remedy="write /export FILE.md, or /export FILE")
     file = expanded("/export", Path(given))
     if file.suffix != ".md":
-        exported = await (await session.agent()).upkeep.export(session.thread_id, file)
+        exported = await session.agent.upkeep.export(session.thread_id, file)
         return f"{exported.messages} messages are in {str(file)!r}; `worldagent threads import` reads it"
-    thread = await session.thread()
+    thread = session.thread
     messages = page = await thread.history(limit=_MAX_MESSAGES)
     while len(page) == _MAX_MESSAGES:
         page = await thread.history(limit=_MAX_MESSAGES, before=messages[0].id)
@@ -379,10 +380,10 @@ async def _export(session: Session, given: str) -> str:
 @command("/model", "[NAME|off]", help="set the model for the next messages; alone, show it")
 async def _model(session: Session, given: str) -> str:
     if given and given != "off":
-        (await session.thread()).stream("/model", model=given)  # raises if it is not a model; never entered
+        session.thread.stream("/model", model=given)  # raises if it is not a model; never entered
     if given:
         session.model = None if given == "off" else given
-    named = (await session.agent()).settings.models.items()
+    named = session.agent.settings.models.items()
     names = [f"  {name}  {model}" for name, model in named]
     return "\n".join([f"model {session.model_name}", *(["by name:", *names] if names else [])])
 
@@ -391,14 +392,14 @@ async def _model(session: Session, given: str) -> str:
 async def _tools(session: Session, _: str) -> str:
     rows = [
         (function.name, function.title or one_line(function.description), ", ".join(function.risk))
-        for function in (await session.agent()).functions
+        for function in session.agent.functions
     ]
     return table(("NAME", "WHAT IT DOES", "RISK"), rows, widths=(20, 38)) if rows else "the agent has no tools"
 
 
 @command("/cost", help="tokens and cost of this chat, and of the workspace today")
 async def _cost(session: Session, _: str) -> str:
-    chat, today = session.usage, await (await session.agent()).usage()
+    chat, today = session.usage, await session.agent.usage()
     tokens = tokens_text(chat.input_tokens, chat.output_tokens)
     cost = "cost not known" if chat.cost is None else f"${chat.cost:.4f}"
     return (
@@ -427,7 +428,7 @@ async def _resume(session: Session, given: str) -> None:
 
 @command("/cancel", help="cancel the turn that waits or was stopped")
 async def _cancel(session: Session, _: str) -> str:
-    cancelled = await (await session.thread()).cancel()
+    cancelled = await session.thread.cancel()
     await session.look()
     if not cancelled:
         return f"no turn waits or runs on the thread {session.thread_id!r}"
@@ -445,7 +446,6 @@ async def _help(session: Session, _: str) -> str:
         ('@FILE, @"A FILE"', "in a message: attach the file"),
         ("TEXT", "a message, or an answer if the turn waits for one"),
         ("Alt-Enter", "begin a new line, as does Enter after a backslash"),
-        ("Alt-Y, Alt-N, Alt-A", "answer an approval: yes, no, always"),
         ("Ctrl-C", "cancel the answer in progress, or clear the input"),
         ("Ctrl-D", "end the chat, as /quit does"),
         ("Tab", "complete a command or a file"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
@@ -17,22 +17,14 @@ from ..sources import decoded
 from ..turn_run import pauses_text, report, resume_command
 
 if TYPE_CHECKING:
-    from ....agent import Turn, WorldAgent
+    from ....agent import Turn
     from .session import Waiting
 
 _LIMIT: Final = 8 << 20  # bytes of one line
 
 
 class Interrupted(Exception):
-    """Ctrl-C at the prompt.
-
-    Args:
-        touched: Whether something was typed since the prompt appeared.
-    """
-
-    def __init__(self, touched: bool = False) -> None:
-        super().__init__()
-        self.touched = touched
+    """Ctrl-C at the prompt."""
 
 
 class LineInput:
@@ -43,11 +35,8 @@ class LineInput:
             at the end of a line continues the message on the next one.
 
     Attributes:
-        early: Whether a person can type before the agent is loaded.
         trusted: Whether a person types the lines. Lines that a program pipes in cannot name files.
     """
-
-    early = False
 
     def __init__(self, *, prompting: bool = False) -> None:
         self._prompting = prompting
@@ -58,12 +47,11 @@ class LineInput:
         self._line: asyncio.Future[bytes | None] | None = None
         self._interrupt: asyncio.Future[None] | None = None
 
-    async def read(self, prompt: Callable[[], str], default: str) -> str:
+    async def read(self, prompt: str) -> str:
         """The next message.
 
         Args:
-            prompt: Gives the prompt.
-            default: A text to edit; a line input cannot offer one and ignores it.
+            prompt: The prompt.
 
         Raises:
             EOFError: There are no more messages.
@@ -73,7 +61,7 @@ class LineInput:
         lines: list[str] = []
         while True:
             if self._prompting:
-                print(" " * len(prompt()) if lines else prompt(), end="", flush=True)
+                print(" " * len(prompt) if lines else prompt, end="", flush=True)
             lines.append(self._decode(await self._next()))
             if not self._prompting or not lines[-1].endswith("\\"):
                 return "\n".join(lines)
@@ -83,13 +71,6 @@ class LineInput:
         """Make the current read raise `Interrupted`."""
         if self._interrupt is not None and not self._interrupt.done():
             self._interrupt.set_result(None)
-
-    def opened(self, agent: WorldAgent) -> None:
-        """Do nothing: a line input has no history."""
-
-    async def show_above(self, show: Callable[[], None]) -> None:
-        """Call `show`, which prints something while a message is read."""
-        show()
 
     async def _next(self) -> bytes | None:
         """The next line; None if it is too long. After an interrupt, the next call returns the line being read.
@@ -154,7 +135,6 @@ class Printer(Output):
     def __init__(self, options: ChatOptions) -> None:
         super().__init__(json=options.json, verbose=options.verbose)
         self._options = options
-        self.notes: Output = self
 
     def begin(self, options: ChatOptions) -> None:
         """Print nothing: the output is data."""

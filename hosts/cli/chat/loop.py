@@ -22,16 +22,14 @@ from ..options import ChatOptions
 from ..output import Output
 from ..sources import one_reader
 from ..sources import role as role_of
-from .commands import ChatEnded, UnknownCommand, files_named, parse
+from .commands import ChatEnded, files_named, parse
 from .lines import Interrupted, LineInput, Printer
 from .session import Session
 
 if TYPE_CHECKING:
     from .prompt import PromptInput
-    from .session import Waiting
 
 END_HINT: Final = "Ctrl-C again ends the chat, as do Ctrl-D and /quit."
-MAX_RETYPED_CHARACTERS: Final = 72  # characters; a longer text is given back for editing
 
 
 def chat(options: ChatOptions) -> int:
@@ -64,7 +62,7 @@ async def _chat(options: ChatOptions, role: Role | None) -> int:
         return await Chat(session, LineInput(prompting=True)).run()
     from .prompt import PromptInput
 
-    with unechoed(lines=False):
+    with unechoed():
         return await Chat(session, PromptInput(session)).run()
 
 
@@ -79,13 +77,11 @@ class Chat:
     def __init__(self, session: Session, source: PromptInput | LineInput) -> None:
         self._session, self._source, self._view = session, source, session.view
         self._reading = False
-        self._asked: Waiting | None = None  # what the prompt asked for
         self._work: asyncio.Task[None] | None = None
         self._cancelled = False  # the person has cancelled the work
         self._failed = False  # the last message failed
         self._signal: int | None = None
         self._ending = False
-        self._default = ""
 
     async def run(self) -> int:
         """Chat until the person ends the chat, and return the exit code.
@@ -126,88 +122,39 @@ class Chat:
                 self._view.note(f"The turn of the thread {thread!r} {what}. Resume it with:\n{command}")
 
     async def _chat(self) -> None:
-        self._view.begin(self._session.options)
-        self._session.load(in_thread=self._source.early)
-        opening = asyncio.create_task(self._open())
-        try:
-            if not self._source.early:
-                await opening
-            await self._read_until_left(opening)
-        finally:
-            opening.cancel()
-            await asyncio.gather(opening, return_exceptions=True)
-
-    async def _open(self) -> None:
-        """Show the model and the open pauses, once the agent is loaded."""
         session, view = self._session, self._view
-        self._source.opened(await session.agent())
-        trouble = await session.host_trouble() if view.interactive else None
-        if self._work is not None and session.role_host is not None:
-            await asyncio.wait({self._work})  # the host was slow, and an answer may be half written
-        await self._source.show_above(lambda: view.opened(session.about(), trouble))
+        view.begin(session.options)
+        await session.open()
+        view.opened(session.about(), await session.host_trouble() if view.interactive else None)
         try:
-            await self._pick_up()
+            await session.pick_up()
         except WorldAgentError as error:  # such as a database that is down; the next turn reports it again
-            problem = error
-            await self._source.show_above(lambda: view.error(problem))
+            view.error(error)
+        await self._read_until_left()
 
-    async def _pick_up(self) -> None:
-        """Show what an earlier turn of the thread waits for, unless the person has begun a new one."""
-        while True:
-            if self._work is not None:
-                await asyncio.wait({self._work})
-            if self._session.began:
-                return
-            state = await self._session.look()
-            if self._work is None:
-                await self._source.show_above(partial(self._session.show_status, state))
-                return
-
-    async def _read_until_left(self, opening: asyncio.Task[None]) -> None:
+    async def _read_until_left(self) -> None:
         armed = False  # the next Ctrl-C ends the chat
         while True:
+            self._reading = True
             try:
-                text = await self._read(opening)
-            except Interrupted as interrupt:
-                if not self._view.interactive or (armed and not interrupt.touched):
+                text = await self._source.read(self._session.prompt)
+            except Interrupted:
+                if armed or not self._view.interactive:
                     raise ChatEnded(INTERRUPTED) from None
                 armed = True
                 self._view.note(END_HINT)
                 continue
             except WorldAgentError as error:
-                if self._session.broken:
-                    raise
                 self._failed = True
                 self._view.error(error)
                 continue
+            finally:
+                self._reading = False
             armed = False
             if text.strip():
                 await self._take(text)
                 if self._signal is not None:  # it came during a turn, which has stopped
                     raise ChatEnded(128 + self._signal)
-
-    async def _read(self, opening: asyncio.Task[None]) -> str:
-        """Read the next message. An agent that cannot be opened ends the reading."""
-        default, self._default = self._default, ""
-        self._reading = True
-        self._prompt()
-        reading = asyncio.create_task(self._source.read(self._prompt, default))
-        try:
-            if not opening.done():
-                await asyncio.wait({reading, opening}, return_when=asyncio.FIRST_COMPLETED)
-            if opening.done():
-                opening.result()
-            return await reading
-        finally:
-            self._reading = False
-            if not reading.done():
-                reading.cancel()
-                await asyncio.wait({reading})
-
-    def _prompt(self) -> str:
-        waiting = self._session.waiting
-        self._asked = waiting if waiting is not None and waiting.open else None
-        return self._session.prompt
 
     async def _take(self, text: str) -> None:
         """Handle one input. An error is shown and does not end the chat."""
@@ -225,10 +172,6 @@ class Chat:
             self._failed = before
             raise
         except WorldAgentError as error:
-            if self._session.broken:
-                raise
-            if isinstance(error, UnknownCommand) and ("\n" in text or len(text) > MAX_RETYPED_CHARACTERS):
-                self._default = text  # no history keeps it, so it is given back
             self._view.error(error)
             await self._session.advise(error)
         else:
@@ -242,8 +185,7 @@ class Chat:
         thread = session.thread_id
         with self._view.working():
             if isinstance(found, str):
-                # A text that was sent before the person saw a question does not answer it.
-                if self._asked is not None:
+                if session.waiting is not None and session.waiting.open:
                     await session.answer(found)
                 else:
                     await session.say(found, files_named(found) if self._source.trusted else ())

@@ -8,10 +8,10 @@ import math
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from markdown_it import MarkdownIt
@@ -32,46 +32,31 @@ from ...service.pauses import printable
 from ...service.typed_answers import pause_text
 from ..options import ChatOptions
 from ..output import Output, note_text
-from .session import answer_keys
 
 if TYPE_CHECKING:
     from ....agent import Turn
     from .session import Waiting
 
 _REFRESH_SECONDS: Final = 0.125
-SPINNER_DELAY_SECONDS: Final = 0.2  # seconds before a wait is shown
-_WAITING: Final = "waiting"
+_REFRESH_SHARE: Final = 4  # a redraw that takes long is followed by a rest of this many times its duration
+_SPINNER_DELAY_SECONDS: Final = 0.2  # seconds before a wait is shown
 _CLIPBOARDS: Final = (("pbcopy",), ("wl-copy",), ("xclip", "-selection", "clipboard"), ("clip",))
 _CLIPBOARD_SECONDS: Final = 2.0
 
 
-class _Notes(Output):
-    """Keeps notes until they can be shown without mixing with what the person types."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[str] = []
-
-    def note(self, text: str) -> None:
-        """Keep a note."""
-        self.kept.append(text)
-
-
-class Screen:
+class Screen(Output):
     """Shows a chat on the terminal. It respects NO_COLOR, and draws nothing if TERM is dumb.
 
     Attributes:
         interactive: Whether a person is watching.
-        notes: Where notes go while the agent loads.
     """
 
     interactive = True
 
     def __init__(self) -> None:
-        self.notes = _Notes()
+        super().__init__()
         self._console = Console(highlight=False, markup=False, emoji=False)
-        self._answer = AnswerStream(self._console)
-        self._shown = ""  # the part of the answer that is shown
+        self._growing = ""  # the end of the answer, which is not printed permanently
         self._tasks: dict[str, str] = {}  # labels of running tasks
         self._spinner = Spinner("line")
         self._spins_at = math.inf  # when a wait is to be shown
@@ -86,20 +71,18 @@ class Screen:
         self.note("/help lists the commands, Ctrl-D ends the chat.")
 
     def opened(self, about: str, trouble: WorldAgentError | None) -> None:
-        """Show the model and the notes, and why the role host cannot be reached."""
-        for text in (about, *self.notes.kept):
-            self.note(text)
+        """Show the model, and why the role host cannot be reached."""
+        self.note(about)
         if trouble is not None:
             self._failure(trouble)
             self.note("Messages get no answer until the role host is back.")
 
     @contextmanager
     def working(self) -> Generator[None, None, None]:
-        """Show the answer as it grows, or a spinner. Keys that are pressed meanwhile are not shown."""
+        """Show the answer as it grows, or a spinner."""
         self._shown, self._tasks = "", {}
         # Refreshed here, since a refresh on rich's own thread can come in the middle of a print and erase its lines.
-        live = Live(console=self._console, get_renderable=self._latest, auto_refresh=False, transient=True)
-        with unechoed(lines=True), live:
+        with Live(console=self._console, get_renderable=self._latest, auto_refresh=False, transient=True) as live:
             self._wait()
             self._refresh(live)
             try:
@@ -107,17 +90,18 @@ class Screen:
             finally:
                 self._timer.cancel()
                 self._spins_at = math.inf
-                self._answer.end()
+                self._print_answer()
 
     def _refresh(self, live: Live) -> None:
+        began = time.monotonic()
         live.refresh()
-        self._timer = asyncio.get_running_loop().call_later(_REFRESH_SECONDS, self._refresh, live)
+        rest = max(_REFRESH_SECONDS, _REFRESH_SHARE * (time.monotonic() - began))
+        self._timer = asyncio.get_running_loop().call_later(rest, self._refresh, live)
 
     def _latest(self) -> RenderableType:
         """The live part below the printed lines."""
-        growing = self._answer.growing(max(1, self._console.height - 1))
-        if growing is not None:
-            return growing
+        if self._growing.strip():
+            return Answer(self._growing, last=max(1, self._console.height - 1))
         return self._spinner if time.monotonic() >= self._spins_at else ""
 
     def event(self, event: events.Event) -> None:
@@ -130,7 +114,7 @@ class Screen:
             case events.TextReplaced():
                 self._replace(event.text)
             case events.StepEnded(interim=True):
-                self._answer.end()
+                self._print_answer()
                 self._shown = ""  # text that came with calls stays on its own lines
             case events.CallStarted() if event.parent == event.turn_id:
                 self.note(f"calling {event.title or event.function}")
@@ -152,7 +136,7 @@ class Screen:
         self._replace(turn.text)
         if turn.status == "done" and not turn.text.strip():
             self.note("[the answer is empty]")
-        self._answer.end()
+        self._print_answer()
         if turn.status == "cancelled":
             self.note("the turn was cancelled from outside this chat")
         if turn.pauses:
@@ -161,7 +145,12 @@ class Screen:
             self._print("")
 
     def waits(self, waiting: Waiting, thread_id: str) -> None:
-        """Show what an earlier turn waits for."""
+        """Show what an earlier turn waits for. Earlier keys are dropped: they could approve an unseen call."""
+        if sys.platform != "win32":
+            import termios
+
+            with suppress(termios.error):  # the terminal is gone
+                termios.tcflush(0, termios.TCIFLUSH)
         self.note("The last turn of this thread has not ended.")
         self._ask(waiting.open)
 
@@ -185,7 +174,7 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Show a note on its own line."""
-        self._answer.end()
+        self._print_answer()
         self._console.print(Text(printable(text), style="dim"))
 
     def copy(self, text: str) -> None:
@@ -214,21 +203,28 @@ class Screen:
     def _add(self, text: str) -> None:
         if text:
             self._spins_at = math.inf
-            self._shown += text
-            self._answer.feed(text)
+            self._growing += text
 
     def _replace(self, text: str) -> None:
-        """Replace the answer. Lines that have scrolled away cannot be rewritten, so the new text begins below them."""
-        if self._shown and not text.startswith(self._shown):
+        """Replace the answer. Printed lines cannot be rewritten, so the new text begins below them."""
+        self._growing = ""
+        if not text.startswith(self._shown):
             self.note("[the answer so far is withdrawn]")
             self._shown = ""
         self._add(text[len(self._shown) :])
 
+    def _print_answer(self) -> None:
+        """Print the answer so far permanently."""
+        answer, self._growing = self._growing, ""
+        self._shown += answer
+        if answer.strip():
+            self._console.print(Answer(answer))
+
     def _wait(self) -> None:
         """Show a spinner, unless something else happens soon."""
-        text = f"waiting for {', '.join(self._tasks.values())}" if self._tasks else _WAITING
+        text = f"waiting for {', '.join(self._tasks.values())}" if self._tasks else "waiting"
         self._spinner = Spinner("line", Text(printable(text), style="dim", no_wrap=True, overflow="ellipsis"))
-        self._spins_at = time.monotonic() + SPINNER_DELAY_SECONDS
+        self._spins_at = time.monotonic() + _SPINNER_DELAY_SECONDS
 
     def _ask(self, pauses: Sequence[Pause]) -> None:
         """Show the first pause. Each further pause is shown once the one before it is answered."""
@@ -237,10 +233,7 @@ class Screen:
         self._question(pauses[0])
 
     def _question(self, pause: Pause) -> None:
-        self._print(pause_text(pause))
-        if not self._console.is_dumb_terminal and (keys := answer_keys(pause)):
-            self.note("keys: " + ", ".join(f"Alt-{key.upper()} {answer}" for key, answer in keys.items()))
-        self._print("")
+        self._print(f"{pause_text(pause)}\n")
 
     def _failure(self, error: WorldAgentError) -> None:
         for word, text in (("error:", error.problem), ("remedy:", error.remedy)):
@@ -286,28 +279,17 @@ def _event_text(event: events.Event) -> str:
 
 
 @contextmanager
-def unechoed(*, lines: bool) -> Generator[None, None, None]:
-    """Do not echo keys, so that they do not mix with the output. The next prompt still gets them.
+def unechoed() -> Generator[None, None, None]:
+    """Do not echo keys, so that they do not mix with the output. The next prompt still gets each as it was pressed."""
+    if sys.platform == "win32":
+        yield
+        return
+    import termios
 
-    Args:
-        lines: Whether the terminal still collects lines, for a prompt that reads lines. A prompt that reads keys needs
-            each key as it was pressed: a Ctrl-D that the terminal takes for the end of a line would be lost.
-    """
-    try:
-        import termios
-    except ImportError:  # Windows
-        yield
-        return
-    try:
-        before = termios.tcgetattr(0)
-    except termios.error:
-        yield
-        return
+    before = termios.tcgetattr(0)
     quiet = [*before]
-    quiet[3] &= ~termios.ECHO
-    if not lines:
-        quiet[0] &= ~termios.ICRNL
-        quiet[3] &= ~(termios.ICANON | termios.IEXTEN)
+    quiet[0] &= ~termios.ICRNL
+    quiet[3] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
     termios.tcsetattr(0, termios.TCSANOW, quiet)
     try:
         yield
@@ -318,9 +300,6 @@ def unechoed(*, lines: bool) -> Generator[None, None, None]:
 
 # --- answers as Markdown ----------------------------------------------------------------------------------------------
 
-# Answers are drawn while they are written, and a model's text cannot control the terminal or get lost. Only complete
-# blocks are printed permanently. A `rich.live.Live` that shows `AnswerStream.growing` redraws the last one as it grows.
-
 # Rich would drop HTML and the addresses of images, so both are switched off and stay as they were written. References
 # are off too, since their addresses can come after the block that needs them is drawn.
 _PARSER: Final = (
@@ -329,8 +308,6 @@ _PARSER: Final = (
     .disable(["html_block", "html_inline", "image", "reference", "autolink"])
 )
 _INDENT: Final = 4  # columns of a level, at most
-_END: Final = 4_000  # characters of a growing block that are drawn
-_FENCES: Final = ("```", "~~~")
 
 
 class _Heading(Heading):
@@ -366,105 +343,25 @@ def _clean(tokens: Iterable[Token]) -> None:
         _clean(token.children or ())
 
 
-class Block:
-    """Part of an answer, as lines without blanks at their ends.
+class Answer:
+    """An answer as Markdown. The text of a model cannot control the terminal or get lost.
 
     Args:
-        source: Its Markdown.
-        gap: Whether to put an empty line above it.
-        last: How many lines to show, from the end; None is all.
+        source: Its text.
+        last: How many lines to show, from the end; 0 is all.
     """
 
-    def __init__(self, source: str, *, gap: bool = False, last: int | None = None) -> None:
-        self._source, self._gap, self._last = source, gap, last
+    def __init__(self, source: str, *, last: int = 0) -> None:
+        self._source, self._last = printable(source), last
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         markdown = _Markdown(self._source)
         # Each level is indented, and rich drops text that has no column left.
         deep = markdown.depth * _INDENT > options.max_width * 3 // 4
         drawn: RenderableType = Text(self._source) if deep else markdown
-        lines = [_stripped(line) for line in console.render_lines(drawn, options.update(height=None), pad=False)]
-        while lines and not lines[0]:
-            del lines[0]
-        while lines and not lines[-1]:
-            del lines[-1]
-        if self._gap:
-            lines.insert(0, [])
-        for line in lines if self._last is None else lines[-self._last :]:
+        for line in console.render_lines(drawn, options.update(height=None), pad=False)[-self._last :]:
             yield from line
             yield Segment.line()
-
-
-def _stripped(line: list[Segment]) -> list[Segment]:
-    """A line without blanks at its end, which a terminal would wrap when it is made narrower."""
-    while line and not line[-1].text.strip():
-        line = line[:-1]
-    return [*line[:-1], Segment(line[-1].text.rstrip(), line[-1].style)] if line else []
-
-
-class AnswerStream:
-    """Draws one answer after another on a console.
-
-    Args:
-        console: The console. If it cannot be drawn on, the text is printed as it comes.
-    """
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._plain = console.is_dumb_terminal
-        self._source = ""  # text that is not printed permanently
-        self._gap = False  # whether a block of the answer is printed
-        self._next = 0  # length of the source at which to look for complete blocks
-
-    def feed(self, text: str) -> None:
-        """Draw new text of the answer."""
-        text = printable(text)
-        if self._plain:
-            self._console.print(Text(text), end="", soft_wrap=True)
-            self._source = (self._source + text)[-1:]
-            return
-        self._source += text
-        # The cost of looking grows with the source, so a longer source is looked at less often.
-        if "\n" in text and len(self._source) >= self._next:
-            complete, _, half = self._source.rpartition("\n")  # half a line can be taken for another kind of block
-            *done, last = _blocks(complete) or [complete]
-            self._source = f"{last}\n{half}"
-            self._print(done)
-            self._next = len(self._source) * 9 // 8
-
-    def end(self) -> None:
-        """Print the rest of the answer. The next text begins a new one."""
-        rest, self._source = self._source, ""
-        if not self._plain:
-            self._print(_blocks(rest))
-        elif rest not in ("", "\n"):
-            self._console.print()
-        self._gap, self._next = False, 0
-
-    def growing(self, lines: int) -> Block | None:
-        """The end of the block that is being written, at most `lines` lines; None if there is no such block.
-
-        It is drawn many times, so only as much of the source is parsed as is needed.
-        """
-        source = self._source
-        if self._plain or not source.strip():
-            return None
-        first, *others = source.split("\n")
-        if len(others) > lines:
-            source = "\n".join([*([first] if first.lstrip().startswith(_FENCES) else []), *others[-lines - 1 :]])
-        return Block(source[-_END:], gap=self._gap, last=lines)
-
-    def _print(self, blocks: Iterable[str]) -> None:
-        for block in blocks:
-            self._console.print(Block(block, gap=self._gap))
-            self._gap = True
-
-
-def _blocks(source: str) -> list[str]:
-    """The blocks of an answer. All but the last stay the same, whatever is written below."""
-    starts = [token.map[0] for token in _PARSER.parse(source) if token.level == 0 and token.map is not None]
-    lines = source.split("\n")
-    return ["\n".join(lines[start:end]) for start, end in pairwise([*starts, len(lines)])]
 
 
 def code_blocks(source: str) -> list[str]:

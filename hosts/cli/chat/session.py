@@ -10,13 +10,12 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, Union
 
 from ....core import ModelUsage, errors, events
 from ....core.errors import AnswerInvalid, NotAnApprover, WorldAgentError
-from ....core.pauses import Pause, PersonAnswer, may_answer, may_be_always
+from ....core.pauses import Pause, PersonAnswer, may_answer
 from ....role_resolution import Role
 from ...service.pauses import is_late, unanswered
 from ...service.typed_answers import pause_text, read_answer
@@ -114,16 +113,6 @@ class Waiting:
         return not is_late(pause) and may_answer(self._account, pause.approvers)
 
 
-def answer_keys(pause: Pause) -> dict[str, str]:
-    """The keys that answer an approval when pressed with Alt, each with its answer. Other pauses have none.
-
-    A letter without Alt does not answer: what a person types ahead could approve a call that they have not seen.
-    """
-    if pause.kind != "approval" or is_late(pause):
-        return {}
-    return {"y": "yes", "n": "no"} | ({"a": "always"} if may_be_always(pause) else {})
-
-
 View: TypeAlias = Union["Screen", "Printer"]
 """What shows the answers."""
 
@@ -163,7 +152,7 @@ class Session:
         attached: The attachments of the next message.
         thread_id: The thread that messages go to.
         usage: The usage of this chat's model calls.
-        began: Whether the person has used a thread and so knows its status.
+        agent: The agent, once `open` has returned.
     """
 
     def __init__(self, options: ChatOptions, role: Role | None, view: View) -> None:
@@ -172,8 +161,7 @@ class Session:
         self.attached: tuple[AttachmentSource, ...] = attachments(options.attach)
         self.thread_id = options.thread
         self.usage = ModelUsage()
-        self.began = False
-        self._loading: asyncio.Task[WorldAgent] | None = None
+        self.agent: WorldAgent
         self._waiting: dict[str, Waiting] = {}
         self._statuses: dict[str, str] = {}  # of each thread's last turn, as far as they are known
         self._running = False
@@ -181,66 +169,44 @@ class Session:
 
     # --- the agent ---
 
-    def load(self, *, in_thread: bool) -> None:
-        """Begin to load the agent; `in_thread` lets the event loop run meanwhile, so that a person can type."""
-        self._loading = asyncio.create_task(self._load(in_thread))
-
-    async def _load(self, in_thread: bool) -> WorldAgent:
-        # At a terminal, the stderr of a role host that is a program would run into the prompt.
-        stderr: Literal["inherit", "discard"] = "discard" if self.view.interactive else "inherit"
-        make = partial(open_agent, self.options, self.view.notes, stderr=stderr)
-        agent = await asyncio.to_thread(make) if in_thread else make()
-        return await agent.start()
-
-    async def agent(self) -> WorldAgent:
-        """The agent, once it is loaded.
+    async def open(self) -> None:
+        """Open the agent.
 
         Raises:
             WorldAgentError: It cannot be opened.
         """
-        assert self._loading is not None, "load() comes first"
-        return await asyncio.shield(self._loading)
-
-    @property
-    def loaded(self) -> WorldAgent:
-        """The agent, which must be loaded."""
-        assert self._loading is not None, "load() comes first"
-        return self._loading.result()
-
-    @property
-    def broken(self) -> bool:
-        """Whether the agent could not be opened."""
-        loading = self._loading
-        return loading is not None and loading.done() and not loading.cancelled() and loading.exception() is not None
+        # At a terminal, the stderr of a role host that is a program would run into the prompt.
+        stderr: Literal["inherit", "discard"] = "discard" if self.view.interactive else "inherit"
+        self.agent = await open_agent(self.options, self.view, stderr=stderr).start()
 
     @property
     def model_name(self) -> str:
-        """The model for the next messages, once the agent is loaded."""
+        """The model for the next messages."""
         chosen = self.model or self.options.lm
-        return chosen or ("of the app" if self.options.app else self.loaded.settings.lm or EMBEDDED_MODEL)
+        return chosen or ("of the app" if self.options.app else self.agent.settings.lm or EMBEDDED_MODEL)
 
     @property
     def role_host(self) -> str | None:
-        """The address or program of the role host, once the agent is loaded; None is the embedded store."""
+        """The address or program of the role host; None is the embedded store."""
         if self.options.role_host_stdio is not None:
             return self.options.role_host_stdio.split()[0]  # its arguments may hold a key
-        named = self.options.role_host or self.loaded.settings.role_host
+        named = self.options.role_host or self.agent.settings.role_host
         return None if named == EMBEDDED else named
 
     def about(self) -> str:
-        """The model or workspace, the profile, and the role host if there is one, once the agent is loaded."""
-        what = f"model {self.model_name}" if self.options.app is None else f"workspace {self.loaded.workspace}"
+        """The model or workspace, the profile, and the role host if there is one."""
+        what = f"model {self.model_name}" if self.options.app is None else f"workspace {self.agent.workspace}"
         host = "" if self.role_host is None else f", roles at {self.role_host}"
-        return f"{what}, profile {self.loaded.profile.name}{host}"
+        return f"{what}, profile {self.agent.profile.name}{host}"
 
     async def host_trouble(self) -> WorldAgentError | None:
-        """The error if the role host cannot be reached; None if it can, or if there is none. The agent is loaded."""
+        """The error if the role host cannot be reached; None if it can, or if there is none."""
         if self.role_host is None:
             return None
-        seconds = self.loaded.settings.role_timeout
+        seconds = self.agent.settings.role_timeout
         try:
             async with asyncio.timeout(seconds):
-                await self.loaded.roles.list()
+                await self.agent.roles.list()
         except WorldAgentError as error:
             return error
         except TimeoutError:
@@ -251,13 +217,10 @@ class Session:
 
     # --- the thread ---
 
-    async def thread(self) -> Thread:
-        """The thread that messages go to.
-
-        Raises:
-            WorldAgentError: The agent cannot be opened.
-        """
-        return thread_of(await self.agent(), self.options, self.thread_id)
+    @property
+    def thread(self) -> Thread:
+        """The thread that messages go to."""
+        return thread_of(self.agent, self.options, self.thread_id)
 
     @property
     def waiting(self) -> Waiting | None:
@@ -287,13 +250,11 @@ class Session:
         """Read the status of the thread and what it waits for. Answers that are not sent are kept.
 
         Raises:
-            WorldAgentError: The agent cannot be opened, or the database cannot be read.
+            WorldAgentError: The database cannot be read.
         """
-        thread, thread_id = await self.thread(), self.thread_id
-        state = await thread.state()
-        pauses = unanswered(await thread.pauses()) if state is not None and state.pauses else ()
-        if thread_id == self.thread_id:
-            self.set_status("" if state is None else state.status, pauses)
+        state = await self.thread.state()
+        pauses = unanswered(await self.thread.pauses()) if state is not None and state.pauses else ()
+        self.set_status("" if state is None else state.status, pauses)
         return state
 
     def set_status(self, status: str, pauses: Sequence[Pause] = ()) -> None:
@@ -310,11 +271,7 @@ class Session:
         Raises:
             WorldAgentError: As for `look`.
         """
-        self.began = True
-        self.show_status(await self.look())
-
-    def show_status(self, state: ThreadState | None) -> None:
-        """Show what `look` found."""
+        state = await self.look()
         if self.waiting is not None:
             self.view.waits(self.waiting, self.thread_id)
         elif state is not None and state.status in STATUS_TEXTS:
@@ -333,10 +290,9 @@ class Session:
             ThreadPaused: The previous turn waits or was stopped; nothing was sent.
             WorldAgentError: The turn failed.
         """
-        self.began, thread = True, await self.thread()
         attached, self.attached = self.attached, ()
         try:
-            stream = thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
+            stream = self.thread.stream(text, role=self.role, attachments=(*attached, *files), model=self.model)
             named = f"attached: {', '.join(file.name for file in files)}"
             await self._follow(stream, entered=lambda: self._hint(named) if files else None)
             return
@@ -353,8 +309,7 @@ class Session:
         Raises:
             WorldAgentError: There is nothing to edit, or the turn failed.
         """
-        self.began, thread = True, await self.thread()
-        stream = thread.stream_edit(text, role=self.role, model=self.model)
+        stream = self.thread.stream_edit(text, role=self.role, model=self.model)
         await self._follow(stream)
         self.view.note(f"the original is kept on the thread {stream.turn.kept_as!r}")
 
@@ -382,12 +337,10 @@ class Session:
         """
         from ....agent import UNSET  # the agent is loaded by now
 
-        self.began = True
-        thread, waiting = await self.thread(), self.waiting
-        answers = {} if waiting is None else waiting.answers
+        answers = {} if self.waiting is None else self.waiting.answers
         role = UNSET if self.role is None else self.role
         try:
-            stream = thread.stream_resume(dict(answers), role=role, on_role_change=on_role_change)
+            stream = self.thread.stream_resume(dict(answers), role=role, on_role_change=on_role_change)
             await self._follow(stream, entered=answers.clear)  # they are accepted by then
             return
         except WorldAgentError as error:
@@ -439,17 +392,13 @@ class Session:
         if not self._running:
             return False
         if self._draining is None:
-            self._draining = asyncio.create_task(self.loaded.drain(DRAIN))
+            self._draining = asyncio.create_task(self.agent.drain(DRAIN))
             self.view.note("stopping at the next step")
         return True
 
     async def aclose(self) -> None:
-        """Wait for the end of draining, and close the agent or give up loading it."""
+        """Wait for the end of draining, and close the agent if it is open."""
         if self._draining is not None:
             await asyncio.gather(self._draining, return_exceptions=True)
-        if self._loading is None:
-            return
-        self._loading.cancel()
-        await asyncio.wait({self._loading})
-        if not self._loading.cancelled() and self._loading.exception() is None:
-            await self._loading.result().aclose()
+        if hasattr(self, "agent"):
+            await self.agent.aclose()
