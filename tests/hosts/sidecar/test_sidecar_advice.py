@@ -137,24 +137,6 @@ async def test_an_approver_cannot_mend_a_role_that_changed_or_is_away_and_is_not
     assert at.shop.done == ["hat"]
 
 
-async def test_an_answer_of_the_turns_own_account_is_not_taken_without_the_role(tmp_path: Path) -> None:
-    at = Desk(tmp_path)
-    paused = await at("lead", "converse", text="buy a hat", role=ROLE)  # who is also the one to give leave
-    answers: dict[str, Any] = {paused["turn"]["pauses"][0]["id"]: {"approve": {}}}
-    error = await at.refused("lead", "resume", answers=answers)
-    assert (error["code"], error["retryable"]) == ("role_required", False)
-    assert (
-        "give the role again, give None (null) to resume without it, or resume with `on_role_change`" in error["remedy"]
-    )
-    assert "is kept" not in error["remedy"]
-    assert tools_of(error["next"]) == ["resume"]
-    [step] = error["next"]
-    assert step["arguments"]["answers"] == {}
-    assert "role" in step["why"]
-    done = await at("lead", "resume", answers=answers, role=ROLE)
-    assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
-
-
 async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(tmp_path: Path) -> None:
     at = Desk(tmp_path)
     async with at.of("ana") as (_, client):

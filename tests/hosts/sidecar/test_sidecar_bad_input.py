@@ -58,26 +58,6 @@ async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
     assert SECRET not in caplog.text
 
 
-async def test_what_the_package_refuses_does_not_quote_either(tmp_path: Path) -> None:
-    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": "Yes."}])))
-    where: dict[str, Any] = {"workspace": "novel", "thread": "t1"}
-    async with served(sidecar) as url, caller_of(url, "auto") as ask:
-        await ask("converse", **where, text="Well?")
-        cases: list[tuple[str, dict[str, Any], str]] = [
-            ("threads", {"before": SECRET}, "invalid_argument"),
-            ("converse", {"text": "hm", "output": {"type": SECRET}}, "invalid_argument"),
-            ("task", {"shape": SECRET}, "unknown_shape"),
-            ("task", {"shape": "subagent", "params": {SECRET: 1}}, "params_invalid"),
-            ("history", {"before": SECRET}, "unknown_message"),
-            ("converse", {"text": "hm", "role": {"content": SECRET * 1000}}, "role_too_long"),
-        ]
-        for tool, arguments, code in cases:
-            place = {"workspace": "novel"} if tool == "threads" else where
-            error = await ask.refused(tool, **place, **arguments)
-            assert error["code"] == code, error
-            assert SECRET not in str(error), error
-
-
 async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
     async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
         with pytest.raises(MCPError) as raised:

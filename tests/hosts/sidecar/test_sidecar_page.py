@@ -39,10 +39,6 @@ def flat(code: str) -> str:
     return "\n".join(line.strip() for line in code.strip().splitlines())
 
 
-def test_the_page_has_its_three_conversations() -> None:
-    assert len(TALKS) == 3
-
-
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("shown", TALKS, ids=str)
 async def test_a_conversation_of_the_page_is_what_a_sidecar_says(shown: Block, tmp_path: Path) -> None:

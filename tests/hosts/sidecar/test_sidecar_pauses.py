@@ -197,19 +197,6 @@ async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_p
 
 
 @pytest.mark.requirement("T4")
-async def test_what_is_shown_to_a_person_cannot_steer_their_screen(mode: Mode, tmp_path: Path) -> None:
-    what = "hat\x1b[2J\u202e\nrisk: none" + "x" * 2000
-    async with asked(tmp_path, mode, CANCEL) as (client, said):
-        await task(client, "buy", params={"what": what})
-    [form] = said.asked
-    assert not {"\x1b", "\u202e"} & set(form.message)
-    assert "\\u001b[2J" in form.message
-    assert "(20" in form.message
-    assert [line for line in form.message.splitlines() if line.startswith("risk")] == ["risk: write, network"]
-    assert len(form.message) < 1000
-
-
-@pytest.mark.requirement("T4")
 async def test_a_person_who_takes_too_long_leaves_it_open(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,8 +123,15 @@ async def test_one_answer_that_is_not_theirs_forbids_all_of_them(tmp_path: Path)
     assert code_of(await at.call("lead", "resume", answers={ids["question"]: {"answer": "red"}})) == "forbidden"
     unknown: dict[str, Any] = {ids["approval"]: {"approve": {}}, "turn_0/none": {"approve": {}}}
     assert code_of(await at.call("lead", "resume", answers=unknown)) == "forbidden"
+    leave: dict[str, Any] = {ids["approval"]: {"approve": {}}}
+    changes: list[dict[str, Any]] = [{"role": {"content": "Be rude."}}, {"role": None}]
+    changes += [{"on_role_change": "refresh"}, {"skill": {"prompt": "Hurry."}}]
+    for change in changes:
+        assert code_of(await at.call("lead", "resume", answers=leave, **change)) == "forbidden"
+    assert code_of(await at.call("lead", "cancel")) == "forbidden"
+    assert code_of(await at.call("ana", "resume", answers=leave)) == "not_an_approver"
     assert at.shop.done == []
-    again = await at.call("lead", "resume", answers={ids["approval"]: {"approve": {}}})
+    again = await at.call("lead", "resume", answers=leave)
     assert ([each["kind"] for each in again["turn"]["pauses"]], at.shop.done) == (["question"], ["hat"])
 
 

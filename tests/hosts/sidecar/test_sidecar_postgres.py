@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -65,16 +65,6 @@ async def two(tmp_path: Path, url: str) -> AsyncGenerator[Pair]:
         yield running
 
 
-def approved(turn: dict[str, Any]) -> dict[str, Any]:
-    [pause] = turn["pauses"]
-    return {pause["id"]: {"approve": {"hash": pause["hash"]}}}
-
-
-def rejected(turn: dict[str, Any]) -> dict[str, Any]:
-    [pause] = turn["pauses"]
-    return {pause["id"]: {"reject": {"reason": "no"}}}
-
-
 async def test_a_turn_that_runs_at_one_sidecar_is_followed_live_at_the_other(two: Pair) -> None:
     starting = {"thread": THREAD, "text": f"{TELL} hold=later", "detach": True}
     async with two.here.call("converse", starting) as call:
@@ -90,53 +80,6 @@ async def test_a_turn_that_runs_at_one_sidecar_is_followed_live_at_the_other(two
     assert (answer["turn"]["status"], answer["turn"]["text"], answer["next"]) == ("done", ANSWER, [])
     for client in (two.here, two.there):
         assert (await client.ask("events", turn_id=turn))["events"] == call.events
-
-
-async def test_a_turn_that_runs_at_one_sidecar_is_cancelled_at_the_other(two: Pair) -> None:
-    async with two.here.call("converse", {"thread": THREAD, "text": "hold=never", "detach": True}) as call:
-        await events_of(call, 1)
-        assert await two.there.ask("cancel", thread=THREAD) == {"contract": 1, "cancelled": True}
-        answer = await asyncio.wait_for(call.answer(), BOUND)
-    assert answer["turn"]["status"] == "cancelled"
-    assert [await status(client) for client in (two.here, two.there)] == ["cancelled", "cancelled"]
-    assert (await two.there.ask("converse", thread=THREAD, text="And now?"))["turn"]["status"] == "done"
-
-
-async def test_the_same_start_at_both_at_once_is_one_turn_and_one_effect(two: Pair) -> None:
-    given = {"thread": THREAD, "text": "do=buy what=hat", "key": "k1", "detach": True}
-    both = await asyncio.gather(*(client.ask("converse", **given) for client in (two.here, two.there)))
-    one, other = (answer["turn"] for answer in both)
-    assert (one["id"], one["status"], one["pauses"]) == (other["id"], "paused", other["pauses"])
-    done = await two.there.ask("resume", thread=THREAD, answers=approved(one))
-    assert done["turn"]["status"] == "done"
-    both = await asyncio.gather(*(client.ask("converse", **given) for client in (two.here, two.there)))
-    assert [(answer["turn"]["id"], answer["turn"]["status"]) for answer in both] == [(one["id"], "done")] * 2
-    assert two.bought == ["hat"]
-
-
-async def test_of_two_answers_at_both_at_once_one_counts_and_the_other_is_told(two: Pair) -> None:
-    clients = (two.here, two.there)
-    paused = await two.here.ask("converse", thread=THREAD, text="do=buy what=hat hold=later")
-    asked = [await client.ask("pauses", thread=THREAD) for client in clients]
-    assert asked[0]["pauses"] == asked[1]["pauses"] == paused["turn"]["pauses"]
-    answers = (approved(paused["turn"]), rejected(paused["turn"]))
-    asking = [
-        asyncio.ensure_future(client.ask("resume", thread=THREAD, answers=answer))
-        for client, answer in zip(clients, answers, strict=True)
-    ]
-    lost, won = await one_of(asking)
-    error = lost.exception()
-    assert isinstance(error, Refused)
-    assert error.code == "already_answered"
-    two.let("later")  # until now, the turn has not come to its end
-    assert (await asyncio.wait_for(won, BOUND))["turn"]["status"] == "done"
-    assert two.bought == (["hat"] if won is asking[0] else [])
-
-
-async def one_of(asking: Sequence[asyncio.Future[Any]]) -> tuple[asyncio.Future[Any], asyncio.Future[Any]]:
-    """The first of two that comes to its end, and the other one."""
-    [ended], [other] = await asyncio.wait(asking, timeout=BOUND, return_when=asyncio.FIRST_COMPLETED)
-    return ended, other
 
 
 async def test_a_turn_whose_sidecar_is_killed_is_told_and_gone_on_with_at_the_other(two: Pair) -> None:

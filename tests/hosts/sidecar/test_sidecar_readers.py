@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import socket
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from support.role_hosts import BOUND, Mode
 from support.sidecar_calls import LEGACY, MODERN, Call, Refused, Revision
 from support.sidecar_clients import HttpClient
-from support.sidecar_served import Caller, agents, caller_of, codes, served
+from support.sidecar_served import Caller, agents, caller_of, served
 from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.role_resolution import Role
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -136,26 +135,6 @@ async def test_a_turn_that_was_not_detached_ends_with_a_client_that_does_not_rea
             error = await _refused(call)
         assert error["code"] == "reader_behind"
         assert _numbers(call) == list(range(1, len(call.events) + 1))
-
-
-async def test_a_client_that_reads_on_after_it_was_given_up_is_told_so(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO", logger="worldagent.requests")
-    usual = 1.0  # seconds, in place of the many that a sidecar has by itself
-    sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_stall=usual))
-    began = time.monotonic()
-
-    async def away() -> bool:
-        return "reader_behind" in codes(caplog) and time.monotonic() - began > 1.5 * usual
-
-    async with (
-        served(sidecar) as url,
-        HttpClient(url) as client,
-        _left_unread(client, away, detach=True) as call,
-    ):
-        error = await _refused(call)
-    assert error["code"] == "reader_behind"
 
 
 @pytest.mark.requirement("R7")
