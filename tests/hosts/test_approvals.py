@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.command_line import Run, command, home, run
-from support.hat_shop import MANY, approvals_desk, effects, parts
-from support.processes import eventually
-from worldagent import Settings, WorldAgent
+from support.hat_shop import MANY, approvals_desk, effects
 from worldagent.agent import Turn
 from worldagent.core import utc_text
-from worldagent.core.errors import PolicyInvalid
-from worldagent.harness import Policy
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -177,35 +172,6 @@ async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest
 # --- expired ----------------------------------------------------------------------------------------------------------
 
 
-async def expired(home: Path, run: Run) -> tuple[str, tuple[str, str]]:
-    """A call whose time to be approved is over, and the option with the policy that says so."""
-    rules = under_policy(home, {"decision": "ask", "function": "send", "expires": 0.01})
-    waits = await run("task", "series", *APP, *rules, "--json")
-    [pause] = json.loads(waits.stdout)["pauses"]
-    assert (waits.exit_code, pause["expires"] > pause["since"]) == (3, True), waits.output
-    over = datetime.fromisoformat(pause["expires"])
-    assert await eventually(lambda: datetime.now(UTC) > over)  # within a hundredth of a second
-    return pause["id"], rules
-
-
-@pytest.mark.requirement("T4")
-async def test_what_has_expired_is_listed_as_such_and_cannot_be_approved(home: Path, run: Run) -> None:
-    pause_id, rules = await expired(home, run)
-    listed = await run("approvals", "list", *DESK)
-    assert "\nexpired at " in listed.stdout, listed.output
-    assert "accepts no answer any more: `worldagent resume main` resumes the turn without it" in listed.stdout
-    assert "open until" not in listed.stdout
-    [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
-    assert (found["id"], found["expired"]) == (pause_id, True)
-    late = await run("approvals", "approve", pause_id, *APP, *rules, "--json")
-    error = json.loads(late.stdout)["error"]
-    assert (late.exit_code, error["code"]) == (2, "answer_invalid"), late.output
-    assert "`worldagent resume main`; the call fails with PauseExpired" in error["remedy"]
-    gone_on = await run("resume", "main", *APP, *rules, "--json")
-    assert (gone_on.exit_code, json.loads(gone_on.stdout)["error"]["code"]) == (1, "pause_expired"), gone_on.output
-    assert effects(home) == []
-
-
 SENDS = {"decision": "approve", "function": "send"}
 NEVER = {"decision": "refuse", "function": "send", "name": "never"}
 
@@ -238,24 +204,6 @@ async def test_a_turn_runs_under_the_policy_of_the_option_over_that_of_the_envir
     refused = await run("task", "series", *APP)  # what the option said is over with its command
     assert "'never'" in refused.stdout
     assert len(effects(home)) == 4
-
-
-async def test_the_policy_is_an_argument_over_the_environment_over_the_file_of_settings(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("settings", "environment", "argument"):
-        written(home, f"{name}.json", default="refuse", seconds=float(len(name)))
-    (home / "settings.toml").write_text('policy = "settings.json"\n', encoding="utf-8")
-    monkeypatch.setenv("WORLDAGENT_SETTINGS", str(home / "settings.toml"))
-    assert approvals_desk().policy.seconds == len("settings")
-    monkeypatch.setenv("WORLDAGENT_POLICY", "environment.json")
-    assert approvals_desk().policy.seconds == len("environment")
-    chosen = Settings(policy=home / "argument.json")
-    assert WorldAgent("desk", settings=chosen, **parts()).policy.seconds == len("argument")
-    assert WorldAgent("desk", settings=chosen, policy=Policy(times=3), **parts()).policy == Policy(times=3)
-    monkeypatch.setenv("WORLDAGENT_POLICY", "none.json")
-    with pytest.raises(PolicyInvalid, match=r"'none\.json' cannot be read: No such file"):
-        approvals_desk()
 
 
 async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> None:

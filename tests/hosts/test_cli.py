@@ -61,20 +61,6 @@ async def test_the_stored_roles_of_a_role_host_shape_the_answer(run: Run, stub: 
     assert "remedy: pass a token that it accepts" in refused.stderr
 
 
-@pytest.mark.requirement("R8")
-@pytest.mark.parametrize("given", ["file", "stdin"])
-async def test_a_role_comes_as_a_file_or_from_standard_input(
-    run: Run, stub: OpenAIStub, tmp_path: Path, given: str
-) -> None:
-    file = tmp_path / "role.md"
-    file.write_bytes(b"\xef\xbb\xbf" + SECRET.encode() + b"\r\n")
-    value = {"file": f"@{file}", "stdin": "-"}[given]
-    result = await run("ask", "Hello", "--role", value, "-v", stdin=SECRET.encode() if given == "stdin" else b"")
-    assert (result.exit_code, result.stdout) == (0, "Paris.\n")
-    assert result.stderr == "role tiers: call\n"
-    assert f"[[ ## role ## ]]\n{SECRET}\n" in prompt(stub)
-
-
 async def test_json_gives_the_turn_as_one_object(run: Run) -> None:
     result = await run("ask", "Hello", "--json", "--role", SECRET)
     turn: dict[str, Any] = json.loads(result.stdout)

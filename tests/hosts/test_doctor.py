@@ -18,7 +18,6 @@ from typer.testing import CliRunner, Result
 
 from support.agents import answering, scripted_agent
 from support.broken_hosts import broken_over_http
-from support.command_line import options_of
 from support.pages import DOCS, rows
 from support.raw_hosts import plain_host
 from worldagent.core import Tier
@@ -348,8 +347,3 @@ def test_the_pages_show_the_points_of_the_code() -> None:
     assert rows(DOCS / "reference" / "cli.md", "point") == [
         f"| `{point.id}` | {point.title} |" for point in INSTALLATION_POINTS
     ]
-
-
-def test_the_page_of_the_command_line_names_every_option_of_doctor() -> None:
-    text = (DOCS / "reference" / "cli.md").read_text(encoding="utf-8")
-    assert [name for name in options_of("doctor") if f"`{name}" not in text] == []

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.chat import ENTER, Terminal
-from support.command_line import BOUND, COMMAND, Run, command, environment, home, options_of, run
-from support.pages import DOCS, text_of
+from support.command_line import Run, home, run
 from worldagent.profiles.loading import profile_schema
 
 __all__ = ["home", "run"]  # fixtures
@@ -200,24 +196,3 @@ mcp_servers:
         "      it can ask you questions (elicitation)",
         "trusted as they are now: mine",
     ]
-
-
-@pytest.mark.requirement("P6")
-async def test_at_a_terminal_a_person_is_asked(home: Path, project: Path) -> None:
-    config = os.environ["XDG_CONFIG_HOME"]
-    argv = [*COMMAND, "profiles", "trust", str(project)]
-    async with Terminal(argv, env=environment(home, XDG_CONFIG_HOME=config), columns=200) as terminal:
-        await terminal.until(lambda: "Trust the profiles of" in terminal.text, 120)
-        assert "MCP server shop: starts shop-server" in terminal.text
-        terminal.write("y" + ENTER)
-        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 0
-    done = await command(project, "profiles", "show", "mine", XDG_CONFIG_HOME=config)
-    assert done.code == 0
-
-
-def test_the_page_names_every_command_and_option() -> None:
-    text = text_of(DOCS / "guides" / "profiles.md")
-    for name in ("list", "show", "check", "schema", "trust"):
-        assert f"`profiles {name}" in text
-    options = [option for name in ("check", "trust") for option in options_of("profiles", name)]
-    assert not [option for option in options if f"`{option}" not in text]

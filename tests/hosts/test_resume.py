@@ -17,7 +17,6 @@ from support.openai_stub import openai_stub
 from support.pages import blocks
 from support.processes import eventually
 from worldagent.core.events import PauseClosed, TurnEnded, TurnStarted, parse_event
-from worldagent.core.pauses import call_id_of
 
 __all__ = ["home", "run"]  # fixtures
 
@@ -237,13 +236,3 @@ async def test_options_that_would_make_another_agent_are_refused_beside_an_app(r
         result = await run("ask", "Hello", *APP, option, value)
         assert (result.exit_code, result.stdout) == (2, ""), result.output
         assert option in result.stderr
-
-
-@pytest.mark.requirement("T4")
-async def test_options_take_ids_in_their_earlier_form(home: Path, run: Run) -> None:
-    colour, pay = sorted(await paused("pick"), key=lambda pause_id: "-2Fpay-3A" in pause_id)
-    answers = ("--answer", f"{call_id_of(colour)}=red", "--approve", call_id_of(pay))
-    twice = await run("resume", "main", *APP, *answers, "--approve", pay)
-    assert (twice.exit_code, "answered twice" in twice.stderr) == (2, True)
-    done = await run("resume", "main", *APP, *answers)
-    assert (done.exit_code, done.stdout) == (0, "red: paid for the hat\n"), done.output

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourceUpdated
 
-from support.role_hosts import BOUND, Mode, http_client_of, http_host, stdio_client_of
+from support.role_hosts import BOUND, http_client_of, http_host, stdio_client_of
 from support.sidecar_calls import check_answer
 from worldagent.core import Tier
 from worldagent.core.errors import StorageUnavailable
@@ -24,7 +24,6 @@ from worldagent.role_resolution import Role, SqliteRoleStore
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 TOKEN, OTHER = "t0ken-of-the-novel", "t0ken-of-nobody-else"
 LIMIT = 32 * 1024
-REVISION: Mapping[Mode, str] = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 
 SCOPED = f"""
 [[token]]
@@ -55,14 +54,6 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, No
         yield url
 
 
-@pytest.fixture(params=["stdio-auto", "http-auto", "http-legacy"])
-def connected(request: pytest.FixtureRequest, tmp_path: Path) -> AbstractAsyncContextManager[Client]:
-    transport, _, mode = request.param.partition("-")
-    if transport == "stdio":
-        return stdio_client_of(tmp_path / "roles.db", mode)
-    return http_client_of(request.getfixturevalue("shared"), mode)
-
-
 @asynccontextmanager
 async def in_memory(host: RoleHost) -> AsyncGenerator[Client, None]:
     async with Client(host.server, read_timeout_seconds=BOUND) as client:
@@ -77,33 +68,6 @@ async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
     assert SECRET not in "".join(block.model_dump_json() for block in result.content)
     assert isinstance(content, dict)
     return content
-
-
-def record(tier: str, content: str = SECRET, name: str = "house") -> dict[str, str]:
-    return {"name": name, "content": content, "tier": tier}
-
-
-@pytest.mark.requirement("R9")
-async def test_a_role_is_set_read_listed_replaced_and_cleared(connected: AbstractAsyncContextManager[Client]) -> None:
-    async with connected as client:
-        assert client.protocol_version in REVISION.values()
-        for tier, scope_id in (("workspace", "cycle/1 ä"), ("channel", "#cycle?x=%20")):
-            place = {"tier": tier, "scope_id": scope_id}
-            missing = {"contract": 1, "code": "not_found"}
-            assert await call(client, "role_get", **place) == missing
-            assert await call(client, "role_delete", **place) == missing
-            assert await call(client, "role_list", scope_ids={tier: scope_id}) == {"contract": 1, "roles": []}
-            one = {"contract": 1, "role": record(tier, "First.", "a")}
-            assert await call(client, "role_put", **place, name="a", content="First.") == one
-            two = {"contract": 1, "role": record(tier)}
-            assert await call(client, "role_put", **place, name="house", content=SECRET) == two
-            assert await call(client, "role_get", **place) == two
-            assert await call(client, "role_list", scope_ids={tier: scope_id}) == {
-                "contract": 1,
-                "roles": [record(tier)],
-            }
-            assert await call(client, "role_delete", **place) == two
-            assert await call(client, "role_get", **place) == missing
 
 
 @pytest.mark.requirement("R15")

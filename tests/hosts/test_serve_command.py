@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import signal
 import ssl
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -155,26 +154,6 @@ async def test_it_tells_where_it_is_reached_and_that_no_token_is_asked_for(home:
         done = await sidecar.ended()
     assert NOTE in done.told.splitlines()
     assert list((home / "sidecars").iterdir()) == []
-
-
-@pytest.mark.requirement("T10")
-async def test_a_signal_stops_a_turn_which_can_be_resumed(home: Path) -> None:
-    env = {"WORLDAGENT_SIDECAR_TOKEN": TOKEN}
-    async with (
-        serving(home, *MAKE, "--workspace", "shop", "--drain", "0.2", **env) as sidecar,
-        caller_of(sidecar.url, "auto", TOKEN) as client,
-    ):
-        turn = await begun(client, home)
-        done = await sidecar.ended(signal.SIGINT)
-    assert done.code == 130
-    assert (await listed(home)) == {"sidecars": [], "turns": []}
-    (home / "go").touch()
-    async with (
-        serving(home, *MAKE, "--workspace", "shop", **env) as sidecar,
-        caller_of(sidecar.url, "auto", TOKEN) as client,
-    ):
-        again = await client("resume", thread="t1")
-        assert (again["turn"]["id"], again["turn"]["status"]) == (turn, "done")
 
 
 @pytest.mark.requirement("T10")

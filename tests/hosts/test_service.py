@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +11,6 @@ import pytest
 
 from support.command_line import home
 from support.hat_shop import agent
-from support.house import ROOT
 from worldagent.hosts.service import threads as calls
 from worldagent.hosts.service.arguments import (
     ForkArguments,
@@ -22,7 +19,7 @@ from worldagent.hosts.service.arguments import (
     ThreadArguments,
     ThreadsArguments,
 )
-from worldagent.hosts.service.call import Call, Caller, Refused
+from worldagent.hosts.service.call import Call, Caller
 from worldagent.hosts.service.home import open_threads
 
 __all__ = ["home"]  # fixture
@@ -74,29 +71,3 @@ async def test_a_home_without_an_agent_answers_as_the_agent_does(home: Path) -> 
         assert (asked.status, len(asked.pauses), asked.next) == ("paused", 2, [])  # it is another account's
         renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened.of("shop"))
         assert renamed.title == "Hats"
-
-
-@pytest.mark.requirement("T4")
-async def test_a_caller_reaches_only_some_threads_and_the_turns_of_its_account(home: Path) -> None:
-    async with agent() as shop:
-        await shop.thread("a/1", account="ana").converse("Hello")
-        await shop.thread("b/1", account="ana").converse("Hello")
-        await shop.thread("a/2", account="bob").task("pick", {"what": "hat"})
-        listed = await calls.threads(call(ThreadsArguments(), Within("a/")), shop)
-        assert [each.thread for each in listed.threads] == ["a/2", "a/1"]
-        with pytest.raises(Refused, match="does not reach this thread"):
-            await calls.fork(call(ForkArguments(thread="a/1", to="b/2"), Within("a/")), shop)
-        with pytest.raises(Refused, match="does not reach this turn"):
-            await calls.cancel(call(ThreadArguments(thread="a/2")), shop)
-        cancelled = await calls.cancel(call(ThreadArguments(thread="a/2"), account="bob"), shop)
-        assert cancelled.cancelled
-
-
-def test_what_needs_no_agent_loads_neither_a_model_nor_a_transport() -> None:
-    script = (
-        "import sys; from worldagent.hosts.service import home, threads, typed_answers; "
-        "print([name for name in ('dspy', 'langgraph', 'mcp', 'starlette', 'typer') if name in sys.modules])"
-    )
-    command = [sys.executable, "-P", "-c", f"import sys; sys.path.insert(0, {str(ROOT / '.dev')!r}); {script}"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
-    assert done.stdout.strip() == "[]"

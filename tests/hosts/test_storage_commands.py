@@ -106,26 +106,6 @@ async def test_what_cannot_be_copied_is_refused_with_a_remedy(tmp_path: Path) ->
         assert "secret-word" not in done.told
 
 
-NOBODY = "postgresql://ana:secret-word@127.0.0.1:1/novel"
-
-
-@pytest.mark.requirement("T4")
-async def test_a_turn_is_asked_for_here_and_answered_there(tmp_path: Path) -> None:
-    shared = {"WORLDAGENT_DATABASE_URL": new_database(), "WORLDAGENT_ROLE_KEY": "the same key everywhere"}
-    here, there = tmp_path / "here", tmp_path / "there"
-    asked = await command(here, "task", "pick", "-p", "what=hat", *APP, "--thread", "t1", "--json", stdin=b"", **shared)
-    assert asked.code == 3, asked.told
-    pauses = json.loads(asked.out)["pauses"]
-    listed = await command(there, "threads", "list", "--workspace", "shop", "--json", stdin=b"", **shared)
-    assert listed.code == 0, listed.told
-    assert [(item["thread"], item["status"]) for item in json.loads(listed.out)["threads"]] == [("t1", "paused")]
-    assert not (there / "agent.db").exists()
-    cancelled = await command(there, "threads", "cancel", "t1", "--workspace", "shop", "--json", stdin=b"", **shared)
-    assert cancelled.code == 0, cancelled.told
-    assert pauses
-    assert not list(here.glob("agent.db*"))
-
-
 async def checked(home: Path, point: str) -> Result:
     [result] = [found for found in await check_installation(InstallationOptions(home=home)) if found.id == point]
     return result
@@ -151,11 +131,3 @@ async def test_the_check_tells_what_is_in_the_database_and_makes_nothing_there(
     result = await checked(tmp_path, "database.agent")
     assert result.status == "fail"
     assert "has version 99 of 'journal'" in result.problem
-
-
-async def test_a_server_that_is_not_there_is_told_without_its_password(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done = await command(tmp_path, "threads", "list", "--json", WORLDAGENT_DATABASE_URL=NOBODY)
-    assert (done.code, json.loads(done.out)["error"]["code"]) == (1, "storage_unavailable")
-    assert "secret" not in done.out + done.told

@@ -94,23 +94,6 @@ async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
     assert effects(home) == []
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "named"),
-    [
-        (("list", "--status", "waiting"), 2, "status 'waiting' is unknown"),
-        (("show", "t1", "--workspace", "other"), 1, "the workspace 'other' has no thread 't1'"),
-    ],
-)
-async def test_what_is_not_there_is_named_with_a_remedy(
-    home: Path, run: Run, words: tuple[str, ...], code: int, named: str
-) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").converse("Hello")
-    result = await run("threads", *words, *(() if "--workspace" in words else SHOP), "--json")
-    assert result.exit_code == code, result.output
-    assert named in json.loads(result.stdout)["error"]["message"]
-
-
 @pytest.mark.requirement("T4")
 async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, run: Run) -> None:
     async with agent() as shop:

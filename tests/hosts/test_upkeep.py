@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.chat import ENTER, Terminal
-from support.command_line import BOUND, COMMAND, Run, environment, home, run
+from support.command_line import Run, home, run
 from support.hat_shop import agent
 
 __all__ = ["home", "run"]  # fixtures
@@ -87,17 +85,6 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     remove = ("threads", "rm", "t1", "--yes", "--home", str(new))
     assert (await as_json(run, *remove))["removed"]["messages"] == 2
     assert (await as_json(run, *remove, code=1))["error"]["code"] == "not_found"
-
-
-async def test_at_a_terminal_a_person_is_asked(home: Path, run: Run) -> None:
-    async with agent() as shop:
-        await shop.thread("t1").converse(SAID)
-    argv = [*COMMAND, "threads", "rm", "t1", *SHOP]
-    async with Terminal(argv, env=environment(home), columns=100) as terminal:
-        await terminal.until(lambda: "Remove the thread 't1' for good?" in terminal.text, 120)
-        terminal.write("n" + ENTER)
-        assert await asyncio.wait_for(terminal.process.wait(), BOUND) == 1
-    assert len(await threads(run)) == 1
 
 
 async def test_checkpoints_are_pruned_by_the_option_else_by_the_setting(
