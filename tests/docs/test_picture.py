@@ -4,19 +4,11 @@ from __future__ import annotations
 
 import runpy
 
-import pytest
-
-from support.pages import DOCS, links, pages
+from support.pages import DOCS
 
 SCRIPT = DOCS / "pictures" / "make_chat.py"
 PICTURE = DOCS / "pictures" / "chat.svg"
 REMEDY = "the chat looks different now; run PYTHONPATH=.dev:tests .venv/bin/python -P docs/pictures/make_chat.py"
-
-
-@pytest.mark.parametrize("name", ["README.md", "cli.md"])
-def test_a_page_shows_the_picture(name: str) -> None:
-    [page] = [page for page in pages() if page.name == name]
-    assert PICTURE in [(page.parent / link).resolve() for link in links(page)]
 
 
 def test_the_picture_loads_nothing_from_elsewhere() -> None:
