@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -14,16 +14,15 @@ import psycopg
 import pytest
 
 from support.agents import CRITIC, Said, Writing, answering, scripted_agent, shape
-from support.postgres import OwnServer, cut, new_database, table_bytes
+from support.postgres import cut, new_database, table_bytes
 from worldagent import Role, Storage, WorldAgent
 from worldagent.agent import ThreadState
-from worldagent.agent.copying import Copied, Progress, copy_storage, drop_copy
+from worldagent.agent.copying import Copied, copy_storage, drop_copy
 from worldagent.core.errors import (
     InvalidArgument,
     SchemaTooNew,
     StorageHalfCopied,
     StorageInvalid,
-    StorageUnavailable,
     ThreadBusy,
 )
 from worldagent.graphs import TaskContext
@@ -325,37 +324,3 @@ async def test_recorded_events_and_keys_go_along(tmp_path: Path) -> None:
     async with WorldAgent("novel", lm=answering("Another."), storage=target) as agent:
         assert [event async for event in agent.events(turn.id)] == told
         assert await agent.thread("t").converse("Hello", key="k") == turn
-
-
-@pytest.fixture
-def server() -> Iterator[OwnServer]:
-    started = OwnServer()
-    yield started
-    started.remove()
-
-
-def at(part: str, server: OwnServer) -> Progress:
-    """Have the server vanish once a batch of a part is there."""
-
-    def told(copied: str, done: int, total: int) -> None:
-        if copied == part:
-            server.stop()
-
-    return told
-
-
-async def copied_at_last(source: Storage, target: Storage, server: OwnServer) -> None:
-    """Copy, while the server vanishes once."""
-    with pytest.raises(StorageUnavailable, match="cannot be reached, or the connection broke; start the server"):
-        await copy_storage(source, target, progress=at("checkpoints", server))
-    server.start()
-    assert (await copy_storage(source, target)).restarted
-
-
-async def test_a_copy_is_made_afresh_once_its_server_is_back(tmp_path: Path, server: OwnServer) -> None:
-    source, there = storage("sqlite", tmp_path / "one"), Storage(home=tmp_path / "two", url=server.url)
-    back = storage("sqlite", tmp_path / "three")
-    await used(source)
-    await copied_at_last(source, there, server)
-    await copied_at_last(there, back, server)
-    assert await all_of(back) == await all_of(there) == await all_of(source)

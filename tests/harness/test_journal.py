@@ -16,7 +16,7 @@ from support.postgres import new_database, rows
 from support.processes import eventually
 from support.steps import TURN, Turns, effects, flow_of, turns_of
 from worldagent.core.errors import AnswerInvalid, Diverged, EffectLost
-from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
+from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, RunAgain
 from worldagent.harness import CallContext, tool
 from worldagent.harness.journal import JOURNAL, CallRecord, SqlJournal, decision_of
 from worldagent.storage import EPOCHS, Database, PostgresAddress
@@ -31,25 +31,6 @@ async def interrupted(turns: Turns, under_way: asyncio.Event) -> Pause:
     pauses: list[Pause] = await turns.drive("main", {})
     assert len(pauses) == 1
     return pauses[0]
-
-
-async def test_a_call_that_needs_leave_waits_and_what_was_done_is_not_done_again(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    async def main(ctx: CallContext) -> Any:
-        first = await ctx.call("write", {"what": "first"})
-        second = await ctx.call("ask", {"what": "second"})
-        return [first, second, await ctx.call("write", {"what": "third"})]
-
-    async with turns_of(tmp_path, effects(done), effects(done, approval=True, name="ask"), flow_of(main)) as turns:
-        [pause] = await turns.drive("main", {})
-        assert (pause.kind, pause.function, pause.arguments) == ("approval", "ask", {"what": "second"})
-        assert done == ["first"]
-        assert [again.id for again in await turns.drive("main", {})] == [pause.id]
-        assert await turns.answer(pause, Approve())
-        assert not await turns.answer(pause, Reject("late"))
-        assert await turns.drive("main", {}) == ["ok first", "ok second", "ok third"]
-    assert done == ["first", "second", "third"]
 
 
 @pytest.mark.requirement("T5")

@@ -11,7 +11,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from support.processes import eventually
 from support.role_host_stub import StubHost, over_http
-from support.role_hosts import HostProcess, Kind, Mode, opened, reference
+from support.role_hosts import HostProcess, Mode, opened
 from worldagent import Role, Roles, Tier
 from worldagent.core import Scope
 from worldagent.core.errors import RoleSourceUnavailable
@@ -104,22 +104,6 @@ async def test_what_a_late_host_offers_counts_from_the_first_turn_that_reaches_i
             await agent.roles.put(Tier.CHANNEL, Role("c", "of the host"), scope_id="c")
             await thread.converse("3")
     assert [call.role for call in lm.calls] == ["channel of c", None, "of the host"]
-
-
-@pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_the_reference_host_keeps_the_roles_of_an_agent(tmp_path: Path, kind: Kind) -> None:
-    lm = answering()
-    with reference(kind, tmp_path) as given:
-        settings = {"role_timeout": 90}
-        async with scripted_agent(tmp_path / "home", lm, roles=Roles(host=given), settings=settings) as agent:
-            for tier, scope_id in ((Tier.WORKSPACE, None), (Tier.ACCOUNT, "ana"), (Tier.CHANNEL, "c 7/ü")):
-                await agent.roles.put(tier, Role(tier.value, f"the {tier} says"), scope_id=scope_id)
-            turn = await agent.thread("t", account="ana", channel="c 7/ü").converse("Hi")
-            assert turn.role_tiers == (Tier.ACCOUNT, Tier.WORKSPACE, Tier.CHANNEL)
-            assert await agent.roles.delete(Tier.WORKSPACE)
-            assert not await agent.roles.delete(Tier.WORKSPACE)
-            assert await agent.roles.get(Tier.WORKSPACE) is None
-            assert await agent.roles.list() == {}
 
 
 def listening(stub: StubHost) -> int:

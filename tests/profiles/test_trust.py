@@ -38,20 +38,6 @@ def profiles_of(project: Path) -> Path:
 
 
 @pytest.mark.requirement("P6")
-def test_a_project_counts_once_it_is_trusted_and_until_it_is_not(project: Path, trust: ProjectTrust) -> None:
-    assert not trust.is_trusted(project)
-    with pytest.raises(ProfileUntrusted, match="are not trusted"):
-        opened(project, trust).get("mine")
-    trust.trust(project)
-    assert trust.is_trusted(project)
-    assert opened(project, trust).get("mine").description == "x"
-    assert trust.untrust(project)
-    assert not trust.untrust(project)
-    with pytest.raises(ProfileUntrusted, match="are not trusted"):
-        opened(project, trust).get("mine")
-
-
-@pytest.mark.requirement("P6")
 @pytest.mark.parametrize(
     "change",
     [

@@ -29,23 +29,6 @@ def silent() -> ScriptedLM:
 
 
 @pytest.mark.requirement("P2")
-async def test_the_planner_is_offered_what_the_list_names_and_calls_it_itself(tmp_path: Path) -> None:
-    def reply(call: ScriptedCall) -> Any:
-        if told(call):
-            return {"reply": told(call)[-1].rsplit("\n", 1)[-1]}
-        return {"reply": "", "calls": [{"tool": "price", "arguments": {"what": "hat"}}]}
-
-    lm = ScriptedLM(reply)
-    async with scripted_agent(tmp_path, lm, tools=[price, stock], workers=[CRITIC], profile=narrow("price")) as agent:
-        turn = await agent.thread("t").converse("How much is a hat?")
-        assert {function.name for function in agent.functions} == {"price", "subagent"}
-    assert turn.text == "3"
-    assert "- price: Look a price up." in lm.calls[0].system
-    assert "stock" not in lm.calls[0].system
-    assert "critic" not in lm.calls[0].system
-
-
-@pytest.mark.requirement("P2")
 async def test_what_the_list_leaves_out_cannot_be_called_from_anywhere(tmp_path: Path) -> None:
     class Nothing(BaseModel):
         pass

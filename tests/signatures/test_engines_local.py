@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import dspy
 import psutil
@@ -102,20 +102,6 @@ async def test_a_prompt_over_the_context_names_both_sizes_and_not_the_prompt(con
     assert any(int(word) > 4096 for word in str(error).split() if word.isdigit())
     assert CANARY not in str(error)
     assert error.__context__ is None
-
-
-async def test_a_schema_becomes_a_grammar(connection: ModelConnection) -> None:
-    class Sort(dspy.Signature):
-        """Say what the word is."""
-
-        word: str = dspy.InputField()
-        kind: Literal["animal", "plant"] = dspy.OutputField()
-        legs: int = dspy.OutputField()
-
-    with dspy.context(lm=connection.lm, adapter=dspy.JSONAdapter(), disable_history=True, trace=None, callbacks=[]):
-        found = await dspy.Predict(Sort).acall(word="horse")
-    assert found.kind in {"animal", "plant"}
-    assert isinstance(found.legs, int)
 
 
 async def test_pictures_and_tool_messages_are_refused(connection: ModelConnection) -> None:

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import sqlite3
 import stat
-import threading
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
-import psutil
 import pytest
 
 from support.databases import NOTES, add, texts
@@ -41,23 +39,6 @@ async def test_commits_reach_the_disk_and_foreign_keys_hold(database: Database) 
         return [transaction.execute(f"PRAGMA {name}")[0][0] for name in names]
 
     assert await database.transact(settings) == ["wal", 2, 1, 30_000]
-
-
-@pytest.mark.parametrize("failing", [False, True])
-async def test_nothing_is_left_behind(tmp_path: Path, failing: bool) -> None:
-    if failing:
-        (tmp_path / "agent.db").write_bytes(b"no database " * 100)
-    process = psutil.Process()
-    threads, files = threading.active_count(), process.num_fds()
-    for _ in range(3):
-        if failing:
-            with pytest.raises(StorageInvalid):
-                await Database.at(tmp_path / "agent.db", schemas=[NOTES])
-        else:
-            database = await Database.at(tmp_path / "agent.db", schemas=[NOTES])
-            await database.read(texts)
-            await database.aclose()
-    assert (threading.active_count(), process.num_fds()) == (threads, files)
 
 
 async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path, database: Database) -> None:

@@ -161,18 +161,6 @@ async def filled(home: Path) -> None:
         await agent.thread("t").converse("Hi")
 
 
-@pytest.mark.parametrize("name", ["agent.db", "roles.db"])
-async def test_a_database_that_is_none_is_named_and_both_are_left_as_they_were(tmp_path: Path, name: str) -> None:
-    await filled(tmp_path)
-    file = tmp_path / name
-    file.write_bytes(file.read_bytes()[:5000])
-    before = {path.name: path.read_bytes() for path in tmp_path.glob("*.db")}
-    with pytest.raises(errors.StorageInvalid, match=rf"{name}.*use another home") as caught:
-        await scripted_agent(tmp_path, answering()).start()
-    check(caught)
-    assert {path.name: path.read_bytes() for path in tmp_path.glob("*.db")} == before
-
-
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
 async def test_a_database_that_is_taken_away_fails_the_next_turn_before_any_model_call(
     tmp_path: Path, how: str

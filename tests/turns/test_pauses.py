@@ -195,22 +195,6 @@ async def test_refresh_accepts_a_changed_role_that_a_handlers_code_gives_and_fai
     assert (done, [call.role for call in lm.calls]) == (["a"], ["Speak in prose."])
 
 
-@pytest.mark.requirement("R13")
-async def test_a_key_that_is_lost_is_noticed_before_anything_is_done_and_refresh_goes_on_without_it(
-    tmp_path: Path,
-) -> None:
-    lm, done = answering(), list[str]()
-    async with paying(tmp_path, done) as agent:
-        answers = await paused_with(agent, Role("critic", "Be harsh."))
-    (tmp_path / "role.key").unlink()
-    async with paying(tmp_path, done, lm) as agent:
-        with pytest.raises(RoleKeyMismatch):
-            await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."))
-        assert (done, lm.calls) == (["c"], [])
-        turn = await agent.thread("t").resume(answers, role=Role("critic", "Be harsh."), on_role_change="refresh")
-    assert (turn.status, sorted(done)) == ("done", ["a", "c"])
-
-
 ROLE = Role("critic", "Be as harsh as the keeper of the seventh lighthouse.")
 
 

@@ -10,7 +10,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent, standing
+from support.agents import CRITIC, answering, scripted_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
@@ -193,25 +193,6 @@ async def test_a_plan_cannot_carry_a_role(tmp_path: Path) -> None:
 
 
 LONG = Role("long", "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911.")
-
-
-@pytest.mark.requirement("R16")
-async def test_a_model_that_repeats_its_role_is_cut_in_answer_events_log_and_dispatches(tmp_path: Path) -> None:
-    plan = {
-        "reply": f"My role: {LONG.content}",
-        "calls": [{"tool": "critic", "arguments": {"request": LONG.content.upper()}}],
-    }
-    lm = ScriptedLM([plan, {"result": "ok"}, {"reply": f"So: {LONG.content} End."}], chunk=7)
-    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
-        thread = agent.thread("t")
-        async with thread.stream("Hi", role=LONG) as stream:
-            events = [event async for event in stream]
-        history = await thread.history()
-    assert stream.turn.text == "So: [role withheld] End."
-    assert lm.calls[1].fields["request"] == "[role withheld]"
-    assert standing(events) == stream.turn.text
-    for shown in (repr(events), repr(history)):
-        assert "lighthouse" not in shown.lower()
 
 
 @pytest.mark.requirement("R16")

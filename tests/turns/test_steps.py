@@ -67,21 +67,6 @@ async def test_a_step_number_is_not_used_again_after_a_check_that_failed(tmp_pat
 
 
 @FORMS
-async def test_a_bad_step_after_a_good_one_is_reported_again(tmp_path: Path, form: Any) -> None:
-    bad = calling("prize")
-    lm = ScriptedLM([bad, calling("price"), bad, calling("price"), {"reply": "12.50."}], form=form)
-    async with (
-        scripted_agent(tmp_path, lm, tools=[price]) as agent,
-        agent.thread("t").stream("What?") as stream,
-    ):
-        events = [event async for event in stream]
-    assert [event.final for event in events if isinstance(event, ev.PlanRejected)] == [False, False]
-    assert [call.may_call for call in lm.calls] == [True] * 5
-    assert stream.turn is not None
-    assert stream.turn.text == "12.50."
-
-
-@FORMS
 async def test_the_model_and_the_log_are_told_the_arguments_that_a_person_put_there(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([calling("buy"), {"reply": "Done."}, {"reply": "A rope."}], form=form)
     async with scripted_agent(tmp_path, lm, tools=[buy]) as agent:
@@ -139,18 +124,6 @@ async def test_a_bad_step_is_reported_once_and_mended(tmp_path: Path, form: Any,
     assert said in rejected.reason
     assert said in lm.calls[1].text, "the model reads what was wrong"
     assert len([event for event in events if isinstance(event, ev.CallStarted)]) == 1
-
-
-@FORMS
-async def test_a_model_that_never_stops_calling_must_answer_at_last(tmp_path: Path, form: Any) -> None:
-    def reply(call: ScriptedCall) -> Any:
-        return GOOD if call.may_call else {"reply": "Enough."}
-
-    lm = ScriptedLM(reply, form=form)
-    async with scripted_agent(tmp_path, lm, tools=[price], settings={"max_rounds": 3}) as agent:
-        turn = await agent.thread("t").converse("What?")
-    assert turn.text == "Enough."
-    assert len(lm.calls) == 4
 
 
 @FORMS

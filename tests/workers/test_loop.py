@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock, to, told
-from worldagent.core.errors import OutputInvalid
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -48,27 +46,6 @@ async def test_a_worker_calls_tools_until_it_knows_enough(tmp_path: Path, planne
     assert ("price: Look a price up" in thoughts[0].system) is not native
 
 
-FAULTS = [
-    ("nothing of the kind", "could not be read"),
-    (calls(("steal", {})), r"there is no tool 'steal'; the tools are: price, stock"),
-    (calls(("price", {"which": "hat"})), r"arguments of 'price' .*what: Field required"),
-    (calls(*[("price", {"what": "hat"})] * 17), r"17 calls, and at most 16"),
-    ({"calls": [], "result": ""}, "neither calls nor an answer"),
-]
-
-
-@pytest.mark.parametrize(("wrong", "says"), FAULTS)
-async def test_a_worker_is_told_what_is_wrong_with_its_answer_and_tries_again(
-    tmp_path: Path, wrong: Any, says: str
-) -> None:
-    lm = ScriptedLM([{"calls": wrong} if isinstance(wrong, str) else wrong, {"result": "Fine."}])
-    async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price, stock]) as agent:
-        assert await agent.call("shopper", {"request": "Go."}) == "Fine."
-    [note] = told(lm.calls[1])
-    assert re.search(says, note)
-    assert note.startswith("Your last answer could not be used: ")
-
-
 async def test_retries_count_for_one_answer_and_begin_anew_after_a_good_one(tmp_path: Path) -> None:
     wrong, right = calls(("steal", {})), calls(("price", {"what": "hat"}))
     lm = ScriptedLM([wrong, wrong, right, wrong, wrong, {"result": "Fine."}])
@@ -90,15 +67,6 @@ async def test_a_worker_that_has_used_its_steps_must_answer_without_tools(tmp_pa
     assert last.system == lm.calls[0].system
     assert not last.may_call
     assert (told(last)[-1] == "You can call no tools any more. Answer now.") is not native
-
-
-async def test_a_worker_that_only_ever_calls_fails_without_a_result(tmp_path: Path) -> None:
-    lm = ScriptedLM(lambda call: calls(("price", {"what": "hat"})))
-    worker = Worker("shopper", "You find prices.", tools=("price",), max_steps=1, retries=1)
-    async with scripted_agent(tmp_path, lm, workers=[worker], tools=[price]) as agent:
-        with pytest.raises(OutputInvalid, match=r"'shopper' .* 2 tries"):
-            await agent.call("shopper", {"request": "Go."})
-    assert len(lm.calls) == 3
 
 
 async def test_a_worker_is_told_of_calls_that_fail_and_goes_on(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from support.agents import Nothing, answering, calls, price, scripted_agent, to, told
 from worldagent.core.errors import AgentClosed, FunctionInvalid, ParamsInvalid
 from worldagent.core.events import CallStarted, TaskStarted
-from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
 from worldagent.testing import ScriptedLM
@@ -219,23 +218,3 @@ async def test_a_worker_that_becomes_code_changes_no_caller(tmp_path: Path, func
     after = await every_way(tmp_path / "after", function)
     assert before == after
     assert before["code"] == before["flow"] == before["task"] == before["worker"] == before["shape"] == "judged it"
-
-
-@pytest.mark.requirement("H9")
-async def test_code_in_a_workers_place_is_asked_for_once_where_it_needs_leave(tmp_path: Path) -> None:
-    done: list[str] = []
-
-    @tool(name="critic", description="judges", risk="write")
-    async def critic(request: str) -> str:
-        done.append(request)
-        return "judged"
-
-    dispatch = {"reply": "", "calls": [{"tool": "critic", "arguments": {"request": "it"}}]}
-    lm = ScriptedLM([dispatch, {"reply": "Done."}])
-    async with scripted_agent(tmp_path, lm, workers=[critic]) as agent:
-        turn = await agent.thread("t").converse("Go")
-        [pause] = turn.pauses
-        assert (pause.function, pause.arguments, done) == ("critic", {"request": "it"}, [])
-    async with scripted_agent(tmp_path, lm, workers=[critic]) as agent:
-        turn = await agent.thread("t").resume({pause.id: Approve()})
-        assert (turn.status, turn.text, done) == ("done", "Done.", ["it"])
