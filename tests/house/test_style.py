@@ -78,7 +78,3 @@ def test_the_package_imports_itself_relatively() -> None:
             absolute = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
             absolute += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert not [name for name in absolute if name.split(".")[0] == "worldagent"], path.relative_to(ROOT)
-
-
-def test_no_module_is_called_utils() -> None:
-    assert not [path for path in shipped_modules() if path.stem.strip("_") in ("util", "utils", "helpers", "misc")]

@@ -177,7 +177,9 @@ async def test_a_database_that_is_taken_away_fails_the_next_turn_before_any_mode
             lambda: agent.thread("t").converse(MESSAGE),
             lambda: agent.roles.put(Tier.WORKSPACE, Role("x", "y")),
         ):
-            with pytest.raises(errors.StorageUnavailable, match=r"the file that was opened; put it back") as caught:
+            with pytest.raises(
+                errors.StorageUnavailable, match=r"was replaced by another file or removed; put it back"
+            ) as caught:
                 await use()
             check(caught)
     assert lm.calls == []

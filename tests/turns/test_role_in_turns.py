@@ -16,7 +16,6 @@ from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
     InvalidArgument,
     ModelUnavailable,
-    RoleEchoed,
     RoleInvalid,
 )
 from worldagent.graphs import Shape, TaskContext
@@ -196,16 +195,10 @@ LONG = Role("long", "Answer as the lighthouse keeper who has not spoken to a sou
 
 
 @pytest.mark.requirement("R16")
-async def test_echo_can_be_allowed_or_made_a_failure(tmp_path: Path) -> None:
+async def test_echo_can_be_allowed(tmp_path: Path) -> None:
     reply = {"reply": LONG.content}
     async with scripted_agent(tmp_path / "a", ScriptedLM([reply]), settings={"echo": "allow"}) as agent:
         assert (await agent.thread("t").converse("Hi", role=LONG)).text == LONG.content
-    async with scripted_agent(tmp_path / "b", ScriptedLM([reply]), settings={"echo": "fail"}) as agent:
-        thread = agent.thread("t")
-        with pytest.raises(RoleEchoed) as caught:
-            await thread.converse("Hi", role=LONG)
-        assert "lighthouse" not in str(caught.value)
-        assert [message.kind for message in await thread.history()] == ["message"]
 
 
 @pytest.mark.requirement("R7")
