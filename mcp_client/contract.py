@@ -204,12 +204,17 @@ def offered_tiers(schema: object) -> frozenset[Tier]:
     The host names them as the values of `tier`: `enum` or `const`, also behind `$ref`, `anyOf` and similar. A host that
     names none keeps workspace and account roles.
     """
-    root = schema if isinstance(schema, Mapping) else {}
-    properties = root.get("properties")
-    named = _values(properties.get("tier") if isinstance(properties, Mapping) else None, root)
+    named = tier_names(schema)
     if not named:
         return frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
     return frozenset(tier for tier in STORED_TIERS if tier.value in named)
+
+
+def tier_names(schema: object) -> set[str]:
+    """The values of `tier` that the input schema of a tool names; empty if it names none."""
+    root = schema if isinstance(schema, Mapping) else {}
+    properties = root.get("properties")
+    return _values(properties.get("tier") if isinstance(properties, Mapping) else None, root)
 
 
 def _values(schema: object, root: Mapping[str, Any]) -> set[str]:

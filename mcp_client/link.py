@@ -366,6 +366,17 @@ _SCOPES: Final = 256  # the limit of watched scopes; the one unused for longest 
 # --- a role host ------------------------------------------------------------------------------------------------------
 
 
+async def input_schemas(client: Client) -> dict[str, object]:
+    """The input schemas of the tools of a role host, by the host's names."""
+
+    # Not `list_tools` of the session: it keeps the schemas of the host, and these can copy arguments into HTTP headers,
+    # which proxies log.
+    async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
+        return await client.session.send_request(ListToolsRequest(params=params), ListToolsResult)
+
+    return {tool.name: tool.input_schema async for page in pages(fetch, _PAGES) for tool in page.tools}
+
+
 class RoleLink(Link):
     """A link to a role host.
 
@@ -412,16 +423,8 @@ class RoleLink(Link):
 
     async def _discover(self, client: Client) -> Failure | None:
         """Learn which tools the host has, and which tiers it keeps."""
-
-        # Not `list_tools` of the session: it keeps the schemas of the host, and these can copy arguments into HTTP
-        # headers, which proxies log.
-        async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
-            return await client.session.send_request(ListToolsRequest(params=params), ListToolsResult)
-
-        schemas: dict[str, object] = {}
-        async for page in pages(fetch, _PAGES):
-            schemas |= {tool.name: tool.input_schema for tool in page.tools}
-            self._reset_silence()
+        schemas = await input_schemas(client)
+        self._reset_silence()
         self._tools = frozenset(tool for tool in TOOLS if self._name(tool) in schemas)
         if "role_list" not in self._tools:
             return self._lacking("role_list")

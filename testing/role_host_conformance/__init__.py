@@ -5,8 +5,8 @@ checks. The contract is in `docs/reference/role-host.md`; `docs/guides/testing.m
 """
 
 from .check import HOST_POINTS, assert_conforms, check_host
-from .connection import Failed, Point, Points, Result, Skipped, Status, Tell, Warned, settle
 from .kit import HostCheckOptions
+from .points import Failed, Point, Points, Result, Skipped, Status, Tell, Warned, settle
 
 __all__ = [
     "HOST_POINTS",

@@ -11,8 +11,8 @@ from typing import Final
 
 from ...mcp_client import TOOLS, HttpHost, StdioHost
 from ...mcp_client.transports import quiet_context
-from .connection import Point, Result, Skipped, Tell, settle
 from .kit import HostCheckOptions, Kit
+from .points import Point, Result, Skipped, Tell, settle
 from .roles import POINTS
 from .transport import FIRST_POINTS, LAST_POINTS
 

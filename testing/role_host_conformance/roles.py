@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from functools import partial
 from statistics import median
 from typing import Any, Final
@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 from mcp import MCPError
 from mcp.client.subscriptions import SubscriptionLost
-from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from ...core import STORED_TIERS, Tier
-from .connection import Failed, Finding, Points, Skipped, Warned
-from .kit import Kit, Reply
+from .kit import Kit
+from .link import Reply
+from .points import Failed, Finding, Points, Skipped, Warned
 
 POINTS: Final = Points()
 point: Final = POINTS.add
@@ -346,9 +346,9 @@ async def delete_again(kit: Kit) -> None:
 @point("change.notice", "it tells of changes, if it offers to", needs=_SET, when="--write")
 async def change_notice(kit: Kit) -> None:
     """A host that offers notices sends one for a put and one for a deletion."""
-    client = (await kit.connection()).client
-    resources = client.server_capabilities.resources
-    if kit.revision not in MODERN_PROTOCOL_VERSIONS or resources is None or not resources.subscribe:
+    link = await kit.link()
+    client, resources = link.client, link.client.server_capabilities.resources
+    if not link.modern or resources is None or not resources.subscribe:
         raise Skipped("it does not offer to, and need not")
     scope_id, remedy = await kit.free(kit.tier), "send a notice of each put and deletion, or do not offer it"
     uri = f"role://{kit.tier}/{quote(scope_id, safe='')}"
@@ -374,7 +374,7 @@ async def change_notice(kit: Kit) -> None:
 async def speed_list(kit: Kit) -> str | None:
     """The median round trip of the call that every turn makes."""
     scope_id = kit.readable(kit.tier)
-    await kit.connection()
+    await kit.link()
     taken: list[float] = []
     while len(taken) < _ROUNDS and (len(taken) < 3 or sum(taken) <= kit.options.timeout):
         began = time.perf_counter()
@@ -396,7 +396,7 @@ async def load_many(kit: Kit) -> None:
     if kit.passed("put.answer"):
         scopes[0] = {kit.tier: (await kit.set_role(kit.tier))[0]}
     alone = [await kit.listed(scope_ids) for scope_ids in scopes]
-    await kit.connection()
+    await kit.link()
     calls = [kit.listed(scopes[number % 2]) for number in range(_AT_ONCE)]
     concurrent = await asyncio.gather(*calls, return_exceptions=True)
     for found in concurrent:
@@ -407,21 +407,16 @@ async def load_many(kit: Kit) -> None:
 
 
 @point("load.cancelled", "a cancelled call disturbs no other", needs=_READ)
-async def load_cancelled(kit: Kit) -> str | None:
-    """Calls are cancelled at several moments. The next call must get its answer."""
-    connection, scope_ids = await kit.connection(), {kit.tier.value: kit.readable(kit.tier)}
-
-    def call() -> Coroutine[Any, Any, Reply]:
-        return kit.call(_LIST, over=connection, scope_ids=scope_ids)  # over this connection, never a replacement
-
-    before = (await call()).roles()
+async def load_cancelled(kit: Kit) -> None:
+    """Calls are cancelled at several moments. The next call must get its answer, over the same link."""
+    link, scope_ids = await kit.link(), {kit.tier: kit.readable(kit.tier)}
+    before = await kit.listed(scope_ids)
     for moment in _MOMENTS:
         with contextlib.suppress(TimeoutError, Finding):  # the last call decides
             async with asyncio.timeout(moment):
-                await call()
-    if (await call()).roles() != before:
+                await kit.listed(scope_ids)
+    if await kit.listed(scope_ids) != before or link.over:
         raise Failed("after cancelled calls it answers something else", "let a cancelled call change nothing")
-    return None
 
 
 @point("write.cleanup", "the roles that the check put are cleared", needs=("write.scope",), when="--write")

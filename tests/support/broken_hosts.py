@@ -101,8 +101,6 @@ class BrokenHost(RoleHost):
             case "differs between revisions":
                 if ctx.protocol_version == "2025-11-25":
                     tools["role_get"].input_schema["title"] = "Get"
-            case _ if self.how in SCHEMAS:
-                tools["role_get"].input_schema |= SCHEMAS[self.how](tools["role_get"].input_schema["properties"])
             case _:
                 pass
         renamed = [tool.model_copy(update={"name": self.prefix + name}) for name, tool in tools.items()]
@@ -130,44 +128,6 @@ class BrokenHost(RoleHost):
 
     async def _tell_wrong(self, tier: Tier, scope_id: str) -> None:
         await self._changes.notify(tier, f"{scope_id}-other")
-
-
-# --- schemas that are hard on whoever reads them ----------------------------------------------------------------------
-
-
-def _branching(properties: dict[str, Any]) -> dict[str, Any]:
-    """What takes two to the power of forty steps to try, and takes nothing."""
-    chain: dict[str, Any] = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
-    return {"properties": properties | {"tier": {"$ref": "#/$defs/a0"}}, "$defs": chain | {"a40": {"not": {}}}}
-
-
-def _of_another_revision(properties: dict[str, Any]) -> dict[str, Any]:
-    """As above, where a part says which rules it is read by."""
-    schema = _branching(properties)
-    schema["properties"]["tier"]["$schema"] = "https://json-schema.org/draft/2020-12/schema"
-    return schema
-
-
-def _looping(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"properties": properties | {"tier": {"$ref": "#/properties/tier"}}}
-
-
-def _matching(properties: dict[str, Any]) -> dict[str, Any]:
-    """A pattern that takes for ever on a dozen characters."""
-    return {"properties": properties | {"tier": {"pattern": f"^{'(' * 12}.+{')+' * 12}!$"} | properties["tier"]}}
-
-
-def _sprawling(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"properties": properties | {f"p{n}": {} for n in range(1_500)}}
-
-
-SCHEMAS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
-    "has a schema that branches without end": _branching,
-    "has a schema with parts of another revision": _of_another_revision,
-    "has a schema that refers to itself": _looping,
-    "has a pattern that takes for ever": _matching,
-    "has a schema without end": _sprawling,
-}
 
 
 # --- faults before the call: they change what is asked, or wait -------------------------------------------------------

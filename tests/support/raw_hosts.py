@@ -21,7 +21,6 @@ from typing import Any
 
 TIERS = ["workspace", "account", "channel"]
 LONGEST = 32 * 1024
-SLEEPER = ["sleep", "600"]
 
 _TEXT = {"type": "string"}
 _TIER = {"type": "string", "enum": TIERS}
@@ -105,8 +104,6 @@ class PlainHost:
     def break_(self, tool: str) -> None:
         """Do what is wrong before a call is answered."""
         match self.how:
-            case "dies" if tool == "role_list":
-                os._exit(3)
             case "writes garbage":
                 os.write(1, b"loading roles...\n")
             case "logs roles" if self.kept:
@@ -118,8 +115,6 @@ class PlainHost:
 
     def serve(self) -> None:
         """Answer what comes, until the input ends."""
-        if self.how == "leaves a process":
-            subprocess.Popen(SLEEPER, stdin=subprocess.DEVNULL)
         for line in sys.stdin.buffer:
             asked = json.loads(line)
             if "id" in asked:
@@ -127,12 +122,9 @@ class PlainHost:
                 os.write(1, (json.dumps(answer) + "\n").encode())
             elif self.how == "dies of a cancelled call" and asked["method"] == "notifications/cancelled":
                 os._exit(3)
-        if self.how == "does not end":
-            time.sleep(600)
 
 
 SECRET = "secret words of the host"
-FRIEND = "token-of-a-friend"
 HUGE = 100 << 20
 _CHUNK = b"x" * (1 << 16)
 _TOOLS = [
@@ -277,17 +269,7 @@ class RawHost:
                 length = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
                 body = await reader.readexactly(int(length[0].partition(b":")[2])) if length else b""
                 self.came += head + body
-                if self.how == "drips its head to strangers" and FRIEND.encode() not in head:
-                    await self._drip(writer)
                 await self._answer(json.loads(body or b"{}"), writer)
-
-    async def _drip(self, writer: asyncio.StreamWriter) -> None:
-        """A byte of the head now and then, so that no read of it takes long, and no end."""
-        writer.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
-        while True:
-            writer.write(b"x")
-            await writer.drain()
-            await asyncio.sleep(0.05)
 
     async def _answer(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         called = request.get("method") == "tools/call"
