@@ -164,7 +164,8 @@ _ENCODERS: tuple[tuple[str, Callable[[str], bytes]], ...] = (
 
 
 def _encode(text: str, encode: Callable[[str], bytes]) -> tuple[bytes, tuple[int, ...]]:
-    parts = [encode(character) for character in text]
+    known = {character: encode(character) for character in set(text)}  # a text repeats most of its characters
+    parts = [known[character] for character in text]
     return b"".join(parts), tuple(accumulate(map(len, parts), initial=0))
 
 

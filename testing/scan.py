@@ -84,15 +84,12 @@ class _Sampled:
         self._gram = max(_SHORTEST_GRAM, need // 2)
         self._step = need - self._gram + 1
         holders: dict[bytes, tuple[int, ...]] = {}
-        shared: dict[tuple[int, ...], tuple[int, ...]] = {}
         for number, needle in enumerate(group):
-            part = needle.certain()
-            for at in range(part.start, part.stop - self._gram + 1):
-                gram = needle.data[at : at + self._gram]
-                before = holders.get(gram, ())
-                if not before or before[-1] != number:
-                    after = (*before, number)
-                    holders[gram] = shared.setdefault(after, after)
+            part, data, size = needle.certain(), needle.data, self._gram
+            alone = (number,)  # shared by most grams, of which there are many
+            for gram in {data[at : at + size] for at in range(part.start, part.stop - size + 1)}:
+                before = holders.get(gram)
+                holders[gram] = alone if before is None else before + alone
         self._holders, self._group = holders, group
 
     def candidates(self, data: bytes) -> Iterator[tuple[int, int, Needle]]:

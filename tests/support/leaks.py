@@ -303,8 +303,7 @@ class Watch:
 
     def leaks(self, *contents: str, names: Sequence[str] = ()) -> list[str]:
         """Say where one of `contents` stands, or one of `names`, which a frame may show: a role's repr does."""
-        found = [*_in_home(self.home, (*contents, *names))]
-        found += scan_for_roles(self._objects(), (*contents, *names)).findings
+        found = [*_in_home(self.home, (*contents, *names), self._objects())]
         found += scan_for_roles([frame_locals(error) for error in self.errors], contents, skip=_APART).findings
         return [str(finding) for finding in found]
 
@@ -331,12 +330,11 @@ class Watch:
         }
 
 
-def _in_home(home: Path, contents: tuple[str, ...]) -> Iterator[Finding]:
-    """Findings in every file below `home` but the role store's, which is there to keep roles, and on the server."""
-    for finding in scan_for_roles(home, contents).findings:
+def _in_home(home: Path, contents: tuple[str, ...], *others: object) -> Iterator[Finding]:
+    """Findings in files below `home` but the role store's, which is there to keep roles, on the server, in others."""
+    for finding in scan_for_roles([home, on_the_server(), *others], contents).findings:
         if not finding.place.partition("/")[2].startswith("roles.db"):
             yield finding
-    yield from scan_for_roles(on_the_server(), contents).findings
 
 
 def on_the_server() -> dict[str, bytes]:
