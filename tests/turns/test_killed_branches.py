@@ -12,7 +12,7 @@ from support.kill_branches import EDITED, OLD, WAYS
 from support.processes import run_program
 
 BOUND = 600  # seconds, with other work on the machine
-SAMPLE = 5  # points of each way
+SAMPLE = 3  # points of each way
 
 # What may be found on the thread and on the new one, and what they end with.
 FOUND: dict[str, list[list[list[str]]]] = {

@@ -20,7 +20,7 @@ from support.processes import run_program
 pytestmark = pytest.mark.requirement("T5")
 
 BOUND = 1500  # seconds for one phase of the matrix, with other work on the machine
-SAMPLE = 4  # points of each phase
+SAMPLE = 3  # points of each phase
 FEW = 2  # points of one phase, for each way in which transactions are grouped
 
 
