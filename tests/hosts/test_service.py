@@ -71,3 +71,19 @@ async def test_a_home_without_an_agent_answers_as_the_agent_does(home: Path) -> 
         assert (asked.status, len(asked.pauses), asked.next) == ("paused", 2, [])  # it is another account's
         renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened.of("shop"))
         assert renamed.title == "Hats"
+
+
+@pytest.mark.requirement("T4")
+async def test_threads_are_found_by_channel_account_words_and_page(home: Path) -> None:
+    async with agent() as shop:
+        for name, channel in (("t1", "c1"), ("t2", "c2")):
+            await shop.thread(name, account="ana", channel=channel).converse(f"Hello from {name}")
+
+        async def found(**given: Any) -> list[Any]:
+            return list((await calls.threads(call(ThreadsArguments(**given)), shop)).threads)
+
+        [newest] = await found(limit=1)
+        asked: list[dict[str, Any]] = [{"channel": "c1"}, {"query": "FROM T1"}, {"before": newest.page_key}]
+        for given in asked:
+            assert [each.thread for each in await found(**given)] == ["t1"], given
+        assert await found(of_account="bob") == []
