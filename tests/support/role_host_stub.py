@@ -49,7 +49,6 @@ class StubHost:
         headers: The names of all HTTP headers that came.
         broken: How it misbehaves; empty for a sound one.
         tier_schema: What its schemas say of a tier, with `definitions`, where that is not the usual.
-        hanging: Set while a call hangs (`broken="hangs"`); `released` when one was cancelled.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class StubHost:
         self.requests: list[tuple[str, str]] = []
         self.headers: set[str] = set()
         self.kept: dict[tuple[str, str], tuple[str, str]] = {}
-        self.hanging, self.released = threading.Event(), threading.Event()
         self.bus = InMemorySubscriptionBus()
         self.listener = ListenHandler(self.bus)
         self.tier_schema: Any = None
@@ -143,13 +141,15 @@ class StubHost:
         return self.log is not None and self.log.with_suffix(".told").exists()
 
     async def _hang(self) -> None:
-        self.hanging.set()
         self._note("hanging")
         try:
             await asyncio.Event().wait()
         finally:
             self._note("released")
-            self.released.set()
+
+    def content(self, name: str, given: dict[str, Any]) -> dict[str, Any]:
+        """What a call of a tool gives."""
+        return dict(self._answer(name, given).structured_content or {})
 
     def _answer(self, name: str, given: dict[str, Any]) -> CallToolResult:
         match self.broken:

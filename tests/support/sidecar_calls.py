@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from functools import cache
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
@@ -88,25 +88,6 @@ class Refused(Exception):
         self.code, self.told = code, told
 
 
-class Client(Protocol):
-    """What all clients do."""
-
-    revision: Revision
-    heard: list[Any]
-
-    def exchange(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        """Send a request; gives what comes for it, the answer last. Left before, it breaks off."""
-        ...
-
-    async def respond(self, message: dict[str, Any]) -> None:
-        """Answer a request of the server's."""
-        ...
-
-    def answer_of(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        """What to answer to a request of the server's."""
-        ...
-
-
 class Call:
     """A call of a tool: `async for` gives its events as they come; `answer` its end.
 
@@ -116,7 +97,7 @@ class Call:
         asked: What the server asked of a person.
     """
 
-    def __init__(self, client: Client, tool: str, arguments: Mapping[str, Any], *, progress: bool) -> None:
+    def __init__(self, client: Calling, tool: str, arguments: Mapping[str, Any], *, progress: bool) -> None:
         self._client, self._progress = client, progress
         self._params: dict[str, Any] = {"name": tool, "arguments": dict(arguments)}
         self.events: list[dict[str, Any]] = []
@@ -187,13 +168,16 @@ class Call:
         return {"inputResponses": said, "requestState": result.get("requestState")}
 
 
-class _Base:
-    """What the clients share: ids, what they declare, what they answer."""
+class Calling(ABC):
+    """A client of a sidecar, whatever the transport, which a subclass adds.
+
+    Attributes:
+        heard: Every message that came.
+    """
 
     def __init__(self, revision: Revision, elicit: Asked | None, roles: Served | None) -> None:
         self.revision: Revision = revision
         self.heard: list[Any] = []
-        """Every message that came."""
         self._elicit, self._roles = elicit, roles
         self._ids = itertools.count(1)
 
@@ -233,16 +217,6 @@ class _Base:
             given["_meta"] = meta
         return {"jsonrpc": "2.0", "id": number, "method": method, "params": given}
 
-    @property
-    def hello(self) -> dict[str, Any]:
-        """The params of the handshake of the earlier revision."""
-        info = {"name": "tests", "version": "1"}
-        return {"protocolVersion": LEGACY, "capabilities": self.capabilities, "clientInfo": info}
-
-
-class Calling(_Base, ABC):
-    """How tools are called, whatever the transport, which a client adds."""
-
     def call(self, tool: str, arguments: Mapping[str, Any] | None = None, *, progress: bool = True) -> Call:
         """A call of a tool: `async with client.call(...) as call`."""
         return Call(self, tool, arguments or {}, progress=progress)
@@ -268,5 +242,21 @@ class Calling(_Base, ABC):
         """Send a request; gives what comes for it, the answer last. Left before, it breaks off."""
 
     @abstractmethod
-    async def respond(self, message: dict[str, Any]) -> None:
+    async def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message that gets no answer of its own."""
+
+    async def respond(self, message: Mapping[str, Any]) -> None:
         """Answer a request of the server's."""
+        await self.send({"jsonrpc": "2.0", "id": message["id"], **self.answer_of(message)})
+
+    async def notify(self, method: str, **params: Any) -> None:
+        await self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    async def begin(self) -> Self:
+        """Shake hands, where the revision wants that."""
+        if self.revision == LEGACY:
+            info = {"name": "tests", "version": "1"}
+            hello = {"protocolVersion": LEGACY, "capabilities": self.capabilities, "clientInfo": info}
+            await self.request("initialize", **hello)
+            await self.notify("notifications/initialized")
+        return self

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -171,10 +172,7 @@ class HttpClient(Calling):
         """The connection of the newest exchange."""
 
     async def __aenter__(self) -> Self:
-        if self.revision == LEGACY:
-            await self.request("initialize", **self.hello)
-            await self.notify("notifications/initialized")
-        return self
+        return await self.begin()
 
     async def __aexit__(self, *exc: object) -> None:
         await self.aclose()
@@ -221,13 +219,7 @@ class HttpClient(Calling):
         finally:
             wire.close()
 
-    async def respond(self, message: dict[str, Any]) -> None:
-        await self._post({"jsonrpc": "2.0", "id": message["id"], **self.answer_of(message)})
-
-    async def notify(self, method: str, **params: Any) -> None:
-        await self._post({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def _post(self, message: Mapping[str, Any]) -> None:
+    async def send(self, message: Mapping[str, Any]) -> None:
         wire = await Wire.open(self.url)
         headers = self.headers(str(message.get("method", "")), {})
         reply = await wire.ask("POST", "/mcp", headers, json.dumps(message).encode())
@@ -247,7 +239,69 @@ def _number(body: bytes) -> int | None:
     return number if isinstance(number, int) else None
 
 
-class StdioClient(Calling):
+class Piped(Calling):
+    """A client over one pair of streams, which a subclass has."""
+
+    def __init__(self, revision: Revision, elicit: Asked | None, roles: Served | None) -> None:
+        super().__init__(revision, elicit, roles)
+        self._waiting: dict[Any, asyncio.Queue[dict[str, Any] | None]] = {}
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._reading = asyncio.create_task(self._read())
+        return await self.begin()
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._reading is not None
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+
+    @abstractmethod
+    def come(self) -> AsyncGenerator[dict[str, Any]]:
+        """The messages that come, to the end of the stream."""
+
+    async def exchange(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
+        message = self.message(method, params)
+        number = message["id"]
+        came = self._waiting[number] = asyncio.Queue()
+        done = False
+        try:
+            await self.send(message)
+            while not done:
+                found = await asyncio.wait_for(came.get(), BOUND)
+                if found is None:
+                    raise Broken("the sidecar has ended")
+                done = "method" not in found
+                yield found
+        finally:
+            del self._waiting[number]
+            if not done and method != "initialize":
+                with contextlib.suppress(ConnectionError):
+                    await self.notify("notifications/cancelled", requestId=number)
+
+    async def _read(self) -> None:
+        try:
+            async for message in self.come():
+                self.heard.append(message)
+                await self._take(message)
+        finally:
+            for waiting in self._waiting.values():
+                waiting.put_nowait(None)
+
+    async def _take(self, message: dict[str, Any]) -> None:
+        if message.get("method") == "notifications/progress":
+            to = message["params"]["progressToken"]
+        elif "method" in message:
+            if "id" in message:
+                await self.respond(message)
+            return
+        else:
+            to = message["id"]
+        if to in self._waiting:
+            self._waiting[to].put_nowait(message)
+
+
+class StdioClient(Piped):
     """A client over the standard streams of a process that it owns; its lines may be long.
 
     Args:
@@ -267,75 +321,20 @@ class StdioClient(Calling):
     ) -> None:
         super().__init__(revision, elicit, roles)
         self.process = process
-        self._waiting: dict[Any, asyncio.Queue[dict[str, Any] | None]] = {}
-        self._reading: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> Self:
-        self._reading = asyncio.create_task(self._read())
-        if self.revision == LEGACY:
-            await self.request("initialize", **self.hello)
-            await self.notify("notifications/initialized")
-        return self
+    async def send(self, message: Mapping[str, Any]) -> None:
+        await self.say(json.dumps(message).encode())
 
-    async def __aexit__(self, *exc: object) -> None:
-        assert self._reading is not None
-        self._reading.cancel()
-        await asyncio.wait([self._reading])
-
-    async def exchange(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
-        message = self.message(method, params)
-        number = message["id"]
-        came = self._waiting[number] = asyncio.Queue()
-        done = False
-        try:
-            await self.say(message)
-            while not done:
-                found = await asyncio.wait_for(came.get(), BOUND)
-                if found is None:
-                    raise Broken("the sidecar has ended")
-                done = "method" not in found
-                yield found
-        finally:
-            del self._waiting[number]
-            if not done and method != "initialize":
-                with contextlib.suppress(ConnectionError):
-                    await self.notify("notifications/cancelled", requestId=number)
-
-    async def respond(self, message: dict[str, Any]) -> None:
-        await self.say({"jsonrpc": "2.0", "id": message["id"], **self.answer_of(message)})
-
-    async def notify(self, method: str, **params: Any) -> None:
-        await self.say({"jsonrpc": "2.0", "method": method, "params": params})
-
-    async def say(self, message: Mapping[str, Any] | bytes) -> None:
-        """Send a message, or a line that is none."""
+    async def say(self, line: bytes) -> None:
+        """Send a line, which may be no message."""
         assert self.process.stdin is not None
-        line = message if isinstance(message, bytes) else json.dumps(message).encode()
         self.process.stdin.write(line + b"\n")
         await self.process.stdin.drain()
 
-    async def _read(self) -> None:
+    async def come(self) -> AsyncGenerator[dict[str, Any]]:
         assert self.process.stdout is not None
-        try:
-            rest = b""
-            while part := await self.process.stdout.read(_CHUNK):
-                *lines, rest = (rest + part).split(b"\n")
-                for line in lines:
-                    message = json.loads(line)
-                    self.heard.append(message)
-                    await self._take(message)
-        finally:
-            for waiting in self._waiting.values():
-                waiting.put_nowait(None)
-
-    async def _take(self, message: dict[str, Any]) -> None:
-        if message.get("method") == "notifications/progress":
-            to = message["params"]["progressToken"]
-        elif "method" in message:
-            if "id" in message:
-                await self.respond(message)
-            return
-        else:
-            to = message["id"]
-        if to in self._waiting:
-            self._waiting[to].put_nowait(message)
+        rest = b""
+        while part := await self.process.stdout.read(_CHUNK):
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                yield json.loads(line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import json
 import random
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from support.leaks import LONG, SHORT, awkward_canary, canary, on_the_server
+from support.role_host_stub import StubHost
 from support.role_hosts import reference
 from support.sidecar_app import HASTY, WORKSPACE, digest
 from support.sidecar_calls import LEGACY, MODERN, Revision
@@ -84,6 +84,7 @@ class Looked:
         folder: For its files.
         heard: Every message that any client had.
         told: What was said beside: bodies of HTTP, errors, what `ps` shows.
+        host: The role host, where the case has one.
         planted: The texts and names of all roles so far.
         elicit: What a person says to what the client is asked.
     """
@@ -96,9 +97,9 @@ class Looked:
     elicited: list[dict[str, Any]] = field(default_factory=list)
     sidecar: Sidecar = field(init=False)
     _answer: dict[str, Any] = field(default_factory=lambda: {"action": "decline"})
-    _roles: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _roles: StubHost = field(default_factory=StubHost)
     _child: StdioClient | None = None
-    _host: HttpHost | None = None
+    host: HttpHost | None = None
 
     @property
     def home(self) -> Path:
@@ -110,13 +111,14 @@ class Looked:
         env: dict[str, Any] = {"WORLDAGENT_TESTS_LOGS": "1", **self._environment()}
         async with AsyncExitStack() as opened:
             if self.case.transport == "http":
-                started = over_http(self.home, *self._options(), workspaces=(WORKSPACE, HASTY), **env)
+                started = over_http(self.home, "--log-level", "debug", workspaces=(WORKSPACE, HASTY), **env)
                 self.sidecar = await opened.enter_async_context(started)
             else:
                 child = over_stdio(
                     self.home,
                     self.case.revision,
-                    *self._options(),
+                    "--log-level",
+                    "debug",
                     elicit=self._person,
                     roles=self._role_host if self.case.source == "client" else None,
                     workspaces=(WORKSPACE, HASTY),
@@ -127,30 +129,14 @@ class Looked:
                 opened.callback(self.heard.append, client.heard)
             yield self.sidecar
 
-    def _options(self) -> list[str]:
-        return ["--log-level", "debug"]
-
     def _environment(self) -> dict[str, str]:
-        if self._host is None:
+        if self.host is None:
             return {}
         return {
-            "WORLDAGENT_ROLE_HOST": self._host.url,
-            "WORLDAGENT_ROLE_HOST_TOKEN": str(self._host.token),
+            "WORLDAGENT_ROLE_HOST": self.host.url,
+            "WORLDAGENT_ROLE_HOST_TOKEN": str(self.host.token),
             "WORLDAGENT_ROLE_TIMEOUT": "60",
         }
-
-    @asynccontextmanager
-    async def hosting(self) -> AsyncGenerator[None]:
-        """Run the role host, where the case has one."""
-        if self.case.source != "host":
-            yield
-            return
-        place = self.folder / "host"
-        place.mkdir(parents=True)
-        with reference("http", place) as host:
-            assert isinstance(host, HttpHost)
-            self._host = host
-            yield
 
     # --- clients ----------------------------------------------------------------------------------------------------
 
@@ -178,18 +164,14 @@ class Looked:
         """The role host that the client is, over the connection that it has opened itself."""
         self.told.append([tool, arguments])
         assert tool == "role_list"
-        account = arguments["scope_ids"].get("account")
-        if account not in self._roles:
-            return {"contract": 1, "roles": []}
-        name, content = self._roles[account]
-        return {"contract": 1, "roles": [{"tier": "account", "name": name, "content": content}]}
+        return self._roles.content(tool, arguments)
 
     async def put(self, account: str, label: str, content: str) -> None:
         """Store a role of an account, where the case has roles stored."""
         if self.case.source == "client":
-            self._roles[account] = (label, content)
-        elif self._host is not None:
-            store = HostRoleStore(self._host)
+            self._roles.kept["account", account] = (label, content)
+        elif self.host is not None:
+            store = HostRoleStore(self.host)
             try:
                 await store.put(Tier.ACCOUNT, account, Role(label, content))
             finally:
@@ -228,11 +210,18 @@ class Looked:
         return [] if self._child is None else list(self._child.heard)
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def looked(case: SidecarCase, folder: Path) -> AsyncGenerator[Looked]:
     """What is looked at while a case is tried."""
     found = Looked(case, folder)
-    async with found.hosting():
+    if case.source != "host":
+        yield found
+        return
+    place = folder / "host"
+    place.mkdir(parents=True)
+    with reference("http", place) as host:
+        assert isinstance(host, HttpHost)
+        found.host = host
         yield found
 
 

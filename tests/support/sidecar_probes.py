@@ -118,7 +118,7 @@ class Probed:
         heard = self.child.heard
         del heard[:]
         await self.child.say(line)
-        await self.child.say({"jsonrpc": "2.0", "id": after, "method": "tools/list"})
+        await self.child.send({"jsonrpc": "2.0", "id": after, "method": "tools/list"})
 
         def missing() -> list[str | int | None]:
             return [under for under in (*asked, after) if not _answered(heard, under)]

@@ -6,11 +6,10 @@ One client keeps roles itself. One answers what a shop asks people.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import signal
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,11 @@ from mcp.types import (
 from pydantic import BaseModel, Field
 
 from support.agents import scripted_agent
+from support.role_host_stub import StubHost
 from support.role_hosts import BOUND, Mode, http_client_of
-from support.sidecar_calls import check_answer
+from support.shop import Order, Receipt
+from support.sidecar_calls import LEGACY, check_answer
+from support.sidecar_clients import Piped
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.core.events import Event, parse_event
 from worldagent.graphs import Shape, TaskContext
@@ -197,8 +199,7 @@ class Silence(Exception):
     """No answer."""
 
 
-@dataclass(slots=True, eq=False)
-class RoleClient:
+class RoleClient(Piped):
     """A client over the messages themselves, as one in another language is.
 
     Attributes:
@@ -207,118 +208,65 @@ class RoleClient:
         answer: Answers in the place of what it keeps.
     """
 
-    read: Any
-    write: Any
-    roles: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
-    asked: list[tuple[str, Any]] = field(default_factory=list)
-    answer: Answer | None = None
-    _ids: Any = field(default_factory=lambda: itertools.count(1))
-    _open: dict[Any, asyncio.Future[Any]] = field(default_factory=dict)
+    def __init__(self, read: Any, write: Any, capabilities: Mapping[str, Any]) -> None:
+        host = StubHost()
+        super().__init__(LEGACY, None, host.content)
+        self._from, self._to, self._capabilities = read, write, capabilities
+        self.roles, self.asked = host.kept, list[tuple[str, Any]]()
+        self.answer: Answer | None = None
 
-    async def begin(self, capabilities: Mapping[str, Any]) -> None:
-        """Shake hands."""
-        hello = {
-            "protocolVersion": "2025-11-25",
-            "capabilities": dict(capabilities),
-            "clientInfo": {"name": "host", "version": "1"},
-        }
-        await self.ask("initialize", hello)
-        await self._send({"method": "notifications/initialized"})
+    @property
+    def capabilities(self) -> dict[str, Any]:
+        return dict(self._capabilities)
 
-    async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
-        """What a tool of the sidecar gives."""
-        result = await self.ask("tools/call", {"name": tool, "arguments": {"workspace": "novel", **arguments}})
+    async def given(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        """What a tool of the sidecar gives, an error too."""
+        result = await self.request("tools/call", name=tool, arguments={"workspace": "novel", **arguments})
         return dict(result["structuredContent"])
 
     async def say(self, text: str = "Hello.", **arguments: Any) -> dict[str, Any]:
         """Say something on a thread."""
-        return await self.call("converse", **{"thread": "t1", "account": "ana", "text": text, **arguments})
+        return await self.given("converse", **{"thread": "t1", "account": "ana", "text": text, **arguments})
 
-    async def ask(self, method: str, params: Mapping[str, Any]) -> Any:
-        """Send a request and wait for what is answered."""
-        number = next(self._ids)
-        self._open[number] = asyncio.get_running_loop().create_future()
-        await self._send({"id": number, "method": method, "params": dict(params)})
-        async with asyncio.timeout(BOUND):
-            return await self._open[number]
-
-    async def listen(self) -> None:
-        """Take what the sidecar sends, until it ends."""
-        async for item in self.read:
-            message = item.message.model_dump(by_alias=True, mode="json", exclude_none=True)
-            if "method" in message and "id" in message:
-                await self._asked(message)
-            elif "method" not in message and message.get("id") in self._open:
-                self._open.pop(message["id"]).set_result(message.get("result", message))
-
-    async def _asked(self, message: Mapping[str, Any]) -> None:
+    def answer_of(self, message: Mapping[str, Any]) -> dict[str, Any]:
         tool, arguments = message["params"]["name"], message["params"].get("arguments", {})
         self.asked.append((tool, arguments))
-        try:
-            result = self._kept(tool, arguments) if self.answer is None else self.answer(tool, arguments)
-        except Silence:
-            return
-        body = {"error": result["error"]} if "error" in result else {"result": {"content": [], **result}}
-        await self._send({"id": message["id"], **body})
+        if self.answer is None:
+            return super().answer_of(message)
+        result = self.answer(tool, arguments)
+        return {"error": result["error"]} if "error" in result else {"result": {"content": [], **result}}
 
-    def _kept(self, tool: str, given: Mapping[str, Any]) -> Any:
-        if tool == "role_list":
-            found = [
-                (tier, self.roles[tier, id]) for tier, id in given["scope_ids"].items() if (tier, id) in self.roles
-            ]
-            return _structured({"roles": [_record(tier, *role) for tier, role in found]})
-        place = (given["tier"], given["scope_id"])
-        if tool == "role_put":
-            self.roles[place] = (given["name"], given["content"])
-        if place not in self.roles:
-            return {"isError": True, **_structured({"code": "not_found"})}
-        role = self.roles.pop(place) if tool == "role_delete" else self.roles[place]
-        return _structured({"role": _record(place[0], *role)})
+    async def respond(self, message: Mapping[str, Any]) -> None:
+        with suppress(Silence):
+            await super().respond(message)
 
-    async def _send(self, message: Mapping[str, Any]) -> None:
-        parsed: JSONRPCMessage = jsonrpc_message_adapter.validate_python({"jsonrpc": "2.0", **message})
-        await self.write.send(SessionMessage(parsed))
+    async def come(self) -> AsyncGenerator[dict[str, Any]]:
+        async for item in self._from:
+            yield item.message.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async def send(self, message: Mapping[str, Any]) -> None:
+        parsed: JSONRPCMessage = jsonrpc_message_adapter.validate_python(message)
+        await self._to.send(SessionMessage(parsed))
 
 
 @asynccontextmanager
-async def role_client(
-    sidecar: Sidecar, *, capabilities: Mapping[str, Any] = OFFER, **more: Any
-) -> AsyncGenerator[RoleClient]:
+async def role_client(sidecar: Sidecar, *, capabilities: Mapping[str, Any] = OFFER) -> AsyncGenerator[RoleClient]:
     """A client that is connected to a sidecar over a connection of its own."""
     async with create_client_server_memory_streams() as (ours, theirs), asyncio.TaskGroup() as tasks:
         server = sidecar.server
         serving = tasks.create_task(server.run(*theirs, server.create_initialization_options()))
-        client = RoleClient(*ours, **more)
-        listening = tasks.create_task(client.listen())
         try:
-            await client.begin(capabilities)
-            yield client
+            async with RoleClient(*ours, capabilities) as client:
+                yield client
         finally:
-            listening.cancel()
             await ours[1].aclose()
             serving.cancel()
-
-
-def _structured(content: Mapping[str, Any]) -> dict[str, Any]:
-    return {"structuredContent": {"contract": 1, **content}}
-
-
-def _record(tier: str, name: str, content: str) -> dict[str, str]:
-    return {"tier": tier, "name": name, "content": content}
 
 
 MODES: Sequence[Mode] = ("legacy", "auto")
 
 Reply = ElicitResult | ErrorData
 Person = Callable[[ElicitRequestFormParams], Reply]
-
-
-class Order(BaseModel):
-    what: str
-
-
-class Receipt(BaseModel):
-    text: str
 
 
 class Address(BaseModel):
@@ -342,10 +290,6 @@ class Shop:
         async def buy(order: Order, ctx: TaskContext) -> Receipt:
             return Receipt(text=str(await ctx.call("pay", {"what": order.what})))
 
-        async def both(order: Order, ctx: TaskContext) -> Receipt:
-            colour = await ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"])
-            return Receipt(text=f"{colour}: {await ctx.call('pay', {'what': order.what})}")
-
         async def side(order: Order, ctx: TaskContext) -> Receipt:
             colour, paid = await asyncio.gather(
                 ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"]), ctx.call("pay", {"what": order.what})
@@ -363,7 +307,7 @@ class Shop:
         async def say(order: Order, ctx: TaskContext) -> Receipt:
             return Receipt(text=await ctx.calls.ask_person(f"What about the {order.what}?"))
 
-        handlers = (buy, both, side, fit, pack, say)
+        handlers = (buy, side, fit, pack, say)
         return [Shape(each.__name__, Order, Receipt, each, description=each.__name__) for each in handlers]
 
     async def pay(self, what: str) -> str:
@@ -409,10 +353,7 @@ DECLINE, CANCEL = ElicitResult(action="decline"), ElicitResult(action="cancel")
 
 @asynccontextmanager
 async def asked(
-    home: Path,
-    mode: Mode,
-    *replies: Reply | Person,
-    shop: Shop | None = None,
+    home: Path, mode: Mode, *replies: Reply | Person, shop: Shop | None = None
 ) -> AsyncGenerator[tuple[Client, Said]]:
     """A client of a sidecar of its own; without replies it says that it cannot ask anybody."""
     shop, said = shop or Shop(), Said(list(replies))

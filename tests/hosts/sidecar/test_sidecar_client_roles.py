@@ -50,7 +50,7 @@ async def test_a_turn_asks_the_client_for_its_roles_over_its_own_connection(tmp_
         assert client.asked == [("role_list", {"scope_ids": {"workspace": "novel", "account": "ana"}})]
         assert CANARY in lm.calls[-1].text
         assert CANARY not in json.dumps(answer)
-        explained = await client.call("explain_role", thread="t1", account="ana")
+        explained = await client.given("explain_role", thread="t1", account="ana")
         assert "otter" in json.dumps(explained)
         assert CANARY not in json.dumps(explained)
 
