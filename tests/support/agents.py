@@ -11,6 +11,7 @@ from typing import Any
 import dspy
 from pydantic import BaseModel
 
+from support.shop import Order, Receipt
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import Thread, TurnStream
 from worldagent.core import events as ev
@@ -229,18 +230,6 @@ async def buy(ctx: TaskContext) -> str:
 def shop(home: Path, done: list[str], **more: Any) -> WorldAgent:
     given: dict[str, Any] = {"tools": [pay(done)], "shapes": [shape(buy, entry=Muse)], **more}
     return scripted_agent(home, answering(), **given)
-
-
-class Order(BaseModel):
-    """What is bought."""
-
-    what: str
-
-
-class Receipt(BaseModel):
-    """What it gives."""
-
-    text: str
 
 
 @tool(name="pay", approval=True)

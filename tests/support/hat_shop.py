@@ -6,9 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
 from support.agents import Muse, Nothing, Said
+from support.shop import Order, Receipt, buy
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import CallRefused
 from worldagent.graphs import Shape, TaskContext
@@ -18,18 +17,6 @@ from worldagent.testing import ScriptedLM
 
 WORKSPACE = "shop"
 BOUND = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
-
-
-class Order(BaseModel):
-    """What is bought."""
-
-    what: str
-
-
-class Receipt(BaseModel):
-    """What every shape gives."""
-
-    text: str
 
 
 def effects(home: Path) -> list[str]:
@@ -71,10 +58,6 @@ async def deliver(what: str) -> str:
     return f"delivered the {what}"
 
 
-async def _buy(order: Order, ctx: TaskContext) -> Receipt:
-    return Receipt(text=await ctx.call("pay", {"what": order.what}))
-
-
 async def _pick(order: Order, ctx: TaskContext) -> Receipt:
     colour, paid = await asyncio.gather(
         ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"]), ctx.call("pay", {"what": order.what})
@@ -89,7 +72,7 @@ async def _send(order: Order, ctx: TaskContext) -> Receipt:
 
 def agent() -> WorldAgent:
     """Make the agent."""
-    handlers: dict[str, Any] = {"buy": _buy, "pick": _pick, "send": _send}
+    handlers: dict[str, Any] = {"buy": buy, "pick": _pick, "send": _send}
     shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
     return WorldAgent(WORKSPACE, lm=lm, tools=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)
@@ -152,11 +135,7 @@ async def _ask(_: Nothing, ctx: TaskContext) -> Said:
 
 def parts() -> dict[str, Any]:
     """The arguments of the desk, but workspace and storage."""
-    functions: list[Function] = [
-        tool(risk="network")(send),
-        tool(risk="write")(keep),
-        tool(risk="destructive")(erase),
-    ]
+    functions: list[Function] = [tool(risk="network")(send), tool(risk="write")(keep), tool(risk="destructive")(erase)]
     handlers: dict[str, Any] = {"many": _many, "pair": _pair, "series": _series, "wipe": _erase, "question": _ask}
     return {
         "lm": ScriptedLM(lambda call: {"thought": "Hm."} if "about" in call.fields else {"reply": "Welcome."}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, Field
 
@@ -19,7 +20,7 @@ HOME = "WORLDAGENT_HOME"
 
 
 class Order(BaseModel):
-    what: str
+    what: str = "hat"
 
 
 class Receipt(BaseModel):
@@ -51,18 +52,31 @@ async def buy(params: Order, ctx: TaskContext) -> Receipt:
     return Receipt(text=await ctx.call("pay", {"what": params.what}))
 
 
-async def choose(params: Order, ctx: TaskContext) -> Receipt:
-    """A question and an approval side by side, then a form."""
+async def both(params: Order, ctx: TaskContext) -> Receipt:
+    """A question and an approval side by side."""
     colour, paid = await asyncio.gather(
         ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"]), ctx.call("pay", {"what": params.what})
     )
+    return Receipt(text=f"{paid}, {colour}")
+
+
+async def choose(params: Order, ctx: TaskContext) -> Receipt:
+    """The same, then a form."""
+    receipt = await both(params, ctx)
     address = await ctx.calls.ask_person("Where to?", form=Address)
-    return Receipt(text=f"{paid}, {colour}, to {address.street} {address.number}")
+    return Receipt(text=f"{receipt.text}, to {address.street} {address.number}")
 
 
 async def ask(params: Order, ctx: TaskContext) -> Receipt:
     """A question that any text answers."""
     return Receipt(text=await ctx.calls.ask_person(f"What about the {params.what}?"))
+
+
+def shapes(*handlers: Any) -> list[Shape[Any, Any]]:
+    return [
+        Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
+        for handler in handlers
+    ]
 
 
 def agent() -> WorldAgent:
@@ -71,9 +85,6 @@ def agent() -> WorldAgent:
         lm="openai/answer",
         workers=[Worker("critic", "You judge in one sentence.")],
         tools=[tool(approval=True)(pay)],
-        shapes=[
-            Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
-            for handler in (buy, choose, ask)
-        ],
+        shapes=shapes(buy, choose, ask),
         storage=Storage(home=home()),
     )

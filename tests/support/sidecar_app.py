@@ -21,43 +21,15 @@ import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from pydantic import BaseModel
-
-from support.shop import HOME, Address, Receipt, home, pay
+from support.shop import HOME, both, buy, choose, home, pay, shapes
 from worldagent import Roles, Settings, Storage, WorldAgent
-from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 SEEN = "WORLDAGENT_TESTS_SEEN"
 WORKSPACE, HASTY = "shop", "hasty"
-FUNCTION = "pay"
 _TICK = 0.01
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
-
-
-class Order(BaseModel):
-    what: str = "hat"
-
-
-async def buy(params: Order, ctx: TaskContext) -> Receipt:
-    """One approval, then an effect."""
-    return Receipt(text=await ctx.call(FUNCTION, {"what": params.what}))
-
-
-async def choose(params: Order, ctx: TaskContext) -> Receipt:
-    """A question with options, then one with a form."""
-    colour = await ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"])
-    address = await ctx.calls.ask_person("Where to?", form=Address)
-    return Receipt(text=f"{colour}, to {address.street} {address.number}")
-
-
-async def both(params: Order, ctx: TaskContext) -> Receipt:
-    """A question and an approval side by side."""
-    colour, paid = await asyncio.gather(
-        ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"]), ctx.call(FUNCTION, {"what": params.what})
-    )
-    return Receipt(text=f"{paid}, {colour}")
 
 
 def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
@@ -68,10 +40,7 @@ def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
         lm=lm,
         workers=[Worker("critic", "You judge in one sentence.")],
         tools=[tool(approval=True, risk="write")(pay)],
-        shapes=[
-            Shape(handler.__name__, Order, Receipt, handler, description=f"{handler.__name__} something")
-            for handler in (buy, choose, both)
-        ],
+        shapes=shapes(buy, choose, both),
         roles=roles,
         storage=Storage(home=home()),
         settings=Settings(model_attempts=1, model_backoff=0, model_timeout=1 if workspace == HASTY else _HELD),
