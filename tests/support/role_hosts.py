@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from support.agents import scripted_agent
-from support.house import ROOT
+from support.processes import clean_environment
 from support.role_host_stub import ALL, StubHost, command, over_http
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
@@ -115,17 +114,11 @@ COMMAND = (sys.executable, "-P", "-m", "worldagent.hosts.cli", "role-host")
 BOUND = 60  # seconds
 
 
-def environment(**more: str) -> dict[str, str]:
-    """Give the environment of a host: this checkout's package, and no token but one that is named."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
-    return kept | {"PYTHONPATH": str(ROOT / ".dev")} | more
-
-
 @asynccontextmanager
 async def stdio_client_of(store: Path, mode: Mode, *options: str) -> AsyncGenerator[Client, None]:
     """Give a client of a host that it has started."""
     words = [*COMMAND[1:], "--stdio", "--store", str(store), *options]
-    target = StdioServerParameters(command=COMMAND[0], args=words, env=environment())
+    target = StdioServerParameters(command=COMMAND[0], args=words, env=clean_environment())
     async with Client(target, mode=mode, read_timeout_seconds=BOUND) as client:
         yield client
 
@@ -148,7 +141,7 @@ def http_host(
     """Run a host on a free port and give its address and its process."""
     words = [*program, "--http", "127.0.0.1:0", "--store", str(store), *options]
     where: Any = subprocess.DEVNULL if errors is None else errors.open("wb")
-    process = subprocess.Popen(words, env=environment(**env), stdout=subprocess.PIPE, stderr=where)
+    process = subprocess.Popen(words, env=clean_environment(**env), stdout=subprocess.PIPE, stderr=where)
     try:
         assert process.stdout is not None
         url = process.stdout.readline().decode().strip()
@@ -227,7 +220,7 @@ def reference(
     if kind == "stdio":
         argv = [*program, "--stdio", "--store", str(home / "host.db")]
         redirect = [] if errors is None else ["sh", "-c", 'exec "$@" 2>>"$0"', str(errors)]
-        yield StdioHost([*redirect, *argv], environment(), **limits)
+        yield StdioHost([*redirect, *argv], clean_environment(), **limits)
     else:
         store = home / "host.db"
         with http_host(store, program=program, errors=errors, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, _):

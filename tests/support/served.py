@@ -202,6 +202,9 @@ if __name__ == "__main__":
 MODERN, LEGACY = "2026-07-28", "2025-11-25"
 JSON = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
 _META = "io.modelcontextprotocol/"
+_HELLO = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+INITIALIZE = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _HELLO}
+READY = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @dataclass
@@ -295,11 +298,8 @@ def modern(message: dict[str, Any], **more: str) -> tuple[bytes, dict[str, str]]
 
 def initialize(wire: Wire, **more: str) -> dict[str, str]:
     """Open a session of an earlier revision, and give the headers of its requests."""
-    params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
-    message = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-    answer = wire.ask("POST", "/mcp", json.dumps(message).encode(), **JSON, **more)
+    answer = wire.ask("POST", "/mcp", json.dumps(INITIALIZE).encode(), **JSON, **more)
     assert answer.status == 200, answer
     headers = {**JSON, **more, "MCP-Protocol-Version": LEGACY, "Mcp-Session-Id": answer.headers["mcp-session-id"]}
-    ready = json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode()
-    assert wire.ask("POST", "/mcp", ready, **headers).status == 202
+    assert wire.ask("POST", "/mcp", json.dumps(READY).encode(), **headers).status == 202
     return headers

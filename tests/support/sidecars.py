@@ -18,7 +18,7 @@ import psutil
 import psycopg
 
 from support import forks
-from support.house import ROOT
+from support.processes import clean_environment
 from support.sidecar_app import HOME, SEEN, WORKSPACE
 from support.sidecar_calls import LEGACY, MODERN, Asked, Call, Revision, Served
 from support.sidecar_clients import BOUND, HttpClient, StdioClient, get
@@ -112,11 +112,8 @@ class Sidecar:
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The environment of a sidecar: this checkout, its home, and no setting of anybody's."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WORLDAGENT_")}
-    paths = os.pathsep.join([str(ROOT / ".dev"), str(ROOT / "tests")])
     database = {name: os.environ[name] for name in ("WORLDAGENT_DATABASE_URL",) if name in os.environ}
-    beside = {SEEN: f"{home}.seen", TASKS: f"{home}.tasks"}
-    return kept | {"PYTHONPATH": paths, HOME: str(home)} | beside | database | more
+    return clean_environment(**{HOME: str(home), SEEN: f"{home}.seen", TASKS: f"{home}.tasks"} | database | more)
 
 
 async def _start(

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from support.broken_hosts import SLOW, broken_host
-from support.processes import eventually, held
+from support.processes import clean_environment, eventually, held
 from support.raw_hosts import command as raw_program
 from support.raw_hosts import plain_host, raw_host
-from support.role_hosts import COMMAND, environment, http_host, opened
+from support.role_hosts import COMMAND, http_host, opened
 from worldagent.core import Tier
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.role_host import Grant, Tokens
@@ -109,7 +109,7 @@ async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(k
     before = held()
     if kind == "stdio":
         words = [*COMMAND, "--stdio", "--store", str(store), "--workspace", "*", "--account", "ana", "--channel", "*"]
-        results = await check_host(StdioHost(words, env=environment()), options)
+        results = await check_host(StdioHost(words, env=clean_environment()), options)
     else:
         file = tmp_path / "tokens.toml"
         file.write_text(f'[[token]]\ntoken = "{TOKEN}"\nworkspace = ["*"]\naccount = ["ana"]\nchannel = ["*"]\n')
@@ -251,9 +251,8 @@ async def test_without_write_no_role_is_put_or_deleted(tmp_path: Path) -> None:
     store = tmp_path / "roles.db"
     with http_host(store) as (url, _):
         async with asyncio.timeout(60):
-            put = await asyncio.create_subprocess_exec(
-                *COMMAND[:-1], "roles", "put", SECRET, "--workspace", "novel", "--role-host", url, env=environment()
-            )
+            words = (*COMMAND[:-1], "roles", "put", SECRET, "--workspace", "novel", "--role-host", url)
+            put = await asyncio.create_subprocess_exec(*words, env=clean_environment())
             assert await put.wait() == 0
         before = rows(store)
         results = await check_host(HttpHost(url), HostCheckOptions(scopes={Tier.WORKSPACE: "novel"}))
