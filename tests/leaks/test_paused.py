@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.leak_cases import PAUSED_PATHS, PausedCase, each_third, every_paused_case, paused_sample
-from support.leak_pauses import PATHS, Paused, run_case
+from support.leak_pauses import PATHS, Paused
 from support.leaks import watch
 from worldagent.graphs.checkpoints import DURABILITY
 
@@ -19,7 +19,7 @@ async def check(case: PausedCase, home: Path) -> None:
     DURABILITY.set(case.mode)
     with watch(home) as seen:
         turn = Paused(case, home, seen)
-        await run_case(turn)
+        await PATHS[turn.case.path](turn)
     for text in turn.planted:
         assert text in turn.sent(), "the role never reached the model, so the case shows nothing"
     seen.assert_clean(*case.contents, names=case.labels)

@@ -9,7 +9,7 @@ import pytest
 
 from support.agents import scripted_agent
 from support.leak_cases import VERIFIED_PATHS, VerifiedCase, each_third, every_verified_case, verified_sample
-from support.leak_verified import FINDING, PATHS, Verified, run_case
+from support.leak_verified import FINDING, PATHS, Verified
 from support.leaks import LONG, awkward_canary, on_the_server, traces_of, watch
 from worldagent import Role
 from worldagent.core.events import AnswerChecked
@@ -29,7 +29,7 @@ async def check(case: VerifiedCase, home: Path) -> None:
     DURABILITY.set(case.mode)
     with watch(home) as seen:
         turn = Verified(case, home, seen)
-        await run_case(turn)
+        await PATHS[turn.case.path](turn)
     contents = case.contents
     assert contents[0] in turn.sent(), "the role never reached the model, so the case shows nothing"
     assert turn.judged, "no answer was judged, so the case shows nothing"

@@ -12,14 +12,27 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from support import kill_turn
 from support.agents import open_pauses
 from support.databases import Engine, made, removed, storage_of
-from support.kill_points import AFTER, BEFORE, WITHIN, Killer, Point, armed, lost_parts, numbered, prepare
-from support.kill_turn import status_of
+from support.homes import said
+from support.kill_points import (
+    AFTER,
+    BEFORE,
+    WITHIN,
+    Killer,
+    Point,
+    armed,
+    lost_parts,
+    numbered,
+    points_of,
+    prepare,
+    some,
+)
 from support.processes import add, be_program, forked_result, lines
 from worldagent import Settings, WorldAgent
 from worldagent.agent import Thread
@@ -59,17 +72,8 @@ async def edit_through(home: Path, killer: Killer) -> dict[str, Any]:
         prepare(home)
         if await here.thread("t").state() is None:
             await here.thread("t").converse(OLD)
-        killer.on, resuming, states = True, here, list[str]()
-        while True:
-            thread = resuming.thread("t")
-            try:
-                await _to_the_end(thread, home)
-                break
-            except StorageUnavailable as error:
-                resuming = there if killer.mend(error) else here
-                states.append(await status_of(thread))
-        killer.on = False
-        histories = [await _said(agent.thread(name)) for agent in (here, there) for name in ("t", KEPT)]
+        states = await kill_turn.mended(here, there, killer, lambda thread: _to_the_end(thread, home))
+        histories = [await said(agent.thread(name)) for agent in (here, there) for name in ("t", KEPT)]
         threads = sorted([item.thread for item in await here.threads()])
     [now, kept, *same] = histories
     return {
@@ -84,7 +88,7 @@ async def edit_through(home: Path, killer: Killer) -> dict[str, Any]:
 
 async def _to_the_end(thread: Thread, home: Path) -> None:
     """Edit, unless that is written, and resume until the turn is done; a person looks at the effects."""
-    if (await _said(thread))[0] != NEW:
+    if (await said(thread))[0] != NEW:
         await thread.edit(NEW, keep_as=KEPT)
     with contextlib.suppress(NothingToResume):
         while (await thread.resume({pause.id: _answer(pause, home) for pause in await open_pauses(thread)})).pauses:
@@ -94,10 +98,6 @@ async def _to_the_end(thread: Thread, home: Path) -> None:
 def _answer(pause: Pause, home: Path) -> object:
     which = pause.arguments["which"]
     return Happened(which) if which in lines(home / "effects") else RunAgain()
-
-
-async def _said(thread: Thread) -> list[str]:
-    return [str(message.body.get("text", message.kind)) for message in await thread.history()]
 
 
 _UNBOUNDED = 1_000_000  # pages
@@ -172,7 +172,7 @@ def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
         armed(killer)
         numbered(home)
         found = asyncio.run(TURNS[turn](home, killer))
-        return found | {"points": [(when, what, most) for (when, what), most in killer.passed.items()]}
+        return found | {"points": killer.counted()}
 
     return forked_result(work)
 
@@ -187,14 +187,9 @@ def failures(
         ended, counted = ran(turn, Killer(None, home / "where"), home)
         assert ended == 0, f"the turn {turn!r} ended with {ended}"
         whens = (BEFORE, WITHIN, AFTER) if kills else (WITHIN,) if engine == "sqlite" else (WITHIN, AFTER)
-        points = [
-            Point(when, what, nth)
-            for within, what, most in counted["points"]
-            if within == WITHIN
-            for when in whens
-            for nth in range(1, most + 1)
-        ]
-        for number, point in enumerate(points if sample is None else source.sample(points, min(sample, len(points)))):
+        written = [point for point in points_of(counted["points"]) if point.when == WITHIN]
+        points = [replace(point, when=when) for point in written for when in whens]
+        for number, point in enumerate(some(points, sample, source)):
             home = made(engine, Path(folder, str(number)))
             if kills:
                 ended, _ = ran(turn, Killer(point, home / "where"), home)

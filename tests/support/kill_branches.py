@@ -15,7 +15,7 @@ from typing import Any
 
 from support.databases import Engine, contents_of, copied, made, removed, storage_of
 from support.homes import said
-from support.kill_points import IN, Killer, Point, armed
+from support.kill_points import IN, Killer, Passed, Point, armed, points_of, some
 from support.processes import be_program, forked, forked_result
 from worldagent import Role, Settings, WorldAgent
 from worldagent.agent import Thread
@@ -56,7 +56,7 @@ def _before(home: Path) -> None:
     asyncio.run(work())
 
 
-def _branch(home: Path, way: str, killer: Killer) -> list[tuple[str, str, int]]:
+def _branch(home: Path, way: str, killer: Killer) -> Passed:
     """Branch; gives how often each point was passed."""
 
     async def work() -> None:
@@ -67,7 +67,7 @@ def _branch(home: Path, way: str, killer: Killer) -> list[tuple[str, str, int]]:
 
     armed(killer)
     asyncio.run(work())
-    return [(when, what, most) for (when, what), most in killer.passed.items()]
+    return killer.counted()
 
 
 def _look(home: Path, way: str) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def points(folder: Path, way: str) -> list[Point]:
     code, passed = forked_result(lambda: _branch(home, way, Killer(None, home / "where")))
     assert code == 0
     removed(home)
-    return [Point(when, what, nth) for when, what, most in passed for nth in range(1, most + 1)]
+    return points_of(passed)
 
 
 def kill(folder: Path, way: str, point: Point) -> dict[str, Any]:
@@ -125,8 +125,7 @@ def kills(
         before = made(engine, folder / "before")
         assert forked(lambda: _before(before)) == 0
         for way in ways:
-            found = points(folder, way)
-            for point in found if sample is None else source.sample(found, min(sample, len(found))):
+            for point in some(points(folder, way), sample, source):
                 yield kill(folder, way, point)
         removed(before)
 

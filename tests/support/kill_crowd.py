@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from support.agents import open_pauses
+from support.agents import Said, open_pauses
 from support.processes import add, lines
 from worldagent import WorldAgent
 from worldagent.core.pauses import Happened, RunAgain
@@ -32,10 +32,6 @@ _BOUND = 30.0  # seconds that anything here is waited for
 
 class Member(BaseModel):
     who: str
-
-
-class Said(BaseModel):
-    text: str
 
 
 class GroupFails(Exception):

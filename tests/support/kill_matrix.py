@@ -22,7 +22,21 @@ from support import kill_turn
 from support.databases import Engine, copied, made, removed
 from support.house import ROOT
 from support.kill_crowd import ALONE, Crowd
-from support.kill_points import AFTER, BEFORE, IN, QUEUED, WITHIN, Killer, Point, armed, lost_parts, numbered
+from support.kill_points import (
+    AFTER,
+    BEFORE,
+    IN,
+    QUEUED,
+    WITHIN,
+    Killer,
+    Passed,
+    Point,
+    armed,
+    lost_parts,
+    numbered,
+    points_of,
+    some,
+)
 from support.kill_turn import HISTORY, NOTED, PLAIN
 from support.processes import be_program, forked_result
 
@@ -178,12 +192,7 @@ class Matrix:
         """Every point that the phase passes, by running it without a kill."""
         home = self._home("counted")
         _, passed = self._run(home, Killer(None, home / "where", queued=self.queued))
-        return [
-            Point(when, what, nth)
-            for when, what, most in passed
-            if (when == QUEUED) is self.queued
-            for nth in range(1, most + 1)
-        ]
+        return [point for point in points_of(passed) if (point.when == QUEUED) is self.queued]
 
     def kill(self, point: Point) -> dict[str, Any]:
         """Kill at `point`, go on in another process, and say what came of it."""
@@ -207,10 +216,10 @@ class Matrix:
     def _crowd(self, home: Path) -> Crowd | None:
         return None if self.grouping == ALONE else Crowd(self.grouping, home)
 
-    def _run(self, home: Path, killer: Killer) -> tuple[int, list[tuple[str, str, int]]]:
+    def _run(self, home: Path, killer: Killer) -> tuple[int, Passed]:
         """Run the phase in a fork; gives how that ended, and how often it passed each point."""
         work = kill_turn.begin if self.phase == FIRST else kill_turn.go_on
-        return forked_result(lambda: (_run(work, home, killer), _counts(killer))[1])
+        return forked_result(lambda: (_run(work, home, killer), killer.counted())[1])
 
     def _home(self, name: str) -> Path:
         home = self.folder / f"{self.phase} {name}".replace("/", "_")
@@ -233,18 +242,13 @@ def _run(work: Callable[[Path, Killer], Coroutine[Any, Any, Any]], home: Path, k
     return asyncio.run(work(home, killer)) or {}
 
 
-def _counts(killer: Killer) -> list[tuple[str, str, int]]:
-    return [(when, what, most) for (when, what), most in killer.passed.items()]
-
-
 def kills(phases: Iterable[str], *, sample: int | None = None, seed: int = 0, **how: Any) -> Iterator[dict[str, Any]]:
     """Kill at every point of the phases, or at so many of each; `how` is as `Matrix` has it."""
     source = random.Random(seed)
     for phase in phases:
         with tempfile.TemporaryDirectory() as folder:
             matrix = Matrix(phase, Path(folder), **how)
-            points = matrix.points()
-            yield from map(matrix.kill, points if sample is None else source.sample(points, min(sample, len(points))))
+            yield from map(matrix.kill, some(matrix.points(), sample, source))
 
 
 def found(*, points: Iterable[Sequence[Any]] | None = None, **how: Any) -> Iterator[dict[str, Any]]:

@@ -13,10 +13,11 @@ import asyncio
 import functools
 import inspect
 import os
+import random
 import signal
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,19 @@ class Point:
     nth: int
 
 
+Passed = Sequence[tuple[str, str, int]]
+"""How often each point was passed."""
+
+
+def points_of(passed: Passed) -> list[Point]:
+    return [Point(when, what, nth) for when, what, most in passed for nth in range(1, most + 1)]
+
+
+def some(points: list[Point], sample: int | None, source: random.Random) -> list[Point]:
+    """All points, or so many of them."""
+    return points if sample is None else source.sample(points, min(sample, len(points)))
+
+
 class Killer:
     """Kills this process at one of the points that it passes; without one it counts them.
 
@@ -63,13 +77,7 @@ class Killer:
     """
 
     def __init__(
-        self,
-        point: Point | None,
-        log: Path,
-        *,
-        at_once: bool = False,
-        queued: bool = False,
-        crowd: Crowd | None = None,
+        self, point: Point | None, log: Path, *, at_once: bool = False, queued: bool = False, crowd: Crowd | None = None
     ) -> None:
         self.point, self.log, self.at_once, self.queued, self.crowd = point, log, at_once, queued, crowd
         self.on = False  # whether it counts
@@ -123,6 +131,9 @@ class Killer:
         """Wait for the end where the process dies with what is enqueued."""
         if self._dying is not None:
             await asyncio.get_running_loop().create_future()
+
+    def counted(self) -> Passed:
+        return [(when, what, most) for (when, what), most in self.passed.items()]
 
     def _pass(self, when: str, what: str) -> int:
         if not self.on:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
 import dspy
 from pydantic import BaseModel
 
-from support.agents import open_pauses
+from support.agents import Said, open_pauses
 from support.databases import contents_of, rows_of, storage_of
 from support.kill_points import AFTER, BEFORE, IN, Killer, prepare
 from support.processes import add, lines
@@ -49,10 +50,6 @@ PLAIN_EFFECT, NOTED_EFFECT = "an effect of a plain leaf", "an effect of an idemp
 
 class Part(BaseModel):
     part: str
-
-
-class Done(BaseModel):
-    text: str
 
 
 class Judge(dspy.Signature):
@@ -101,7 +98,7 @@ def functions(home: Path, killer: Killer) -> list[Function]:
     return [*safe, tool(approval=True)(pay), tool(idempotent=True, risk="read_only")(note), flow(nested), flow(deeper)]
 
 
-async def handle(params: Part, ctx: TaskContext) -> Done:
+async def handle(params: Part, ctx: TaskContext) -> Said:
     match params.part:
         case "first":
             said = [await ctx.call("put", {"what": "first"}), await ctx.call("note", {"key": "first"})]
@@ -119,7 +116,7 @@ async def handle(params: Part, ctx: TaskContext) -> Done:
                 said = [await ctx.call("put", {"what": "last"})]
             except EffectLost:
                 said = [await ctx.call("put", {"what": "last"}, key="again")]
-    return Done(text=" ".join(said))
+    return Said(text=" ".join(said))
 
 
 def agent_of(home: Path, killer: Killer) -> WorldAgent:
@@ -143,7 +140,7 @@ def agent_of(home: Path, killer: Killer) -> WorldAgent:
         tools=[*functions(home, killer), *([] if crowd is None else crowd.functions)],
         workers=[Worker("critic", "You judge.", "judges")],
         shapes=[
-            Shape("job", Part, Done, handle, entry=Judge, description="does a part"),
+            Shape("job", Part, Said, handle, entry=Judge, description="does a part"),
             *([] if crowd is None else [crowd.shape]),
         ],
         storage=storage_of(home),
@@ -192,16 +189,7 @@ async def through(home: Path, killer: Killer) -> dict[str, Any]:
     asked: dict[str, bool] = {}
     async with agent_of(home, killer) as here, agent_of(home, killer) as there:
         await _ready(home, here, killer)
-        killer.on, resuming, states = True, here, list[str]()
-        while True:
-            thread = resuming.thread("t")
-            try:
-                await _to_the_end(thread, home, asked)
-                break
-            except StorageUnavailable as error:
-                resuming = there if killer.mend(error) else here
-                states.append(await status_of(thread))
-        killer.on = False
+        states = await mended(here, there, killer, lambda thread: _to_the_end(thread, home, asked))
         histories = [await agent.thread("t").history() for agent in (here, there)]
         after = [(await agent.thread("t").converse("And now?")).text for agent in (here, there)]
     [history, same] = histories
@@ -215,10 +203,22 @@ async def through(home: Path, killer: Killer) -> dict[str, Any]:
     }
 
 
-async def status_of(thread: Thread) -> str:
-    """The status of a thread's last turn; "no turn" if it has none."""
-    state = await thread.state()
-    return "no turn" if state is None else state.status
+async def mended(
+    here: WorldAgent, there: WorldAgent, killer: Killer, go: Callable[[Thread], Awaitable[object]]
+) -> list[str]:
+    """Take the turn to its end, in this agent or another one if a write fails; gives its status after each failure."""
+    killer.on, resuming, states = True, here, list[str]()
+    while True:
+        thread = resuming.thread("t")
+        try:
+            await go(thread)
+            break
+        except StorageUnavailable as error:
+            resuming = there if killer.mend(error) else here
+            state = await thread.state()
+            states.append("no turn" if state is None else state.status)
+    killer.on = False
+    return states
 
 
 async def _ready(home: Path, agent: WorldAgent, killer: Killer) -> None:

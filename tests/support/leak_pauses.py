@@ -10,7 +10,17 @@ from typing import Any
 
 from support.agents import CRITIC, open_pauses, scripted_agent
 from support.leak_cases import ANOTHER, PausedCase
-from support.leak_turns import REQUEST, HeldTurn, Review, ReviewParams, ReviewResult, Summarise, check_cancelled
+from support.leak_turns import (
+    REQUEST,
+    HeldTurn,
+    Paths,
+    Review,
+    ReviewParams,
+    ReviewResult,
+    Summarise,
+    check_cancelled,
+    fields,
+)
 from support.leaks import Watch, on_the_server, repeated
 from worldagent import WorldAgent
 from worldagent.agent import Thread, Turn
@@ -154,34 +164,19 @@ class Paused(HeldTurn[PausedCase]):
             return RuntimeError(f"no reply to {call.text}", call.text)
         # A model that repeats its role: from 40 characters on that is withheld, and less is its own word (R16).
         said = "\n".join(map(repeated, roled)) if roled and self.case.length >= ECHO_RUN else "Fine."
-        if "request" in call.fields:
-            return {"result": said}
-        if "verdict" in call.fields:
-            return {"summary": said}
-        if "text" in call.fields:
-            return {"verdict": said, "score": 3}
-        if "Reply to the message" not in call.system:
-            return {"reply": said}
-        done = any("summary" in text for _, text in call.messages)
-        return {"reply": said, "calls": [] if done else [{"tool": "job", "arguments": {"text": "Draft."}}]}
+        given = fields(call, said)
+        if "calls" in given and not any("summary" in text for _, text in call.messages):
+            given["calls"] = [{"tool": "job", "arguments": {"text": "Draft."}}]
+        return given
 
 
 _ENTRY: dict[str, Any] = {"entry": Review, "signatures": (Summarise,), "description": "reviews"}
 
 
-PausedPath = Callable[[Paused], Awaitable[None]]
 WaitingPath = Callable[[Paused, Thread, Any], Awaitable[None]]
 """A path that begins where the turn waits, on an open thread, with the answers that it waits for."""
-PATHS: dict[str, PausedPath] = {}
+PATHS = path = Paths()
 _EMPTY = 21  # bytes that `COPY` gives of a table without rows
-
-
-def path(*names: str) -> Callable[[PausedPath], PausedPath]:
-    def add(work: PausedPath) -> PausedPath:
-        PATHS.update(dict.fromkeys(names, work))
-        return work
-
-    return add
 
 
 def waiting(name: str, *, elsewhere: bool = False) -> Callable[[WaitingPath], WaitingPath]:
@@ -200,11 +195,6 @@ def waiting(name: str, *, elsewhere: bool = False) -> Callable[[WaitingPath], Wa
         return work
 
     return add
-
-
-async def run_case(turn: Paused) -> None:
-    """Carry out the path of a case."""
-    await PATHS[turn.case.path](turn)
 
 
 # --- resumed --------------------------------------------------------------------------------------------------------

@@ -356,6 +356,14 @@ async def _interrupted(case: Case, agent: WorldAgent, seen: Watch, turn: Awaitab
 # --- turns that are held, or wait for a person ------------------------------------------------------------------------
 
 
+class Paths(dict[str, Callable[[Any], Awaitable[None]]]):
+    """What becomes of a turn, by the paths' names."""
+
+    def __call__(self, *names: str) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
+        """Register the function that is decorated."""
+        return lambda work: self.update(dict.fromkeys(names, work))
+
+
 class HeldTurn(Generic[R]):
     """Runs the turn of a case, in as many agents as its path needs, and keeps what they give in `seen`.
 

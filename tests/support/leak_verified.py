@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import dspy
 
 from support.agents import scripted_agent, shape
 from support.leak_cases import VerifiedCase
-from support.leak_turns import HeldTurn, check_cancelled
+from support.leak_turns import HeldTurn, Paths, check_cancelled
 from support.leaks import TracePlaces, Watch, repeated
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Thread
@@ -163,21 +162,7 @@ class Verified(HeldTurn[VerifiedCase]):
         return self.places.file.read_text()
 
 
-Path_ = Callable[[Verified], Awaitable[None]]
-PATHS: dict[str, Path_] = {}
-
-
-def path(*names: str) -> Callable[[Path_], Path_]:
-    def add(work: Path_) -> Path_:
-        PATHS.update(dict.fromkeys(names, work))
-        return work
-
-    return add
-
-
-async def run_case(turn: Verified) -> None:
-    """Carry out the path of a case."""
-    await PATHS[turn.case.path](turn)
+PATHS = path = Paths()
 
 
 async def ends(turn: Verified, **how: Any) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from support.databases import storage_of
-from support.processes import be_forks
+from support.processes import add, be_forks
 from worldagent import Role, Settings, WorldAgent
 from worldagent.core.pauses import Approve, Happened
 from worldagent.harness import Worker, tool
@@ -27,22 +27,17 @@ INSIDE = -1
 STEPS: list[list[tuple[str, str]]] = [[("put", "one"), ("put", "two")], [("put", "three")], [("pay", "four")]]
 
 
-def add(home: Path, name: str, line: str) -> None:
-    with (home / name).open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
-
-
 def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
     @tool(risk="read_only")
     async def put(what: str) -> str:
-        add(home, "effects", what)
+        add(home / "effects", what)
         if what == "three" and kill == INSIDE:
             os.kill(os.getpid(), signal.SIGKILL)
         return f"put {what}"
 
     @tool(risk="read_only", approval=True)
     async def pay(what: str) -> str:
-        add(home, "effects", what)
+        add(home / "effects", what)
         return f"paid {what}"
 
     @tool(risk="read_only")
@@ -52,7 +47,7 @@ def agent_of(home: Path, kill: int, native: bool) -> WorldAgent:
     def reply(call: ScriptedCall) -> dict[str, Any]:
         planner = "message" in call.fields
         notes = len(call.steps)
-        add(home, "asked", f"{'planner' if planner else 'worker'} {notes} {'role' if call.role else 'none'}")
+        add(home / "asked", f"{'planner' if planner else 'worker'} {notes} {'role' if call.role else 'none'}")
         if call.index == kill:
             os.kill(os.getpid(), signal.SIGKILL)
         if planner:

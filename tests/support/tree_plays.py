@@ -7,7 +7,7 @@ import os
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -31,8 +31,8 @@ from worldagent.core.pauses import Answer, Pause
 from worldagent.testing import VirtualClock
 
 
-async def run_and_die(order: Mapping[str, Any]) -> str:
-    """Begin or go on with the turn; killed at the point that is ordered, if it comes that far."""
+async def run_and_die(**order: Any) -> str:
+    """Begin or go on with the turn, in a fork; killed at the point that is ordered, if it comes that far."""
     steps = Steps(order["at"], order["unit"], lambda: os.kill(os.getpid(), signal.SIGKILL))
     async with agent_of(Path(order["home"]), order["tree"], steps.passed) as agent:
         steps.watch()
@@ -45,11 +45,6 @@ async def run_and_die(order: Mapping[str, Any]) -> str:
             except NothingToResume:
                 return "nothing"
         return str(turn.status)
-
-
-def run_order(**order: Any) -> str:
-    """Do an order in a fork."""
-    return asyncio.run(run_and_die(order))
 
 
 LIMIT = 60.0  # seconds that one run at a turn may take before it counts as one that waits for ever
@@ -219,8 +214,7 @@ class Play:
             return await self._to_its_end(self._run(answers, begin=begin))
         async with agent_of(self.home, self.tree) as other, asyncio.timeout(LIMIT):
             both = await asyncio.gather(
-                *(self._run(answers, begin=False, agent=agent) for agent in (self.agent, other)),
-                return_exceptions=True,
+                *(self._run(answers, begin=False, agent=agent) for agent in (self.agent, other)), return_exceptions=True
             )
         statuses = [one for one in both if isinstance(one, str)]
         told = [one for one in both if not isinstance(one, str)]
@@ -335,4 +329,4 @@ def play(
 
 
 if __name__ == "__main__":
-    be_forks(run_order)
+    be_forks(lambda **order: asyncio.run(run_and_die(**order)))

@@ -25,8 +25,8 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 LEAVES = ("write", "write", "put", "pay", "fail", "question", "choice", "form", "worker", "loop")
 WAYS = (
-    "one by one", "gather", "gathered errors", "group", "wait", "as they come", "in time", "stubborn", "at last",
-    "strict", "strict group", "raises",
+    "one by one", "gather", "gathered errors", "group", "in time", "stubborn", "at last", "strict", "strict group",
+    "raises",
 )  # fmt: skip
 VIAS = ("flow", "flow", "task", "task", "allowed")
 DEPTH = 5
@@ -129,8 +129,6 @@ def _inner(node: Node, looked: Mapping[str, str], depth: int) -> Outcome:
                 return Outcome("broken", may=must + may)
         case "raises":
             return Outcome("task_failed", fails=True, must=must, may=may)
-        case "as they come":
-            values.sort(key=str)
         case _:
             pass
     return Outcome(values, must=must, may=may)
@@ -177,10 +175,6 @@ async def _in_its_way(node: Node, go: Go, strict: Go) -> Any:
             async with asyncio.TaskGroup() as group:
                 running = [group.create_task(_started(go(child))) for child in below]
             return [task.result() for task in running]
-        case "wait":
-            return await _waited([asyncio.create_task(_started(go(child))) for child in below])
-        case "as they come":
-            return sorted([await one for one in asyncio.as_completed(list(map(go, below)))], key=str)
         case "in time":
             async with asyncio.timeout(3600):
                 return await asyncio.gather(*map(go, below))
@@ -226,13 +220,6 @@ async def _in_a_bad_way(node: Node, go: Go, strict: Go) -> Any:
 
 async def _started(running: Awaitable[Any]) -> Any:
     return await running
-
-
-async def _waited(tasks: list[asyncio.Task[Any]]) -> list[Any]:
-    left = set(tasks)
-    while left:
-        _, left = await asyncio.wait(left, return_when=asyncio.FIRST_COMPLETED)
-    return [task.result() for task in tasks]
 
 
 async def called(node: Node, ctx: CallContext | TaskContext) -> Any:
