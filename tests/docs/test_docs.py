@@ -16,11 +16,10 @@ from support.pages import (
     Block,
     anchors,
     blocks,
-    figure_rows,
     links,
-    measure,
     pages,
     rows,
+    shared_rows,
     text_of,
 )
 from worldagent.core.events import parse_event
@@ -116,4 +115,4 @@ def test_the_examples_of_the_escape_are_right_and_can_be_undone() -> None:
 
 @pytest.mark.requirement("R17")
 def test_the_bytes_that_prompts_share_are_those_of_the_page() -> None:
-    assert rows(DOCS / "guides" / "roles.md", "prompt") == figure_rows(list(measure()))
+    assert rows(DOCS / "guides" / "roles.md", "prompt") == list(shared_rows())

@@ -219,7 +219,7 @@ class Databases:
     """
 
     def __init__(self) -> None:
-        self.statements = self.transactions = self.synced = 0
+        self.clear()
         self._logs: set[Path] = set()
 
     def clear(self) -> None:

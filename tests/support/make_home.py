@@ -1,7 +1,6 @@
 """A home with turns that wait, as a text that is kept for each release: later versions must go on with them (D15).
 
-As a program: `python tests/support/make_home.py` writes the home of the present version to `tests/fixtures/homes/`;
-`--check` compares the tables of what is kept there with those that the code makes now, and changes nothing.
+As a program: `python tests/support/make_home.py` writes the home of the present version to `tests/fixtures/homes/`.
 
 The agent here is what its users' code is to them: a change of it would be one of theirs, and old homes could not go
 on. What a later version can do more goes into further turns.
@@ -9,10 +8,8 @@ on. What a later version can do more goes into further turns.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sqlite3
-import sys
 import tempfile
 from contextlib import closing
 from importlib.metadata import version
@@ -163,44 +160,17 @@ def tables(home: Path) -> dict[str, set[tuple[Any, ...]]]:
     return found
 
 
-def differences(kept: Path) -> list[str]:
-    """What the tables of a kept home have that today's have not, and the other way round."""
-    with tempfile.TemporaryDirectory() as folder:
-        old, new = Path(folder, "old"), Path(folder, "new")
-        restore(kept, old)
-        asyncio.run(fill(new))
-        was, now = tables(old), tables(new)
-    return [
-        f"{kept.name}/{name}.sql {what}: {part}"
-        for name in FILES
-        for what, parts in (("has no", now[name] - was[name]), ("alone has", was[name] - now[name]))
-        for part in sorted(map(str, parts))
-    ]
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Keep a home of the present version, or check the one that is kept.")
-    parser.add_argument("--check", action="store_true", help="compare tables, write nothing")
-    parser.add_argument("--folder", type=Path, default=HOMES, help="where homes are kept")
-    given = parser.parse_args()
-    kept: Path = given.folder / version("worldagent")
-    if given.check:
-        found = differences(kept) if kept.is_dir() else [f"no home of version {kept.name} is kept"]
-        sys.stdout.write("".join(f"{line}\n" for line in found))
-        return 1 if found else 0
+def main() -> None:
+    kept = HOMES / version("worldagent")
     if kept.exists():
-        sys.stderr.write(
-            f"{kept} is kept already, and a released home is never made again: set the next version first\n"
-        )
-        return 1
+        raise SystemExit(f"{kept} is kept already, and a released home is never made again: set the next version first")
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(fill(Path(folder)))
         texts = dumped(Path(folder))
-    kept.mkdir(parents=True, exist_ok=True)
+    kept.mkdir(parents=True)
     for name, text in texts.items():
         (kept / f"{name}.sql").write_text(text, encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

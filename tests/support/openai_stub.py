@@ -1,7 +1,7 @@
 """A small OpenAI-compatible chat server on a loopback port, for tests: real HTTP, scripted behaviour.
 
 What it does is chosen by the request's model name, so one server shows every behaviour: `answer` (default), `echo-400`,
-`limited-429`, `auth-401`, `context-400`, `down-500`, `quoting-400` and `lost-404` (whose code is the prompt), `slow`
+`limited-429`, `auth-401`, `context-400`, `down-500`, `quoting-400` (whose code is the prompt), `slow`
 (never answers until the caller goes away).
 """
 
@@ -35,7 +35,7 @@ class OpenAIStub:
         cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
         keys: The authorization headers, oldest first; `paths` the paths that were asked for, `headers` all headers.
-        open: Connections that are open now; `most` is the highest number there was.
+        open: Connections that are open now.
         idle: Set while no connection is open.
         gone: Set when the caller of a `slow` request has gone away.
     """
@@ -53,7 +53,6 @@ class OpenAIStub:
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     open: int = 0
-    most: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,7 +63,6 @@ class OpenAIStub:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
         self.idle.clear()
-        self.most = max(self.most, self.open)
         try:
             while await self._one(reader, writer):
                 pass
@@ -152,7 +150,6 @@ _FAILURES: dict[str, tuple[int, str]] = {
     "auth-401": (401, ""),
     "forbidden-403": (403, ""),
     "missing-404": (404, ""),
-    "lost-404": (404, ""),
     "quoting-400": (400, "X-Request-Id: req_42\r\n"),
     "context-400": (400, ""),
     "down-500": (500, ""),
@@ -162,7 +159,7 @@ _FAILURES: dict[str, tuple[int, str]] = {
 def _error(model: str, body: dict[str, Any]) -> dict[str, Any]:
     code = {"context-400": "context_length_exceeded", "missing-404": "model_not_found"}.get(model)
     prompt = json.dumps(body["messages"])
-    if model in ("lost-404", "quoting-400"):
+    if model == "quoting-400":
         return {"message": f"cannot do: {prompt}", "type": prompt, "code": prompt}
     return {"message": f"cannot do: {prompt}", "type": "invalid_request_error", "code": code}
 

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from operator import eq
 from pathlib import Path
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -35,54 +36,22 @@ QUESTION = "Which of the two halves of the town is the older one?"
 _PARTS = "\n"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shared:
-    """Bytes of one situation.
-
-    Attributes:
-        format: How the prompt is written.
-        workers: Whether the planner can dispatch to anybody.
-        earlier: How many turns stand before this one.
-        without: Size of the prompt without a role.
-        one: Size of the prompt with the first role.
-        between: What the prompts with two different roles share from the beginning.
-        switched: What the prompts with and without a role share from the beginning.
-    """
-
-    format: str
-    workers: bool
-    earlier: int
-    without: int
-    one: int
-    between: int
-    switched: int
-
-
-def measure() -> Iterator[Shared]:
-    """Yield the figures of each situation in the order of the table in `docs/guides/roles.md`."""
+def shared_rows() -> Iterator[str]:
+    """Give the rows of the table of bytes that prompts have in common, in `docs/guides/roles.md`."""
     for workers in (False, True):
         for earlier in (0, 1, 10):
-            yield _shared("chat", workers, earlier, asyncio.run(_chat_prompts(workers, earlier)))
+            form = "chat, with a worker" if workers else "chat"
+            yield _shared_row(form, earlier, asyncio.run(_chat_prompts(workers, earlier)))
     for earlier in (0, 1, 10):
-        yield _shared("embedded", False, earlier, [_embedded_prompt(role, earlier) for role in (None, *ROLES)])
+        yield _shared_row("embedded", earlier, [_embedded_prompt(role, earlier) for role in (None, *ROLES)])
 
 
-def _shared(form: str, workers: bool, earlier: int, prompts: Sequence[str]) -> Shared:
+def _shared_row(form: str, earlier: int, prompts: Sequence[str]) -> str:
+    """The sizes without a role and with one, and what two roles share from the beginning, and one and none."""
     without, one, other = (prompt.encode() for prompt in prompts)
-    return Shared(
-        format=form,
-        workers=workers,
-        earlier=earlier,
-        without=len(without),
-        one=len(one),
-        between=_in_common(one, other),
-        switched=_in_common(without, one),
-    )
-
-
-def _in_common(one: bytes, other: bytes) -> int:
-    same = takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))
-    return sum(1 for _ in same)
+    shared = (sum(takewhile(bool, map(eq, one, each))) for each in (other, without))
+    cells = (f"{same:,} ({same * 100 // len(one)} %)" for same in shared)
+    return f"| {form} | {earlier} | {len(without):,} | {len(one):,} | {' | '.join(cells)} |"
 
 
 async def _chat_prompts(workers: bool, earlier: int) -> list[str]:
@@ -272,15 +241,6 @@ def vendor_rows() -> list[str]:
         needs = each.needs or "-"
         found.append(f"| `{each.example}` | {key} | {needs} | {tools} | {' and '.join(kinds) or '-'} |")
     return found
-
-
-def figure_rows(figures: Sequence[Shared]) -> list[str]:
-    """Give the rows of the table of bytes in common."""
-    return [
-        f"| {one.format}{', with a worker' if one.workers else ''} | {one.earlier} | {one.without:,} | {one.one:,} "
-        f"| {one.between:,} ({one.between * 100 // one.one} %) | {one.switched:,} ({one.switched * 100 // one.one} %) |"
-        for one in figures
-    ]
 
 
 TABLES: Final[Mapping[tuple[str, str], Callable[[], list[str]]]] = {
