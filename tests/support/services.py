@@ -74,8 +74,6 @@ class Service:
         refuses_tools: Whether a request with tools is refused.
         refusal: The status, the text and the code that such a request is refused with.
         user_after_tool: Whether a user message may follow the result of a call; Mistral refuses that.
-        fails: Status and text of the next answer that is not refused for tools.
-        fails_at: Status and text of answers by their numbers, from 1 on.
     """
 
     origin: str = ""
@@ -86,8 +84,6 @@ class Service:
     refuses_tools: bool = False
     refusal: tuple[int, str, str | None] = (400, "this model does not support tools", None)
     user_after_tool: bool = True
-    fails: tuple[int, str] | None = None
-    fails_at: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     # Tells the scan for roles that this is the fake's own record.
     _holds_prompts = True
@@ -116,11 +112,6 @@ class Service:
     def _problem(self, body: dict[str, Any]) -> tuple[int, str, str | None]:
         if self.refuses_tools and body.get("tools"):
             return self.refusal
-        if len(self.requests) in self.fails_at:
-            return *self.fails_at[len(self.requests)], None
-        if self.fails is not None:
-            failed, self.fails = self.fails, None
-            return *failed, None
         speakers = [message.get("role") for message in body.get("messages", ())]
         if not self.user_after_tool and ("tool", "user") in pairwise(speakers):
             return 400, "Unexpected role 'user' after role 'tool'", None

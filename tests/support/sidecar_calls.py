@@ -108,7 +108,7 @@ class Call:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        await self.leave()
+        await self._coming.aclose()
 
     def __aiter__(self) -> AsyncGenerator[dict[str, Any]]:
         return self._coming
@@ -127,10 +127,6 @@ class Call:
         if self.result.get("isError"):
             raise Refused(content.get("error", {}).get("code", "?"), self.result)
         return content
-
-    async def leave(self) -> None:
-        """Break off, if it has not ended."""
-        await self._coming.aclose()
 
     async def _come(self) -> AsyncGenerator[dict[str, Any]]:
         more: dict[str, Any] = {}

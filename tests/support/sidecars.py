@@ -104,11 +104,6 @@ class Sidecar:
             self.process.kill()
         await asyncio.wait_for(self.process.wait(), BOUND)
 
-    async def ended(self) -> int:
-        """Ask it to end, and wait until it has."""
-        self.process.terminate()
-        return await asyncio.wait_for(self.process.wait(), BOUND)
-
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """The environment of a sidecar: this checkout, its home, and no setting of anybody's."""
