@@ -118,16 +118,14 @@ async def client(command: Sequence[str], home: Path, **more: str) -> AsyncGenera
     process = await asyncio.create_subprocess_exec(
         *command, stdin=PIPE, stdout=PIPE, stderr=STDOUT, cwd=EXAMPLES, env=environment(home, **more)
     )
-    running = Client(process)
-    try:
-        yield running
-    finally:
-        with suppress(psutil.NoSuchProcess):  # it has ended, and its sidecar with it
-            for child in running.children:
-                child.kill()
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+    async with ending(process):
+        running = Client(process)
+        try:
+            yield running
+        finally:
+            with suppress(psutil.NoSuchProcess):  # it has ended, and its sidecar with it
+                for child in running.children:
+                    child.kill()
 
 
 class Sidecar:
