@@ -21,8 +21,9 @@ import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from support.shop import HOME, both, buy, choose, home, pay, shapes
+from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, shapes
 from worldagent import Roles, Settings, Storage, WorldAgent
+from worldagent.graphs import TaskContext
 from worldagent.harness import Worker, tool
 from worldagent.testing import ScriptedCall, ScriptedLM
 
@@ -30,6 +31,13 @@ SEEN = "WORLDAGENT_TESTS_SEEN"
 WORKSPACE, HASTY = "shop", "hasty"
 _TICK = 0.01
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
+
+
+async def choose(params: Order, ctx: TaskContext) -> Receipt:
+    """A question with options, then one with a form."""
+    colour = await ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"])
+    address = await ctx.calls.ask_person("Where to?", form=Address)
+    return Receipt(text=f"{colour}, to {address.street} {address.number}")
 
 
 def make(workspace: str, roles: Roles | None = None) -> WorldAgent:
