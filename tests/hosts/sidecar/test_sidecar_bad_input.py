@@ -76,7 +76,8 @@ async def test_a_revision_that_it_does_not_know_is_refused_with_those_that_it_do
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, -32022)
         assert MODERN in refused.json()["error"]["data"]["supported"]
         older = HttpClient(url, revision=LEGACY)
-        answer = await older.request("initialize", **older.hello | {"protocolVersion": "2031-01-01"})
+        hello = {"protocolVersion": "2031-01-01", "capabilities": {}, "clientInfo": {"name": "older", "version": "1"}}
+        answer = await older.request("initialize", **hello)
         assert answer["protocolVersion"] == LEGACY
         await older.aclose()
 
