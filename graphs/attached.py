@@ -36,7 +36,7 @@ _Why = Literal["not_taken", "missing", "too_large"]
 _ATTACHMENT: Final = "attachment"  # its name in the gate, next to the names of untrusted functions
 _GONE: Final = "its content is gone"
 _NO_ROOM: Final = "not shown again"
-_TOO_LARGE: Final = "not shown: it is too large beside the others"
+_TOO_LARGE: Final = "not shown: the attachments are too large in all"
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Finds calls that an approving rule matches although its author may not expect it. Each is verified by the rule."""
+"""Finds calls that an approving rule matches and that its author does not expect. Each is verified by the rule."""
 
 from __future__ import annotations
 
