@@ -239,3 +239,8 @@ def test_the_schema_is_one_and_has_every_key_of_a_profile_with_its_words() -> No
         for key, said in schema["$defs"][called]["properties"].items():
             assert said["description"]
             assert said.get("default") == kind.__dataclass_fields__[key].default
+
+
+def test_a_profile_of_more_than_a_megabyte_is_not_parsed() -> None:
+    [problem] = read_profile(Path("large.yaml"), b"#" * ((1 << 20) + 1)).problems
+    assert str(problem) == "'large.yaml' has 1048577 bytes; keep it to 1048576 bytes"

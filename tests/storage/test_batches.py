@@ -126,6 +126,24 @@ async def test_a_transaction_that_fails_takes_all_its_parts_and_what_follows_fai
     assert await said(database) == ["before", "how it ended"]
 
 
+async def test_a_writer_that_is_cancelled_fails_its_commits_and_stays_cancelled(
+    database: Database, leases: Leases
+) -> None:
+    others = asyncio.all_tasks()
+    with contextlib.suppress(asyncio.CancelledError):  # for what the block has written
+        async with leases.hold("t", wait=0) as lease:
+            seen = watched(lease)
+            seen.may.clear()
+            commit = asyncio.ensure_future(lease.commit(say("one")))
+            await asyncio.wait_for(seen.begun.wait(), LIMIT)
+            [writer] = asyncio.all_tasks() - others - {commit}
+            writer.cancel()
+            await asyncio.wait({writer, commit}, timeout=LIMIT)
+    assert writer.cancelled()
+    assert commit.cancelled()
+    assert await said(database) == []
+
+
 async def test_what_waits_for_a_file_is_committed_together_and_one_that_fails_fails_alone(database: Database) -> None:
     assert isinstance(database, SqliteDatabase)
     busy, may = threading.Event(), threading.Event()
