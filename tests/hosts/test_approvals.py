@@ -95,6 +95,7 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
 REFUSED = [
     (("approve", "{send}", "--hash", "0" * 12), "answer_invalid", "--hash '000000000000' is not the hash of"),
     (("approve", "{send}", "--arguments", '{{"to": 3}}'), "invalid_argument", "to: 3 is not of type 'string'"),
+    (("approve", "{send}", "--thread", "nowhere"), "nothing_to_resume", "has no thread 'nowhere'"),
     (("approve", "{send}", "{other}"), "invalid_argument", "the ids belong to 2 threads: 'main', 't2'"),
     (("approve", "{other}", "--always"), "invalid_argument", "'erase' is destructive"),
     (("approve", "{question}"), "answer_invalid", "of kind 'question'"),
