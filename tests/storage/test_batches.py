@@ -139,8 +139,8 @@ async def test_a_writer_that_is_cancelled_fails_its_commits_and_stays_cancelled(
             [writer] = asyncio.all_tasks() - others - {commit}
             writer.cancel()
             await asyncio.wait({writer, commit}, timeout=LIMIT)
-    assert writer.cancelled()
-    assert commit.cancelled()
+            assert writer.cancelled()
+            assert commit.cancelled()
     assert await said(database) == []
 
 
