@@ -114,7 +114,7 @@ def calls(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def speakers(body: Mapping[str, Any]) -> list[str]:
-    """Who says each message of a request; an item without a speaker is told by its type."""
+    """The role of each message of a request, or the type of an item that has none."""
     return [message.get("role") or message["type"] for message in told(body)]
 
 

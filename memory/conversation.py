@@ -209,7 +209,7 @@ def validation_errors(kind: str, body: Mapping[str, Any]) -> list[str]:
     kinds = [kind, str(body.get("status"))] if kind == "result" else [kind]
     needed = {name: wanted for each in kinds for name, wanted in REQUIRED_FIELDS.get(each, {}).items()}
     wrong = [name for name, wanted in needed.items() if not isinstance(body.get(name), wanted)]
-    if kind in NAMED_KINDS and not is_name(body.get("name", "nobody")):
+    if kind in NAMED_KINDS and "name" in body and not is_name(body["name"]):
         wrong.append("name")
     if kind == "result" and kinds[-1] not in ("done", "failed"):
         wrong.append("status")

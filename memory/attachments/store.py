@@ -67,7 +67,7 @@ class Pieces:
                     file.flush()
                     os.fsync(file.fileno())
                 os.replace(new, place)
-            except BaseException:
+            except BaseException:  # of any type, cancellation too: it is raised again, and no part of a file stays
                 new.unlink(missing_ok=True)
                 raise
             for folder in (place.parent, self.folder, self.folder.parent):

@@ -42,7 +42,7 @@ class Person:
     Attributes:
         says: What they say to a function with a path; approve, if left out.
         second: What they say where the policy refused what they put in its place.
-        seed: Says how many pauses are answered at once, in which order, and whether the agent is opened anew before.
+        seed: Says how many pauses are answered at once, in which order, and whether the agent is opened again before.
         asked: What they were asked, in order.
     """
 
@@ -227,7 +227,7 @@ async def _made(node: Node, call: Callable[..., Awaitable[Any]]) -> None:
 
     async def one(place: int, child: Node) -> None:
         try:
-            # Equal calls of branches need to be told apart; those of a sequence are told apart by where they stand.
+            # Equal calls of branches need a key; those of a sequence differ by their place.
             await call(child.name, _input(child), **({"key": str(place)} if node.together else {}))
         except CallRefused:
             if node.brittle:

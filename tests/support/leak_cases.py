@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass, replace
 from typing import Any, Final, Literal, TypeVar
@@ -210,16 +211,16 @@ ANOTHER = "another"
 """The role that comes instead of one of the turn's own, where it does."""
 
 
-class Roled:
+class Roled(ABC):
     """A case whose turn has roles of its own, so that what one case leaves is not taken for another's."""
 
     source: str
     length: int
 
     @property
+    @abstractmethod
     def planted(self) -> tuple[str, ...]:
         """The roles that its turn has."""
-        raise NotImplementedError
 
     def role(self, which: str) -> Role:
         """One of its roles; a stored one attaches where the default says."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from datetime import UTC, datetime
@@ -364,7 +365,7 @@ class Paths(dict[str, Callable[[Any], Awaitable[None]]]):
         return lambda work: self.update(dict.fromkeys(names, work))
 
 
-class HeldTurn(Generic[R]):
+class HeldTurn(ABC, Generic[R]):
     """Runs the turn of a case, in as many agents as its path needs, and keeps what they give in `seen`.
 
     Attributes:
@@ -381,21 +382,22 @@ class HeldTurn(Generic[R]):
         self.held, self.release = asyncio.Event(), asyncio.Event()
         self.lm = ScriptedLM(self._reply)
 
+    @abstractmethod
     async def _reply(self, call: ScriptedCall) -> Any:
-        raise NotImplementedError
+        """What the model says."""
 
+    @abstractmethod
     def agent(self, **settings: Any) -> WorldAgent:
         """An agent on the home, to be opened."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def place_role(self, agent: WorldAgent, thread: Thread) -> None:
         """Have the role be where its source is; that of a call is passed with it."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def call_role(self) -> dict[str, Any]:
         """How a surface is called to have the role."""
-        raise NotImplementedError
 
     async def thread_of(self, agent: WorldAgent) -> Thread:
         """The thread of an agent that is open, with its role as it should be."""

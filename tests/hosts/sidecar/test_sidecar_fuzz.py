@@ -226,7 +226,7 @@ def _objects(schema: dict[str, Any], definitions: dict[str, Any]) -> st.SearchSt
 
 
 @st.composite
-def misfits(draw: st.DrawFn, schema: dict[str, Any]) -> Any:
+def invalid_arguments(draw: st.DrawFn, schema: dict[str, Any]) -> Any:
     """Arguments that fit but for one: it is of another kind, missing, or one that there is not."""
     given = dict(draw(fitting(schema, schema.get("$defs", {}))))
     names = [*schema.get("properties", {}), "x"]
@@ -324,7 +324,7 @@ def test_a_line_that_asks_is_answered_under_its_id_and_the_next_one_as_well(prob
 def _calls(draw: st.DrawFn, tools: dict[str, dict[str, Any]], *, fit: bool) -> tuple[str, Any]:
     name = draw(st.sampled_from(sorted(tools)))
     schema = tools[name]
-    return name, draw(fitting(schema, schema.get("$defs", {})) if fit else misfits(schema))
+    return name, draw(fitting(schema, schema.get("$defs", {})) if fit else invalid_arguments(schema))
 
 
 @revisions

@@ -18,7 +18,7 @@ GRANTS = {
     "ana": Grant({"novel"}, {"ana"}),
     "bob": Grant({"novel"}, {"bob"}),
     "lead": Grant({"novel"}, {"lead"}),
-    "nobody": Grant({"novel"}),
+    "reader": Grant({"novel"}),
     "two": Grant({"novel"}, {"ana", "bob"}),
     "any": Grant({"novel"}, {"*"}),
     "operator": Grant({"novel"}, {"*"}, operator=True),
@@ -61,7 +61,7 @@ def code_of(answer: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("who", ["bob", "nobody"])
+@pytest.mark.parametrize("who", ["bob", "reader"])
 async def test_a_turn_is_of_the_account_that_began_it(who: str, tmp_path: Path) -> None:
     at = Desk(tmp_path)
     pause, _ = await at.begin("ana")
@@ -105,10 +105,10 @@ async def test_an_operator_may_touch_all_of_them(account: str | None, tmp_path: 
 
 
 @pytest.mark.requirement("T4")
-@pytest.mark.parametrize("who", ["bob", "nobody"])
+@pytest.mark.parametrize("who", ["bob", "reader"])
 async def test_a_turn_that_nobodys_account_began_is_of_whoever_reaches_the_workspace(who: str, tmp_path: Path) -> None:
     at = Desk(tmp_path)
-    pause, _ = await at.begin("nobody")
+    pause, _ = await at.begin("reader")
     done = await at.call(who, "resume", answers={pause: {"approve": {}}})
     assert done["turn"]["status"] == "done"
 
