@@ -264,7 +264,7 @@ def test_a_file_that_another_program_saves_during_an_edit_is_not_lost(
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="there are no such locks")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
 def test_a_file_that_another_program_keeps_locked_is_not_waited_for_without_end(tmp_path: Path) -> None:
     import fcntl
 
