@@ -17,9 +17,9 @@ from support.house import ROOT
 from support.services import FORMATS
 
 BENCHMARKS = ROOT / "benchmarks"
-CHEAP = ("growth.py", "harness.py", "wire_requests.py")  # the others run in the soak
+CHEAP = "wire_requests.py"  # the others run in the soak
 SCRIPTS = [
-    pytest.param(path.name, marks=() if path.name in CHEAP else pytest.mark.soak)
+    pytest.param(path.name, marks=() if path.name == CHEAP else pytest.mark.soak)
     for path in sorted(BENCHMARKS.glob("[!_]*.py"))
 ]
 OPTIONS = {"peers.py": ["--only", "ours,openai,dspy"]}

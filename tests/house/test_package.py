@@ -19,6 +19,7 @@ from support.house import ROOT, UNSHIPPED, pyproject, shipped_folders, shipped_m
 VERSION = pyproject()["project"]["version"]
 # Written by tools, and in .gitignore.
 BUILT = {"build", "dist"}
+BASE_TURN = ROOT / "tests" / "house" / "base_turn.py"
 
 
 def run(*command: str | Path, cwd: Path, seconds: float = 100) -> str:
@@ -128,10 +129,17 @@ def test_the_front_door_knows_its_version_and_refuses_other_names() -> None:
         worldagent.Wordlagent  # noqa: B018  # the access is what is tested
 
 
+def test_a_turn_needs_nothing_that_an_extra_brings(tmp_path: Path) -> None:
+    script = f"import sys; sys.path.insert(0, {str(ROOT / '.dev')!r}); import runpy; sys.argv[0] = sys.argv.pop(1); "
+    words = (f"{script}runpy.run_path(sys.argv[0], run_name='__main__')", BASE_TURN, tmp_path / "home", "alone")
+    assert run(sys.executable, "-P", "-c", *words, cwd=tmp_path) == "Hi.\n"
+
+
+@pytest.mark.soak  # pip unpacks all dependencies
 @pytest.mark.timeout(600)
 def test_a_base_install_runs_a_turn(built: Built, tmp_path: Path) -> None:
     run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "base", cwd=tmp_path)
     python = tmp_path / "base" / "bin" / "python"
     install = ("-m", "pip", "--python", python, "install", "-qq", "--no-compile", built.wheel)
     run(sys.executable, *install, cwd=tmp_path, seconds=500)
-    assert run(python, ROOT / "tests" / "house" / "base_turn.py", tmp_path / "home", cwd=tmp_path) == "Hi.\n"
+    assert run(python, BASE_TURN, tmp_path / "home", cwd=tmp_path) == "Hi.\n"

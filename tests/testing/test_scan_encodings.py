@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.leaks import LONG, awkward_canary, canary
@@ -52,12 +52,20 @@ ENCODERS: dict[str, Callable[[str], bytes]] = {
 encoded = pytest.mark.parametrize("encode", ENCODERS.values(), ids=ENCODERS.keys())
 
 
+def pieces(text: str, length: int) -> list[str]:
+    return [text[start : start + length] for start in range(len(text) - length + 1)]
+
+
+def assert_each_is_found(data: list[bytes], text: str) -> None:
+    findings = scan_for_roles(data, [canary(60, 9), text]).findings
+    expected = {(f"bytes {number}", 1) for number in range(len(data))}
+    assert {(finding.place, finding.canary) for finding in findings} == expected
+
+
 @encoded
-@given(start=st.integers(0, len(AWKWARD) - ECHO_RUN))
 @pytest.mark.requirement("R7")
-def test_any_40_characters_that_need_escapes_are_found(encode: Callable[[str], bytes], start: int) -> None:
-    data = encode(AWKWARD[start : start + ECHO_RUN])
-    assert {finding.canary for finding in scan_for_roles(data, [canary(60, 9), AWKWARD]).findings} == {1}
+def test_any_40_characters_that_need_escapes_are_found(encode: Callable[[str], bytes]) -> None:
+    assert_each_is_found([encode(piece) for piece in pieces(AWKWARD, ECHO_RUN)], AWKWARD)
 
 
 def test_a_run_of_the_longest_characters_is_found_across_chunks(
@@ -72,20 +80,17 @@ def test_a_run_of_the_longest_characters_is_found_across_chunks(
 
 
 @encoded
-@given(start=st.integers(0, len(MIDDLE) - ECHO_RUN), before=st.binary(max_size=50), after=st.binary(max_size=50))
+@settings(max_examples=settings().max_examples // 5)  # each is with all pieces
+@given(before=st.binary(max_size=50), after=st.binary(max_size=50))
 @pytest.mark.requirement("R7")
-def test_any_40_characters_in_a_row_are_found(
-    encode: Callable[[str], bytes], start: int, before: bytes, after: bytes
-) -> None:
-    data = before + encode(MIDDLE[start : start + ECHO_RUN]) + after
-    assert {finding.canary for finding in scan_for_roles(data, [canary(60, 9), MIDDLE]).findings} == {1}
+def test_any_40_characters_in_a_row_are_found(encode: Callable[[str], bytes], before: bytes, after: bytes) -> None:
+    assert_each_is_found([before + encode(piece) + after for piece in pieces(MIDDLE, ECHO_RUN)], MIDDLE)
 
 
 @encoded
-@given(start=st.integers(0, len(MIDDLE) - ECHO_RUN))
-def test_39_characters_of_a_long_canary_are_not_reported(encode: Callable[[str], bytes], start: int) -> None:
-    piece = MIDDLE[start : start + ECHO_RUN - 1]
-    assert scan_for_roles([encode(piece), encode(f"~{piece}~")], MIDDLE).findings == ()
+def test_39_characters_of_a_long_canary_are_not_reported(encode: Callable[[str], bytes]) -> None:
+    shorter = pieces(MIDDLE, ECHO_RUN - 1)
+    assert scan_for_roles([encode(text) for piece in shorter for text in (piece, f"~{piece}~")], MIDDLE).findings == ()
 
 
 @given(data=st.text("ab", max_size=200), text=st.text("ab", min_size=41, max_size=90))
