@@ -1,16 +1,18 @@
 """One call: who calls, with which arguments, and what they can do with a turn.
 
-A host checks how the caller proves who they are, such as a token, and makes the `Call`. The sidecar's `Grant` is one
-way to say what a caller can reach.
+A host checks how the caller proves who they are, such as a token. The `Grant` of the token makes the `Caller`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Generic, Literal, Protocol, TypeVar
+from fnmatch import fnmatchcase
+from typing import Final, Generic, Literal, TypeVar
 
 from ...agent.threads import ThreadState
+from ...core import check_id
+from ...core.errors import InvalidArgument
 from ...core.pauses import Pause, may_answer
 from .arguments import ThreadArguments, WorkspaceArguments
 
@@ -19,8 +21,77 @@ A = TypeVar("A", bound=WorkspaceArguments)
 ANY: Final = "*"
 """The entry in a list of ids that means every id."""
 
+GRANT_LISTS: Final = ("workspaces", "accounts", "threads")
+
 OwnCode = Literal["forbidden", "too_many_turns", "draining", "reader_behind", "internal"]
 """The codes that a host adds to those of `core.errors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a caller can use.
+
+    Attributes:
+        workspaces: The ids of workspaces; `*` among them means every id.
+        accounts: The ids of accounts that it can speak for; `*` means every id. A call without an account is always
+            allowed.
+        threads: Globs over the ids of threads.
+        operator: Whether it can resume, answer and cancel turns of other accounts.
+
+    Raises:
+        InvalidArgument: An id or a glob is invalid.
+    """
+
+    workspaces: Collection[str] = ()
+    accounts: Collection[str] = ()
+    threads: Collection[str] = (ANY,)
+    operator: bool = False
+
+    def __post_init__(self) -> None:
+        for name in GRANT_LISTS:
+            given = getattr(self, name)
+            if isinstance(given, str):
+                raise InvalidArgument(f"`{name}` of a grant must be a list, got a string", remedy="give a list of ids")
+            object.__setattr__(self, name, frozenset(check_id(f"one of {name}", one) for one in given))
+
+    def caller(self, workspace: str | None, account: str | None) -> Caller:
+        """Find the workspace and the account of a call.
+
+        Args:
+            workspace: The workspace that the call names; None means the only one that the grant reaches.
+            account: The account that the call names; None means the only one of the grant, or no account if the grant
+                has none or several.
+
+        Raises:
+            Refused: The grant does not reach the workspace or the account.
+            InvalidArgument: The call names no workspace, and the grant reaches more than one.
+        """
+        if workspace is None:
+            workspace = _only(self.workspaces)
+        if workspace is None and self.workspaces:
+            raise InvalidArgument(
+                "the call names no workspace, and its token reaches several", remedy="name one in `workspace`"
+            )
+        if workspace is None or not reaches(workspace, self.workspaces):
+            raise forbidden("workspace")
+        if account is None:
+            account = _only(self.accounts)
+        elif not reaches(account, self.accounts):
+            raise forbidden("account")
+        return Caller(workspace=workspace, account=account, grant=self)
+
+    def allows_thread(self, thread: str) -> bool:
+        """Whether the caller can use a thread with this id. The thread does not have to exist."""
+        return any(fnmatchcase(thread, glob) for glob in self.threads)
+
+    def allows_threads_after(self, stem: str) -> bool:
+        """Whether the caller can use every thread whose id begins with `stem`."""
+        return any(glob.endswith(ANY) and fnmatchcase(stem, glob) for glob in self.threads)
+
+    @property
+    def allows_any_thread(self) -> bool:
+        """Whether the caller can use every thread."""
+        return ANY in self.threads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,35 +101,12 @@ class Caller:
     Attributes:
         workspace: The workspace. The token reaches it.
         account: The account. The token can speak for it. None means a call without an account.
-        operator: Whether the token can resume, answer and cancel turns of other accounts.
-        accounts: The accounts that the token can speak for; `*` among them means every account.
+        grant: What the caller can use.
     """
 
     workspace: str
     account: str | None = None
-    operator: bool = False
-    accounts: Collection[str] = ()
-
-    def may_speak_for(self, account: str) -> bool:
-        """Whether the token can speak for an account."""
-        return reaches(account, self.accounts)
-
-
-class Reach(Protocol):
-    """Which threads a caller can use, whether they exist or not."""
-
-    @property
-    def allows_any_thread(self) -> bool:
-        """Whether the caller can use every thread."""
-        ...
-
-    def allows_thread(self, thread: str) -> bool:
-        """Whether the caller can use the thread with this id."""
-        ...
-
-    def allows_threads_after(self, stem: str) -> bool:
-        """Whether the caller can use every thread whose id begins with `stem`."""
-        ...
+    grant: Grant = Grant()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -94,13 +142,11 @@ class Call(Generic[A]):
     Attributes:
         given: The arguments.
         caller: The workspace and account of the call.
-        reach: The threads that the caller can use.
         facts: Facts that the call collects.
     """
 
     given: A = field(repr=False)
     caller: Caller
-    reach: Reach
     facts: CallFacts = field(default_factory=CallFacts)
 
     @property
@@ -147,6 +193,10 @@ class Refused(Exception):
         return self.code in ("too_many_turns", "draining", "reader_behind")
 
 
+def _only(ids: Collection[str]) -> str | None:
+    return next(iter(ids)) if len(ids) == 1 and ANY not in ids else None
+
+
 def reaches(given: str, ids: Collection[str]) -> bool:
     """Whether a token with these ids reaches the id."""
     return given in ids or ANY in ids
@@ -167,7 +217,7 @@ def forbidden(what: str) -> Refused:
 
 def owns_turn(caller: Caller, state: ThreadState) -> bool:
     """Whether the caller can resume, answer and cancel a turn."""
-    return caller.operator or state.account is None or state.account == caller.account
+    return caller.grant.operator or state.account is None or state.account == caller.account
 
 
 def check_turn(caller: Caller, state: ThreadState) -> None:
@@ -221,7 +271,7 @@ def names(pause: Pause, caller: Caller) -> bool:
 
 
 def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
-    if state.account is None or not caller.may_speak_for(state.account):
+    if state.account is None or not reaches(state.account, caller.grant.accounts):
         return forbidden("turn")
     return Refused(
         "forbidden",
@@ -230,11 +280,11 @@ def _not_theirs(caller: Caller, state: ThreadState) -> Refused:
     )
 
 
-def check_thread(reach: Reach, thread: str) -> None:
+def check_thread(grant: Grant, thread: str) -> None:
     """Refuse a thread that the caller cannot use.
 
     Raises:
         Refused: The caller does not reach the thread.
     """
-    if not reach.allows_thread(thread):
+    if not grant.allows_thread(thread):
         raise forbidden("thread")

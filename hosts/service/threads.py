@@ -6,16 +6,12 @@ no model. `turns` begins and resumes turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 
-from ...agent.threads import ThreadState, ThreadStatus
-from ...core import Scope
+from ...agent.threads import ThreadState
 from ...core.errors import NameTaken, ThreadBusy
-from ...core.pauses import Pause
-from ...memory import Message
 from ...role_resolution import Role
 from .answers import pause_record
 from .arguments import (
@@ -48,68 +44,16 @@ from .records import (
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
+    from .home import HomeThread, HomeThreads
 
 MAX_STEM_CHARACTERS: Final = 180  # characters of a thread's id that a fork's id keeps, before its number
 MAX_PAGE_THREADS: Final = 1000  # threads of a page that is searched for those that a caller reaches
 _OPEN: Final = ("running", "paused", "stopped", "cut_off")
 
 
-class OneThread(Protocol):
-    """One thread, as `agent.Thread` and `home.HomeThread` have it."""
-
-    @property
-    def scope(self) -> Scope:
-        """Workspace, account, channel and thread."""
-        ...
-
-    async def state(self) -> ThreadState | None:
-        """The state of its newest turn; None if the thread does not exist."""
-        ...
-
-    async def pauses(self) -> tuple[Pause, ...]:
-        """What its turn waits for, with answers that no run has taken up."""
-        ...
-
-    async def cancel(self) -> bool:
-        """Cancel its turn; False if there is none to cancel."""
-        ...
-
-    async def rename(self, title: str | None) -> str | None:
-        """Set its title, and return its title now."""
-        ...
-
-    async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
-        """A page of its messages, oldest first."""
-        ...
-
-    async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
-        """Make a thread that continues from one of its messages."""
-        ...
-
-
-class Threads(Protocol):
-    """The threads of a workspace, as `agent.WorldAgent` and `home.HomeThreads` have them."""
-
-    def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> OneThread:
-        """The thread with this id. It does not have to exist."""
-        ...
-
-    async def threads(
-        self,
-        *,
-        limit: int = 100,
-        status: ThreadStatus | None = None,
-        account: str | None = None,
-        channel: str | None = None,
-        query: str | None = None,
-        before: str | None = None,
-    ) -> Sequence[ThreadState]:
-        """The states of the threads that match, the one with the newest turn first."""
-        ...
-
-    async def turn(self, turn_id: str) -> ThreadState | None:
-        """The state of a turn of the workspace; None if there is none with this id."""
-        ...
+OneThread: TypeAlias = Union["Thread", "HomeThread"]
+Threads: TypeAlias = Union["WorldAgent", "HomeThreads"]
+"""The threads of a workspace: those of an open agent, or those of a home."""
 
 
 async def cancel(call: Call[ThreadArguments], workspace: Threads) -> CancelAnswer:
@@ -133,16 +77,16 @@ async def fork(call: Call[ForkArguments], workspace: Threads) -> ForkAnswer:
         Refused: The caller does not reach the new thread's id.
         WorldAgentError: As for `Thread.fork`.
     """
-    given, reach, thread = call.given, call.reach, _thread(call, workspace)
+    given, grant, thread = call.given, call.caller.grant, _thread(call, workspace)
     stem = f"{given.thread[:MAX_STEM_CHARACTERS]}."
-    if given.to is not None or reach.allows_threads_after(stem):
+    if given.to is not None or grant.allows_threads_after(stem):
         if given.to is not None:
-            check_thread(reach, given.to)
+            check_thread(grant, given.to)
         made = await thread.fork(at=given.at, to=given.to)
         return ForkAnswer(thread=made.scope.thread or "")
     # The agent could make an id that the caller does not reach, so this makes the id and checks it first.
     for number in count(2):
-        if not reach.allows_thread(f"{stem}{number}"):
+        if not grant.allows_thread(f"{stem}{number}"):
             raise Refused(
                 "forbidden",
                 "the token does not reach the name that the new thread would get",
@@ -183,8 +127,8 @@ async def history(call: Call[HistoryArguments], workspace: Threads) -> HistoryAn
 
 async def threads(call: Call[ThreadsArguments], workspace: Threads) -> ThreadsAnswer:
     """Return the threads that the caller reaches."""
-    given, reach = call.given, call.reach
-    limit = given.limit if reach.allows_any_thread else MAX_PAGE_THREADS
+    given, grant = call.given, call.caller.grant
+    limit = given.limit if grant.allows_any_thread else MAX_PAGE_THREADS
     reached: list[ThreadState] = []
     before = given.before
     while len(reached) < given.limit:
@@ -196,7 +140,7 @@ async def threads(call: Call[ThreadsArguments], workspace: Threads) -> ThreadsAn
             query=given.query,
             before=before,
         )
-        reached += [state for state in found if reach.allows_thread(state.thread)]
+        reached += [state for state in found if grant.allows_thread(state.thread)]
         if len(found) < limit:
             break
         before = found[-1].page_key

@@ -4,7 +4,8 @@
 """
 
 from ..service.arguments import CONTRACT
-from .access import ANY, EVERYTHING, Grant, read_token_file, tokens_of_setting
+from ..service.call import ANY, Grant
+from .access import EVERYTHING, read_token_file, tokens_of_setting
 from .client_roles import ClientRoles
 from .pool import Limits
 from .server import Sidecar

@@ -390,7 +390,7 @@ async def _reached(call: ToolCall[EventsArguments], agent: WorldAgent) -> Thread
         UnknownTurn: The turn does not exist, or the token does not reach it. The error does not reveal which.
     """
     state = await agent.turn(call.given.turn_id)
-    if state is not None and call.reach.allows_thread(state.thread):
+    if state is not None and call.caller.grant.allows_thread(state.thread):
         return state
     raise UnknownTurn(
         "the token reaches no turn of the workspace with this id", remedy="give the id that the turn's answer had"

@@ -30,9 +30,9 @@ from mcp.types import (
 
 from ...agent import WorldAgent
 from ...storage import Storage
-from ..service.call import CallFacts
+from ..service.call import CallFacts, Grant
 from ..serving import RequestLog, Tokens, listed_tools
-from .access import EVERYTHING, NOTHING, Grant
+from .access import EVERYTHING, NOTHING
 from .client_roles import ClientRoles
 from .following import Context, SidecarParts
 from .pool import Agents, Databases, Limits

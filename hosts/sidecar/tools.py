@@ -33,7 +33,7 @@ from ..service.arguments import (
     ThreadsArguments,
     WorkspaceArguments,
 )
-from ..service.call import CallFacts, Refused, check_thread
+from ..service.call import CallFacts, Grant, Refused, check_thread
 from ..service.next_steps import advised, error_record, name_turn
 from ..service.records import (
     Answer,
@@ -52,7 +52,6 @@ from ..service.records import (
 )
 from ..service.validation import validated
 from ..serving import ToolSpec, tool_schemas
-from .access import Grant
 from .following import Context, SidecarParts, ToolCall, events
 from .turns import resume, surface
 
@@ -224,7 +223,7 @@ async def call_tool(
         if isinstance(given, ThreadArguments):
             check_thread(grant, given.thread)
             facts.thread = given.thread
-        call = ToolCall(given=given, caller=caller, reach=grant, facts=facts, parts=parts, ctx=ctx, params=params)
+        call = ToolCall(given=given, caller=caller, facts=facts, parts=parts, ctx=ctx, params=params)
         async with parts.agents.use(caller.workspace) as agent:
             try:
                 answer = await spec.run(call, agent)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,25 +24,8 @@ from worldagent.hosts.service.home import open_threads
 __all__ = ["home"]  # fixture
 
 
-@dataclass(frozen=True)
-class Within:
-    """Reaches the threads whose ids begin with a stem."""
-
-    stem: str = ""
-
-    @property
-    def allows_any_thread(self) -> bool:
-        return not self.stem
-
-    def allows_thread(self, thread: str) -> bool:
-        return thread.startswith(self.stem)
-
-    def allows_threads_after(self, stem: str) -> bool:
-        return stem.startswith(self.stem)
-
-
-def call(given: Any, reach: Within = Within(), account: str | None = "ana") -> Call[Any]:
-    return Call(given=given, caller=Caller(workspace="shop", account=account), reach=reach)
+def call(given: Any) -> Call[Any]:
+    return Call(given=given, caller=Caller(workspace="shop", account="ana"))
 
 
 READS: list[tuple[Callable[[Call[Any], calls.Threads], Awaitable[Any]], Any]] = [
