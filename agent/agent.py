@@ -24,7 +24,7 @@ from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
 from ..harness.guard import OnError, harmless
 from ..harness.inside import Inside
-from ..harness.journal import SqlJournal
+from ..harness.journal import Journal
 from ..harness.limits import Spent
 from ..harness.trace import Trace, Traces, TraceSink
 from ..harness.trace.index import TraceIndex
@@ -513,7 +513,7 @@ class WorldAgent:
         tracer = self._open_traces(opened)
         usage = open_usage(settings, database, self._clock)
         opened.push_async_callback(usage.aclose)
-        journal = SqlJournal(database)
+        journal = Journal(database)
         upkeep = UpkeepParts.of(storage, database, self._clock, limit=settings.attachment_limit)
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(upkeep.attachments, opened)

@@ -4,43 +4,28 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from ..core import Emitter, canonical_json
+from ..core import canonical_json
 from ..core.errors import AnswerInvalid, CallRefused, TaskFailed, WorldAgentError
 from ..core.events import CallDecided
 from ..core.pauses import Approve, Reject
-from .gate import Callee, Caller, Gate, Verdict
-from .guard import OnError, guarded
+from .function import Function
+from .gate import Caller, Verdict
+from .guard import guarded
 from .inside import Inside, without_exit
-from .journal import UNATTENDED, Ask, Drive, Step, decision_of, pause_of
+from .journal import UNATTENDED, Ask, Step, decision_of, pause_of
+
+if TYPE_CHECKING:
+    from .context import CallContext
 
 _LOG = logging.getLogger("worldagent.calls")
 _REFUSED: Final = "; other arguments for it were refused: "
 
 
-@dataclass(frozen=True, slots=True)
-class CallerContext:
-    """The caller of a step, and what is needed to decide about it.
-
-    Attributes:
-        drive: The run that has recorded the turn's calls.
-        gate: Decides about the step.
-        emit: Sends events.
-        caller: The caller.
-        on_error: Receives the original of an exception that an approver raises.
-    """
-
-    drive: Drive
-    gate: Gate
-    emit: Emitter
-    caller: Caller
-    on_error: OnError | None = None
-
-
-async def require_approval(step: Step, callee: Callee, caller_context: CallerContext) -> None:
+async def require_approval(step: Step, callee: Function, ctx: CallContext) -> None:
     """Decide about a step before it runs.
 
     Sets on the step who decided, and either the approval request (`ask`) or the refusal.
@@ -48,9 +33,9 @@ async def require_approval(step: Step, callee: Callee, caller_context: CallerCon
     Args:
         step: The step, which is changed; its input is the params as JSON.
         callee: The function that is called; its `params` declare the step's input.
-        caller_context: The caller.
+        ctx: The context of the caller.
     """
-    drive, gate, caller = caller_context.drive, caller_context.gate, caller_context.caller
+    drive, gate, caller = ctx.frame.drive, ctx.gate, ctx.current_caller
     record = drive.recorded(step.id)
     if record is not None and (record.over or (record.state != "waiting" and record.gate is not None)):
         step.by = record.by  # decided in an earlier run
@@ -67,65 +52,66 @@ async def require_approval(step: Step, callee: Callee, caller_context: CallerCon
     if verdict.decision == "ask" and not drive.can_ask and caller.model_influenced:
         verdict = replace(verdict, decision="refuse", reason=f"{verdict.reason}, and no person can be asked here")
     if verdict.decision == "ask":
-        _ask(step, verdict, callee, caller_context)
-        if not await _unanswered(step, verdict, callee, caller_context):
+        ctx = replace(ctx, caller=caller)  # what a model influences while a person is asked does not change the caller
+        _ask(step, verdict, callee, ctx)
+        if not await _unanswered(step, verdict, callee, ctx):
             return
         why = f"{verdict.reason}, and no person watches this unattended turn"
         verdict = replace(verdict, decision="refuse", by=UNATTENDED, reason=why)
     if record is None:
-        _emit_decision(caller_context, step, "refuse", verdict.by)
+        _emit_decision(ctx, step, "refuse", verdict.by)
     _refuse(step, verdict, callee, caller)
 
 
-async def _unanswered(step: Step, verdict: Verdict, callee: Callee, caller_context: CallerContext) -> bool:
+async def _unanswered(step: Step, verdict: Verdict, callee: Function, ctx: CallContext) -> bool:
     """Whether an unattended turn must refuse the step, because no approver in the process has answered."""
-    made, refuses = caller_context.drive.recorded(step.id) is not None, caller_context.drive.refuses(step.id)
-    if (refuses or not made) and await _answered_at_once(step, callee, caller_context):
+    made, refuses = ctx.frame.drive.recorded(step.id) is not None, ctx.frame.drive.refuses(step.id)
+    if (refuses or not made) and await _answered_at_once(step, callee, ctx):
         return False
     if not refuses and not made:
-        _emit_decision(caller_context, step, "ask", verdict.by)
+        _emit_decision(ctx, step, "ask", verdict.by)
     return refuses
 
 
-async def _answered_at_once(step: Step, callee: Callee, caller_context: CallerContext) -> bool:
+async def _answered_at_once(step: Step, callee: Function, ctx: CallContext) -> bool:
     """Ask the approver in the process; return whether it decided, so that no person is asked."""
-    if caller_context.gate.approver is None:
+    if ctx.gate.approver is None:
         return False
     try:
         with Inside.as_host():
-            asked = without_exit(caller_context.gate.approver(step.pause(caller_context.drive.now())))
-            answer = await guarded(asked, what="the approver", on_error=caller_context.on_error)
+            asked = without_exit(ctx.gate.approver(step.pause(ctx.frame.drive.now())))
+            answer = await guarded(asked, what="the approver", on_error=ctx.on_error)
         if answer is None:
             return False
         if isinstance(answer, Approve | Reject):
-            _take(step, answer, callee, caller_context)
+            _take(step, answer, callee, ctx)
             return True
         raise AnswerInvalid(
             f"the approver must return Approve, Reject or None, got {type(answer).__name__!r}",
             remedy="return one of these from it",
         )
     except WorldAgentError as error:
-        if caller_context.on_error is not None and not isinstance(error, TaskFailed):  # `guarded` reported a TaskFailed
-            caller_context.on_error(error)
+        if ctx.on_error is not None and not isinstance(error, TaskFailed):  # `guarded` reported a TaskFailed
+            ctx.on_error(error)
         code = error.code
     _LOG.warning("the approver gave no valid answer to %s (%s); a person must answer", step.id, code)
     return False
 
 
-def _refuse(step: Step, verdict: Verdict, callee: Callee, caller: Caller) -> None:
+def _refuse(step: Step, verdict: Verdict, callee: Function, caller: Caller) -> None:
     step.refusal = CallRefused(
         f"the call of {callee.name!r} is refused: {verdict.reason}", remedy="do without it, or ask for something else"
     )
     step.ask, step.by, step.gate = None, verdict.by, _note(verdict.decision, verdict.by, caller, callee)
 
 
-def _ask(step: Step, verdict: Verdict, callee: Callee, caller_context: CallerContext) -> None:
+def _ask(step: Step, verdict: Verdict, callee: Function, ctx: CallContext) -> None:
     """Request approval for the step. Arguments that a person changes are validated and checked by the policy again."""
     fits = step.check
 
     def check(arguments: Any) -> Any:
         taken = arguments if fits is None else fits(arguments)
-        now = caller_context.gate.by_policy(callee, taken, caller_context.caller)
+        now = ctx.gate.by_policy(callee, taken, ctx.caller)
         if now.decision == "refuse":
             if step.ask is not None:
                 before = step.ask.reason.partition(_REFUSED)[0]
@@ -136,9 +122,7 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, caller_context: CallerCon
         return taken
 
     def noted(decision: str, said: Mapping[str, Any]) -> str:
-        return _record_decision(
-            decision, "expired" if decision == "refuse" else "person", said, step, callee, caller_context
-        )
+        return _record_decision(decision, "expired" if decision == "refuse" else "person", said, step, callee, ctx)
 
     step.ask = Ask(
         kind="approval",
@@ -147,45 +131,45 @@ def _ask(step: Step, verdict: Verdict, callee: Callee, caller_context: CallerCon
         risk=callee.risk,
         description=callee.description,
         reason=verdict.reason,
-        caller=caller_context.caller.name,
+        caller=ctx.caller.name,
         approvers=verdict.approvers,
         seconds=verdict.expires,
     )
     step.by, step.check, step.noted = "person", check, noted
 
 
-def _take(step: Step, answer: Approve | Reject, callee: Callee, caller_context: CallerContext) -> None:
+def _take(step: Step, answer: Approve | Reject, callee: Function, ctx: CallContext) -> None:
     """Apply an approver's answer to the step, as if a person had given it."""
-    said = decision_of(step.pause(caller_context.drive.now()), answer)
+    said = decision_of(step.pause(ctx.frame.drive.now()), answer)
     if said["kind"] == "reject":
-        _emit_decision(caller_context, step, "reject", "approver")
+        _emit_decision(ctx, step, "reject", "approver")
         verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
-        _refuse(step, verdict, callee, caller_context.caller)
+        _refuse(step, verdict, callee, ctx.caller)
         return
     arguments, check = said.get("arguments"), step.check
     if arguments is not None and check is not None:
         check(arguments)
     decision = "approve" if arguments is None else "modify"
     step.ask, step.by = None, "approver"
-    step.gate = _record_decision(decision, "approver", said, step, callee, caller_context)
+    step.gate = _record_decision(decision, "approver", said, step, callee, ctx)
 
 
 def _record_decision(
-    decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Callee, caller_context: CallerContext
+    decision: str, by: str, said: Mapping[str, Any], step: Step, callee: Function, ctx: CallContext
 ) -> str:
     """Emit the decision and remember an "always" in the gate; return the text that the journal keeps."""
     kept = {name: said[name] for name in ("account", "always", "arguments") if name in said}
     if said.get("always"):
         changed = said.get("arguments")
         taken = step.input if changed is None or step.check is None else step.check(changed)
-        grant = caller_context.gate.grant(callee, caller_context.caller, None if said["always"] == "any" else taken)
+        grant = ctx.gate.grant(callee, ctx.caller, None if said["always"] == "any" else taken)
         kept |= {"always": "any" if said["always"] == "any" else "same"}
         kept |= {"covers": grant.covers, "description": grant.description}
-    _emit_decision(caller_context, step, decision, by, said.get("account"))
-    return _note(decision, by, caller_context.caller, callee, **kept)
+    _emit_decision(ctx, step, decision, by, said.get("account"))
+    return _note(decision, by, ctx.caller, callee, **kept)
 
 
-def _note(decision: str, by: str, caller: Caller, callee: Callee, **more: Any) -> str:
+def _note(decision: str, by: str, caller: Caller, callee: Function, **more: Any) -> str:
     """Return the text that the journal keeps of a decision."""
     if not more:
         return _plain_note(decision, by, caller.name, callee.name)
@@ -197,10 +181,8 @@ def _plain_note(decision: str, by: str, caller: str, function: str) -> str:
     return canonical_json({"decision": decision, "by": by, "caller": caller, "function": function})
 
 
-def _emit_decision(
-    caller_context: CallerContext, step: Step, decision: str, by: str, account: str | None = None
-) -> None:
-    caller_context.emit(
+def _emit_decision(ctx: CallContext, step: Step, decision: str, by: str, account: str | None = None) -> None:
+    ctx.emit(
         CallDecided,
         call_id=step.id,
         function=step.name,
@@ -209,6 +191,3 @@ def _emit_decision(
         gate=by,
         account=account,
     )
-
-
-__all__ = ["CallerContext", "require_approval"]

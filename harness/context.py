@@ -14,7 +14,6 @@ from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
 from ..core.events import CallDecided
 from ..core.pauses import MAX_WAIT_SECONDS
 from ..core.validation import is_text, json_of_value, read_value
-from .approval import CallerContext
 from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
@@ -355,8 +354,3 @@ class CallContext:
     def current_caller(self) -> Caller:
         """The caller of the calls that it makes from now on; it is marked if a model has influenced them."""
         return self.caller.with_model_influence(model_influenced=self.frame.model_influenced)
-
-    @property
-    def caller_context(self) -> CallerContext:
-        """The caller, as the gate needs it."""
-        return CallerContext(self.frame.drive, self.gate, self.emit, self.current_caller, self.on_error)

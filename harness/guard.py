@@ -69,6 +69,3 @@ async def guarded(running: Awaitable[T], *, what: str, on_error: OnError | None)
     kind = type(problem).__name__
     del problem  # the traceback keeps this frame, and the original may quote a model's text
     raise TaskFailed(f"{what} failed{detail or f' with {kind}'}", remedy=remedy)
-
-
-__all__ = ["OnError", "guarded", "harmless"]

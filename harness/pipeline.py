@@ -190,7 +190,7 @@ def _gated(inner: Handler) -> Handler:
         step = prepared.step
         # A worker that is called by name has the params of the shape that runs it.
         callee = function if function.params is prepared.params else replace(function, params=prepared.params)
-        await require_approval(step, callee, call.ctx.caller_context)
+        await require_approval(step, callee, call.ctx)
         result_read = False
         try:
             value = await inner(call)
@@ -411,6 +411,3 @@ async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallC
     if value is SUSPENDED:
         raise NobodyToAsk(f"{name!r} cannot wait for a person here", remedy="call it inside a turn")
     return value
-
-
-__all__ = ["Call", "Prepared", "apply_time_limit", "call", "call_alone", "run_call"]

@@ -136,6 +136,3 @@ def _integral_floats_as_int(value: Any) -> Any:
             return [_integral_floats_as_int(part) for part in value]
         case _:
             return value
-
-
-__all__ = ["TooMuch", "bounded", "draft_of", "matches"]

@@ -4,7 +4,7 @@
 package knows no model, no role and no journal: the code that makes a call asks the gate and records its verdict.
 """
 
-from .gate import CODE, Approver, Callee, Caller, Gate, Verdict
+from .gate import CODE, Approver, Caller, Gate, Verdict
 from .policy import Decision, Policy, Rule, is_like, load_policy, policy_in
 from .predicates import Predicate
 from .surprises import Surprise, surprises
@@ -12,7 +12,6 @@ from .surprises import Surprise, surprises
 __all__ = [
     "CODE",
     "Approver",
-    "Callee",
     "Caller",
     "Decision",
     "Gate",

@@ -214,6 +214,3 @@ def _in_object(schema: Mapping[str, Any], steps: list[str], parts: Mapping[str, 
     # An object without a title is a mapping with any keys; one with a title is a model, here without fields.
     others = schema.get("additionalProperties", "title" not in schema)
     return others is not False and _may(others, rest, parts, deep - 1)
-
-
-__all__ = ["may_have", "received", "schema_of"]

@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, Protocol
-
-from pydantic import BaseModel
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...core import Clock, SystemClock, digest
-from ...core.events import Risk
 from ...core.pauses import Approve, Pause, Reject
-from ..function import HOST, READ_ONLY
+from ..function import HOST, READ_ONLY, Function
 from .policy import Decision, Policy, Rule, several
+
+if TYPE_CHECKING:
+    from ..journal import CallRecord
 
 
 class Approver(Protocol):
@@ -64,35 +64,6 @@ CODE: Final = Caller(HOST)
 """The host's own code."""
 
 
-class Callee(Protocol):
-    """The parts of a function, a worker or a shape that the gate needs."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def risk(self) -> tuple[Risk, ...]:
-        """What it does to the world."""
-        ...
-
-    @property
-    def approval(self) -> bool:
-        """Whether each call requires approval."""
-        ...
-
-    @property
-    def params(self) -> type[BaseModel]:
-        """The model of its arguments."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """Its description."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The decision about one call.
@@ -134,40 +105,6 @@ class Grant:
     at: float
 
 
-class Recorded(Protocol):
-    """The parts of a recorded call that the gate needs."""
-
-    @property
-    def name(self) -> str:
-        """The function's name, the shape's key."""
-        ...
-
-    @property
-    def at(self) -> float:
-        """When it was made, in seconds since 1970."""
-        ...
-
-    @property
-    def over(self) -> bool:
-        """Whether it has a result or an error."""
-        ...
-
-    @property
-    def refused(self) -> bool:
-        """Whether it was not approved, so that it had no effect."""
-        ...
-
-    @property
-    def arguments(self) -> Mapping[str, Any]:
-        """Its params as JSON."""
-        ...
-
-    @property
-    def recorded_decision(self) -> Mapping[str, Any] | None:
-        """The recorded decision about it."""
-        ...
-
-
 class Gate:
     """Decides about calls.
 
@@ -200,7 +137,7 @@ class Gate:
         self._first: dict[str, float] = {}
         self._granted: dict[tuple[str, str], dict[str, Grant]] = {}
 
-    def recall(self, records: Iterable[Recorded], untrusted: Iterable[str]) -> None:
+    def recall(self, records: Iterable[CallRecord], untrusted: Iterable[str]) -> None:
         """Restore the decisions, the marks and the "always" approvals of earlier runs of the turn.
 
         Args:
@@ -225,7 +162,7 @@ class Gate:
         """Take note that the turn has read results of these untrusted functions."""
         self.marks.update(sources)
 
-    def grant(self, callee: Callee, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
+    def grant(self, callee: Function, caller: Caller, arguments: Mapping[str, Any] | None) -> Grant:
         """Take note that a person approves calls for the rest of the turn, within the policy's limits.
 
         Args:
@@ -244,7 +181,7 @@ class Gate:
         if before is None or before.description != grant.description:
             given[grant.covers] = grant
 
-    def decide(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def decide(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Decide about a new call.
 
         Args:
@@ -263,7 +200,7 @@ class Gate:
             verdict = replace(verdict, expires=self.policy.expires)
         return verdict
 
-    def by_policy(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def by_policy(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Return the verdict of the policies. A call that they refuse must not run, even if a person approves it.
 
         The strictest verdict counts, so a worker's own policy can only narrow the agent's (H6).
@@ -274,7 +211,7 @@ class Gate:
         ]
         return max(verdicts, key=lambda verdict: _STRICTNESS[verdict.decision])
 
-    def _by_worker(self, worker: str, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_worker(self, worker: str, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Return the verdict of a worker's policy. It approves calls that no rule matches, unless it sets `default`."""
         policy = self._workers[worker]
         rule = self._rule(policy, callee, arguments, caller)
@@ -285,7 +222,7 @@ class Gate:
         reason = f"the rule {rule.name!r} of {worker!r} {rule.decision}s"
         return Verdict(rule.decision, f"worker:{worker}:{rule.name}", reason, expires=rule.expires)
 
-    def _by_agent(self, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_agent(self, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         harmless = _is_harmless(callee)
         rule = self._rule(self.policy, callee, arguments, caller)
         if rule is not None:
@@ -298,7 +235,7 @@ class Gate:
 
     # --- deciding ---------------------------------------------------------------------------------------------------
 
-    def _rule(self, policy: Policy, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
+    def _rule(self, policy: Policy, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Rule | None:
         for rule in policy.rules:
             if rule.after and not rule.matches_marks(self.marks):
                 continue
@@ -306,7 +243,7 @@ class Gate:
                 return rule
         return None
 
-    def _by_rule(self, rule: Rule, callee: Callee, caller: Caller, *, harmless: bool) -> Verdict:
+    def _by_rule(self, rule: Rule, callee: Function, caller: Caller, *, harmless: bool) -> Verdict:
         by = f"rule:{rule.name}"
         match rule.decision:
             case "refuse":
@@ -326,12 +263,12 @@ class Gate:
             return Verdict("ask", by, f"the rule {rule.name!r} reached its limit of approvals for one turn")
         return Verdict("approve", by)
 
-    def _why(self, callee: Callee, otherwise: str) -> str:
+    def _why(self, callee: Function, otherwise: str) -> str:
         if self.marks and not _is_harmless(callee):
             return f"the turn has read untrusted results of: {', '.join(sorted(self.marks))}"
         return otherwise
 
-    def _by_grant(self, verdict: Verdict, callee: Callee, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
+    def _by_grant(self, verdict: Verdict, callee: Function, arguments: Mapping[str, Any], caller: Caller) -> Verdict:
         """Approve a call that requires approval if a person's "always" covers it; otherwise return the verdict."""
         given = self._granted.get((callee.name, caller.name))
         if not given or "destructive" in callee.risk or (self.marks and not _is_harmless(callee)):
@@ -365,7 +302,7 @@ def digest_of(value: object) -> str:
     return digest(value, length=16)
 
 
-def _is_harmless(callee: Callee) -> bool:
+def _is_harmless(callee: Function) -> bool:
     return callee.risk == READ_ONLY
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol, Self, TypeVar, cast
+from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -16,7 +16,7 @@ from ...core.errors import PolicyInvalid
 from ...core.events import Risk
 from ...core.files import read_regular
 from ...core.pauses import MAX_WAIT_SECONDS
-from ..function import CALLERS
+from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
 from .arguments import may_have, received, schema_of
 from .predicates import Condition, Data, find, holds, read_condition
@@ -27,20 +27,6 @@ Globs = str | tuple[str, ...]
 
 _ANY = ("*",)
 _WAIT: Final[Any] = Field(default=None, gt=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False, strict=True)
-
-
-class Declared(Protocol):
-    """Something that can be called, against which a policy is checked."""
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def params(self) -> type[BaseModel]:
-        """The model of its params."""
-        ...
 
 
 class Rule(Data):
@@ -223,7 +209,7 @@ class Policy(Data):
                     return False
         return self.default != "refuse" or risk == ("read_only",)
 
-    def check(self, callees: Iterable[Declared]) -> None:
+    def check(self, callees: Iterable[Function]) -> None:
         """Refuse rules that match nothing, because they are usually misspelt.
 
         Args:
@@ -238,7 +224,7 @@ class Policy(Data):
                 _check(rule, known)
 
 
-def _check(rule: Rule, known: Mapping[str, Declared]) -> None:
+def _check(rule: Rule, known: Mapping[str, Function]) -> None:
     matched = [callee for name, callee in known.items() if is_like(name, rule.function)]
     problem = ""
     if not matched:

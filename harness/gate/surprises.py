@@ -199,6 +199,3 @@ def _of_predicate(name: str, said: Predicate) -> Iterable[Any]:
             return ("",)
         case _:
             return (getattr(said, name),)
-
-
-__all__ = ["Surprise", "surprises"]

@@ -202,13 +202,3 @@ def _has_in_order(plain: str, wanted: list[str]) -> bool:
 def _may_be(word: str, wanted: str) -> bool:
     """Whether a word of a command is the wanted one, or a wildcard that a shell may expand to it."""
     return word == wanted or (bool(set("*?[") & set(word)) and (len(word) > _MAX_HOST or fnmatchcase(wanted, word)))
-
-
-__all__ = [
-    "command_pattern",
-    "email_pattern",
-    "host_pattern",
-    "is_at_host",
-    "is_command",
-    "is_email",
-]

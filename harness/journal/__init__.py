@@ -3,7 +3,7 @@
 from .drive import ABOUT_THE_TURN, UNATTENDED, Drive
 from .frame import Frame
 from .pauses import SUSPENDED, Ask, Step, decision_of, pause_of
-from .records import JOURNAL, CallRecord, Journal, SqlJournal
+from .records import JOURNAL, CallRecord, Journal
 
 __all__ = [
     "ABOUT_THE_TURN",
@@ -15,7 +15,6 @@ __all__ = [
     "Drive",
     "Frame",
     "Journal",
-    "SqlJournal",
     "Step",
     "decision_of",
     "pause_of",

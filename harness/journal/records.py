@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 
@@ -303,12 +303,19 @@ def _read_plain(gate: str) -> Any:
     return MappingProxyType(recorded_decision) if isinstance(recorded_decision, dict) else recorded_decision
 
 
-class Journal(Protocol):
-    """The storage of the calls of turns. `lease` refuses the writes of an owner that has lost the thread.
+class Journal:
+    """The calls of turns, in a database that was opened with the schema `JOURNAL`.
 
-    Under a lease, the record that a leaf with an effect begins or ends is on the disk when the write returns. Other
-    records are written with the next commit of the turn.
+    `lease` refuses the writes of an owner that has lost the thread. Under a lease, the record that a leaf with an
+    effect begins or ends is on the disk when the write returns. Other records are written with the next commit of the
+    turn.
+
+    Args:
+        database: The database.
     """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     async def load(self, turn: str, *, lease: Lease | None = None) -> dict[str, CallRecord]:
         """Return all calls of a turn by path id. With `lease`, its queued records are written first.
@@ -316,46 +323,6 @@ class Journal(Protocol):
         Raises:
             StorageInvalid: A stored row is not valid; the text names the call.
         """
-        ...
-
-    async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
-        """Write new calls, or update the state of existing ones.
-
-        Raises:
-            LeaseLost: Another owner has taken over the thread.
-        """
-        ...
-
-    async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
-        """Write calls as `put` does, and withdraw the open requests to a person below them."""
-        ...
-
-    async def answer(self, turn: str, decisions: Mapping[str, Any]) -> tuple[str, ...]:
-        """Write a person's decisions about calls, by their ids; atomic, and independent of the owner of the thread.
-
-        Returns:
-            The calls that are no longer open, because they were answered or withdrawn. If there is one, nothing is
-            written.
-        """
-        ...
-
-    async def withdraw(self, turn: str) -> None:
-        """Withdraw all open requests to a person of this turn."""
-        ...
-
-    async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """Return for each turn with pauses how many are open, and how many are answered but not resumed."""
-        ...
-
-
-class SqlJournal:
-    """`Journal` in a database that was opened with the schema `JOURNAL`."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def load(self, turn: str, *, lease: Lease | None = None) -> dict[str, CallRecord]:
-        """See `Journal.load`."""
 
         def work(transaction: Transaction) -> list[tuple[Any, ...]]:
             return transaction.execute(_LOAD, (turn,))
@@ -364,11 +331,15 @@ class SqlJournal:
         return {record.id: record for record in (_record(row, self._database.name) for row in rows)}
 
     async def put(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
-        """See `Journal.put`."""
+        """Write new calls, or update the state of existing ones.
+
+        Raises:
+            LeaseLost: Another owner has taken over the thread.
+        """
         await self._written(lambda tx: _write(tx, records), records, lease)
 
     async def finish(self, records: Sequence[CallRecord], *, lease: Lease | None) -> None:
-        """See `Journal.finish`."""
+        """Write calls as `put` does, and withdraw the open requests to a person below them."""
 
         def work(transaction: Transaction) -> None:
             _write(transaction, records)
@@ -388,7 +359,12 @@ class SqlJournal:
             lease.enqueue(work)
 
     async def answer(self, turn: str, decisions: Mapping[str, Any]) -> tuple[str, ...]:
-        """See `Journal.answer`."""
+        """Write a person's decisions about calls, by their ids; atomic, and independent of the owner of the thread.
+
+        Returns:
+            The calls that are no longer open, because they were answered or withdrawn. If there is one, nothing is
+            written.
+        """
         texts = {call_id: canonical_json(decision) for call_id, decision in decisions.items()}
 
         def work(transaction: Transaction) -> None:
@@ -408,11 +384,11 @@ class SqlJournal:
         return ()
 
     async def withdraw(self, turn: str) -> None:
-        """See `Journal.withdraw`."""
+        """Withdraw all open requests to a person of this turn."""
         await self._database.transact(lambda tx: tx.execute(_WITHDRAW_ALL, (turn,)))
 
     async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
-        """See `Journal.asked`."""
+        """Return for each turn with pauses how many are open, and how many are answered but not resumed."""
         if not turns:
             return {}
         statement = _ASKED.format(", ".join("?" * len(turns)))

@@ -424,5 +424,3 @@ class Usage:
 _TURN: Final = "raise the setting turn_{kind}, and resume the turn to continue"
 _CALLS: Final = "set turn_calls to the most calls that the turn can make, and resume the turn to continue"
 _DAY: Final = "wait for the next day (UTC), or raise the setting {kind}_limits"
-
-__all__ = ["USAGE", "Usage", "Use", "Writing"]

@@ -225,6 +225,3 @@ def _write(transaction: Transaction, records: Sequence[TraceRecord], before: flo
 def _remove(transaction: Transaction, which: str, *given: object) -> None:
     for statement in _REMOVE:
         transaction.execute(statement.format(which), given)
-
-
-__all__ = ["TRACES", "TraceIndex", "Traces"]

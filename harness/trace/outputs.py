@@ -297,6 +297,3 @@ def _is_header(line: bytes) -> bool:
         return bool(json.loads(line) == json.loads(HEADER))
     except ValueError:
         return False
-
-
-__all__ = ["OpenTelemetryTrace"]

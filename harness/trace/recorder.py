@@ -250,6 +250,3 @@ def _of_turn(run: _Run, event: ev.Event) -> TraceRecord | None:
 def _moment(run: _Run, kind: RecordKind, path: str, seq: int, at: datetime, **more: Any) -> TraceRecord:
     about: dict[str, Any] = {"id": f"{path}#{seq}", "parent": path, **more}
     return TraceRecord(kind=kind, turn=run.turn.turn, run=run.turn.run, seq=seq, start=at, end=at, **about)
-
-
-__all__ = ["Recorder"]

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from ...agent import Settings
 from ...core.errors import HostError, InvalidArgument, StorageUnavailable
-from ...harness.journal import SqlJournal
+from ...harness.journal import Journal
 from ...memory import TurnRecord, TurnRegister
 from ...role_resolution.keys import RoleKey
 from ...storage import Database, PostgresAddress, Transaction, from_sqlite
@@ -205,7 +205,7 @@ def _read(file: Path, stop: threading.Event) -> tuple[RecordedTurn, ...]:
 
 
 def _recorded(turn: TurnRecord, reading: Transaction) -> RecordedTurn:
-    keys = {RoleKey.maker(digest) for digest in (*SqlJournal.roles(reading, turn.id), turn.prompt) if digest}
+    keys = {RoleKey.maker(digest) for digest in (*Journal.roles(reading, turn.id), turn.prompt) if digest}
     if turn.role["digest"] is not None:
         keys.add(str(turn.role["key"]))
     scope = turn.scope

@@ -11,7 +11,7 @@ from typing import Final, Self
 from ...agent.threads import SCHEMAS, Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Scope, check_id
 from ...core.pauses import Pause
-from ...harness.journal import SqlJournal
+from ...harness.journal import Journal
 from ...memory import ConversationLog, Message, TurnRegister, thread_key
 from ...memory.branches import Branches
 from ...memory.titles import ThreadSearch, ThreadTitles
@@ -181,7 +181,7 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
         turns, leases, branches = TurnRegister(database), Leases(database, storage.locks), Branches(database)
         register = ThreadRegister(
             turns,
-            SqlJournal(database),
+            Journal(database),
             leases,
             branches,
             TurnLog(database),

@@ -18,7 +18,7 @@ from support.steps import TURN, Turns, effects, flow_of, turns_of
 from worldagent.core.errors import AnswerInvalid, Diverged, EffectLost
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, RunAgain
 from worldagent.harness import CallContext, tool
-from worldagent.harness.journal import JOURNAL, CallRecord, SqlJournal, decision_of
+from worldagent.harness.journal import JOURNAL, CallRecord, Journal, decision_of
 from worldagent.storage import EPOCHS, Database, PostgresAddress
 
 
@@ -195,7 +195,7 @@ def question(name: str) -> CallRecord:
 async def test_who_answers_while_another_does_waits_for_it_and_is_told_what_is_answered() -> None:
     url = new_database()
     async with aclosing(await Database.open(PostgresAddress(url), schemas=[EPOCHS, JOURNAL])) as database:
-        journal = SqlJournal(database)
+        journal = Journal(database)
         await journal.put([question("a"), question("b")], lease=None)
         with psycopg.connect(url) as other:
             other.execute('UPDATE wa_call SET decision=\'{"kind": "answer", "value": "no"}\' WHERE id=\'turn/b\'')

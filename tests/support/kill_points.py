@@ -239,11 +239,11 @@ _WRITERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "TurnRegister.begin": lambda given: "the turn: begun",
     "TurnRegister.end": lambda given: f"the turn: {given['status']}",
     "ConversationLog.append": lambda given: f"the log: {given['rows'][-1].kind}",
-    "SqlJournal.put": lambda given: _call(given["records"][-1]),
-    "SqlJournal.finish": lambda given: _call(given["records"][-1]),
-    "SqlJournal.answer": lambda given: "a person's answer",
+    "Journal.put": lambda given: _call(given["records"][-1]),
+    "Journal.finish": lambda given: _call(given["records"][-1]),
+    "Journal.answer": lambda given: "a person's answer",
     "CheckpointSaver._write": lambda given: "a checkpoint",
-    "SqlJournal.load": lambda given: "a pause",
+    "Journal.load": lambda given: "a pause",
     "_nothing": lambda given: "what waits",
 }
 

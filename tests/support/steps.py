@@ -16,7 +16,7 @@ from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause, call_id_of
 from worldagent.harness import CallContext, Function, Registry, flow, tool
-from worldagent.harness.journal import JOURNAL, Drive, Frame, SqlJournal, decision_of, pause_of
+from worldagent.harness.journal import JOURNAL, Drive, Frame, Journal, decision_of, pause_of
 from worldagent.harness.pipeline import call_alone
 from worldagent.storage import EPOCHS, Database, Lease, Leases
 
@@ -149,7 +149,7 @@ class Turns:
     """Drives one turn again and again, as owners of its thread that come one after the other."""
 
     def __init__(self, database: Database, leases: Leases, registry: Registry) -> None:
-        self.journal = SqlJournal(database)
+        self.journal = Journal(database)
         self._leases = leases
         self._registry = registry
 
