@@ -19,7 +19,10 @@ from support.chat import Service, Terminal, service
 from support.command_line import BOUND, COMMAND, environment, home, started, stub
 from support.hat_shop import agent
 from support.openai_stub import OpenAIStub
+from support.processes import ending
 from worldagent.core.events import TextDelta, TextReplaced
+from worldagent.hosts.cli import sources
+from worldagent.hosts.cli.options import AgentOptions
 from worldagent.hosts.cli.output import Output
 
 __all__ = ["home", "service", "stub"]  # fixtures
@@ -105,27 +108,27 @@ async def test_an_interrupt_cancels_the_turn_and_exits_with_130(tmp_path: Path, 
     await asyncio.wait_for(stub.gone.wait(), BOUND)
 
 
-@pytest.mark.parametrize("how", ["open pipe", "no handle"])
-async def test_ask_answers_whatever_standard_input_it_inherits(tmp_path: Path, stub: OpenAIStub, how: str) -> None:
-    reading, writing = os.pipe()  # nothing is ever written to it
-    redirected = {"open pipe": "", "no handle": "<&-"}[how]
+async def test_ask_answers_where_standard_input_is_closed(tmp_path: Path, stub: OpenAIStub) -> None:
     process = await asyncio.create_subprocess_exec(
-        *("sh", "-c", f'exec "$@" {redirected}', "sh", *COMMAND, "ask", "Hello", "--lm", "openai/answer"),
+        *("sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "ask", "Hello", "--lm", "openai/answer"),
         env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url),
-        stdin=reading,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    os.close(reading)
-    try:
+    async with ending(process):
         out, told = await asyncio.wait_for(process.communicate(), BOUND)
-    finally:
-        os.close(writing)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert (process.returncode, out) == (0, b"Paris.\n"), told.decode()
-    assert (b"no data came within 5 s" in told) is (how == "open pipe")
+    assert (process.returncode, out, told) == (0, b"Paris.\n", b"")
+
+
+def test_a_message_is_sent_without_a_pipe_that_stays_open(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    reading, writing = os.pipe()  # nothing is ever written to it
+    monkeypatch.setattr(sources, "STDIN_SECONDS", 0.05)
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "w"):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert sources.message(AgentOptions(), "Hello", Output()) == "Hello"
+    assert "no data came within 5 s" in capsys.readouterr().err
 
 
 @pytest.mark.local
@@ -157,7 +160,7 @@ class Tty(io.StringIO):
         ("Perhaps in", "Perhaps in No."),
     ],
 )
-def test_an_answer_that_does_not_stand_is_withdrawn_on_the_terminal(
+def test_a_replaced_answer_is_withdrawn_on_the_terminal(
     monkeypatch: pytest.MonkeyPatch, replacement: str, shown: str
 ) -> None:
     monkeypatch.setattr(sys, "stdout", terminal := Tty())

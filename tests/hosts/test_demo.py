@@ -1,7 +1,8 @@
-"""The demo shows what it promises on the embedded model, and its search for roles can fail."""
+"""The demo shows what it promises, and its search for roles can fail."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import runpy
 import subprocess
@@ -11,27 +12,34 @@ from pathlib import Path
 import pytest
 
 from support.house import ROOT
+from support.openai_stub import openai_stub
 from worldagent.testing import scan_for_roles
 
 DEMO = ROOT / "examples" / "demo.py"
 
 
-@pytest.mark.local
 @pytest.mark.requirement("R7")
-def test_the_demo_runs_and_finds_no_role(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, DEMO, "--home", tmp_path / "home"],
-        env=os.environ | {"PYTHONPATH": str(ROOT / ".dev")},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+@pytest.mark.parametrize(
+    "embedded", [False, pytest.param(True, marks=[pytest.mark.local, pytest.mark.soak])], ids=["hosted", "embedded"]
+)
+async def test_demo_runs_and_finds_no_role(tmp_path: Path, embedded: bool) -> None:
+    async with openai_stub() as stub:
+        stub.text = "[[ ## reply ## ]]\nParis.\n\n[[ ## result ## ]]\nRight.\n\n[[ ## completed ## ]]"
+        hosted = {"WORLDAGENT_LM": "openai/answer", "WORLDAGENT_API_BASE": stub.url, "OPENAI_API_KEY": "none"}
+        done = await asyncio.to_thread(
+            subprocess.run,
+            [sys.executable, DEMO, "--home", tmp_path / "home"],
+            env=os.environ | {"PYTHONPATH": str(ROOT / ".dev")} | ({} if embedded else hosted),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
     assert done.returncode == 0, done.stdout + done.stderr
     tiers = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if line.startswith("  active tiers")]
     assert tiers == ["account, workspace", *["account, workspace, call"] * 3]
-    assert "WORLDAGENT_LM=" in done.stdout
+    assert ("WORLDAGENT_LM=" in done.stdout) is embedded
     assert "No text of any role was found" in done.stdout
     assert (tmp_path / "home" / "agent.db").exists()
     demo = runpy.run_path(str(DEMO))

@@ -139,7 +139,7 @@ async def test_it_ends_with_its_parent_though_another_process_holds_its_streams_
     """`count` fills the pipe that nobody reads, so its last write is never taken."""
     notes = tmp_path / "notes"
     asked = call("count", {"to": 100_000, "size": 10_000}, progress=True)
-    script = PARENT.format(command=command(notes, stdio=True, drain=1.0), given=lines(asked))
+    script = PARENT.format(command=command(notes, stdio=True, drain=0.2, ANSWER_SECONDS=0.2), given=lines(asked))
     parent = script_process(script)
     assert parent.stdout is not None
     server, holds = (int(word) for word in (await asyncio.to_thread(parent.stdout.readline)).split())
@@ -149,7 +149,7 @@ async def test_it_ends_with_its_parent_though_another_process_holds_its_streams_
         parent.communicate(timeout=BOUND)
         assert await eventually(lambda: not runs(server), BOUND)
         assert runs(holds)
-        assert await noted(notes, "drain 1")
+        assert await noted(notes, "drain 0.2")
         assert await noted(notes, "ended in order")
     finally:
         for pid in (server, holds):
@@ -202,9 +202,6 @@ async def test_the_text_of_an_error_that_a_client_answers_goes_no_further(tmp_pa
         out, told = await asyncio.to_thread(process.communicate, given, BOUND)
     assert json.loads(json.loads(out)["result"]["content"][0]["text"]) == {"code": -32000, "message": "", "data": None}
     assert SECRET.encode() not in told
-
-
-"""Texts as a line has them, and what is read."""
 
 
 @pytest.mark.requirement("T10")

@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from support.processes import eventually
 from support.served import BOUND, Served, Wire, call, initialize, modern, request, served
 
 ERAS = pytest.mark.parametrize("era", ["modern", "legacy"])
@@ -20,8 +21,22 @@ SLOW = 4096  # bytes that the system keeps for a client that does not read
 SECONDS = 3.0  # within which others are answered
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
+    with served(tmp_path_factory.mktemp("served")) as found:
+        yield found
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Generator[Served, None, None]:
+def server(running: Served) -> Served:
+    """A server that outlives the test, with nothing noted yet. A test sees to it that its calls have ended."""
+    running.notes.write_text("")
+    return running
+
+
+@pytest.fixture
+def ending(tmp_path: Path) -> Generator[Served, None, None]:
+    """A server that the test ends."""
     with served(tmp_path, drain=5.0) as found:
         yield found
 
@@ -65,6 +80,7 @@ async def test_a_client_that_goes_away_takes_no_other_of_its_session_with_it(ser
             other.send(ask(era, session, "say", number=3, text="hello"))
             assert b"hello" in other.read().body
         assert "open cancelled True" not in server.noted()
+    assert await server.notes_that("open cancelled True")
 
 
 # --- a client that does not read --------------------------------------------------------------------------------------
@@ -72,7 +88,7 @@ async def test_a_client_that_goes_away_takes_no_other_of_its_session_with_it(ser
 
 @pytest.mark.requirement("T10")
 @ERAS
-async def test_a_client_that_reads_nothing_slows_its_handler_down_and_nobody_else(server: Served, era: str) -> None:
+async def test_a_client_that_reads_nothing_slows_its_own_handler_alone(server: Served, era: str) -> None:
     session = session_of(era, server)
     process = psutil.Process(server.process.pid)
     before = process.memory_info().rss
@@ -87,47 +103,48 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down_and_nobody_els
         counted = sum(note.startswith("counted") for note in server.noted())
         assert counted < 200  # of what would be a gigabyte
         assert process.memory_info().rss - before < 20 << 20
+    assert await server.notes_that("count cancelled True")
 
 
 # --- the end ----------------------------------------------------------------------------------------------------------
 
 
-@ERAS
-async def test_at_sigterm_streams_get_their_last_events_and_the_process_ends_in_order(server: Served, era: str) -> None:
-    session = session_of(era, server)
-    hold = server.notes.with_suffix(".hold")
+async def test_at_sigterm_streams_get_their_last_events_and_the_process_ends_in_order(ending: Served) -> None:
+    hold = ending.notes.with_suffix(".hold")
     hold.touch()
-    with Wire(server.address) as stream, Wire(server.address) as kept:
-        stream.send(ask(era, session, "open"))
+    with Wire(ending.address) as modern, Wire(ending.address) as legacy, Wire(ending.address) as kept:
+        for wire, era in ((modern, "modern"), (legacy, "legacy")):
+            wire.send(ask(era, session_of(era, ending), "open"))
         assert kept.ask("GET", "/ready").status == 200
-        assert await server.notes_that("open began")
-        server.process.terminate()
-        assert await server.notes_that("drain 5")
+        assert await eventually(lambda: ending.noted().count("open began") == 2, BOUND)
+        ending.process.terminate()
+        assert await ending.notes_that("drain 5")
         told = kept.ask("GET", "/ready")
         assert (told.status, told.json) == (503, {"ready": False, "draining": True})
         assert kept.ask("GET", "/health").status == 200
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((server.address.host, server.address.port), BOUND)
+            socket.create_connection((ending.address.host, ending.address.port), BOUND)
         hold.unlink()
-        answer = await asyncio.to_thread(stream.read)
-        assert [event.get("params", {}).get("message") for event in answer.events] == ["opened", "last", None]
-        assert await asyncio.to_thread(server.process.wait, BOUND) == 143
-    assert server.noted()[-4:] == ["end", "drain 5", "streams ended", "ended in order"]
-    assert "error" not in server.told()
+        for wire in (modern, legacy):
+            answer = await asyncio.to_thread(wire.read)
+            assert [event.get("params", {}).get("message") for event in answer.events] == ["opened", "last", None]
+        assert await asyncio.to_thread(ending.process.wait, BOUND) == 143
+    assert ending.noted()[-4:] == ["end", "drain 5", "streams ended", "ended in order"]
+    assert "error" not in ending.told()
 
 
-async def test_a_second_signal_ends_the_process_at_once(server: Served) -> None:
-    server.notes.with_suffix(".hold").touch()
-    server.process.terminate()
-    assert await server.notes_that("drain 5")
-    server.process.terminate()
+async def test_a_second_signal_ends_the_process_at_once(ending: Served) -> None:
+    ending.notes.with_suffix(".hold").touch()
+    ending.process.terminate()
+    assert await ending.notes_that("drain 5")
+    ending.process.terminate()
     async with asyncio.timeout(4):
-        assert await asyncio.to_thread(server.process.wait, BOUND) == -signal.SIGTERM
-    assert "ended in order" not in server.noted()
+        assert await asyncio.to_thread(ending.process.wait, BOUND) == -signal.SIGTERM
+    assert "ended in order" not in ending.noted()
 
 
 async def test_a_client_that_reads_nothing_does_not_keep_the_process(tmp_path: Path) -> None:
-    with served(tmp_path, drain=1.0) as server, Wire(server.address, buffer=SLOW) as slow:
+    with served(tmp_path, drain=0.2, CLOSE_SECONDS=1) as server, Wire(server.address, buffer=SLOW) as slow:
         slow.send(ask("modern", {}, "count", to=100_000, size=10_000))
         assert await server.notes_that("counted 20")
         server.process.terminate()

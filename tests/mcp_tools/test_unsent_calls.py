@@ -5,8 +5,6 @@ Also when the process was killed in the middle of it (T5).
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +12,7 @@ import pytest
 
 from support.agents import answering, failure, scripted_agent
 from support.mcp_tools import USE, agent_over, calls_in, over_http, stdio, until
-from support.processes import environment
+from support.processes import ending, start_script
 from support.role_hosts import free_port
 from worldagent.core.errors import EffectLost, McpServerUnavailable
 from worldagent.core.pauses import Happened, NotHappened
@@ -105,14 +103,8 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "True"))
 async def test_a_call_that_was_under_way_when_the_process_was_killed_is_asked_about(
     tmp_path: Path, elicitation: bool
 ) -> None:
-    child = await asyncio.create_subprocess_exec(
-        sys.executable, "-P", "-c", CHILD, str(tmp_path), str(elicitation), env=environment()
-    )
-    try:
+    async with ending(await start_script(CHILD, tmp_path, str(elicitation))):
         await until(lambda: calls_in(tmp_path))
-    finally:
-        child.kill()
-        await child.wait()
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=elicitation)) as agent:
         thread = agent.thread("a")
         turn = await thread.resume()

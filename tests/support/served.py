@@ -35,7 +35,17 @@ from mcp.types import (
 )
 
 from support.processes import clean_environment, eventually
-from worldagent.hosts.serving import Address, HttpOptions, RequestLog, Tokens, quiet_logs, serve_http, serve_stdio
+from worldagent.hosts.serving import (
+    Address,
+    HttpOptions,
+    RequestLog,
+    Tokens,
+    http_server,
+    quiet_logs,
+    serve_http,
+    serve_stdio,
+    stdio_server,
+)
 from worldagent.hosts.serving.handlers import client_of
 
 BOUND = 60  # seconds
@@ -158,7 +168,7 @@ def command(notes: Path, **options: Any) -> list[str]:
 
 @contextmanager
 def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
-    """Serve over HTTP on a free port. Options are those of `HttpOptions`, and `tokens`, `level` and `form`."""
+    """Serve over HTTP on a free port. Options are those of `HttpOptions`, `tokens`, `level`, `form`, and bounds."""
     notes, errors = folder / "notes", folder / "errors"
     with errors.open("wb") as log:
         process = subprocess.Popen(
@@ -177,6 +187,8 @@ def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
 async def main(notes: Path, given: dict[str, Any]) -> int | None:
     """Serve as the options say."""
     tokens = given.pop("tokens", None)
+    for module, bound in ((http_server, "CLOSE_SECONDS"), (stdio_server, "ANSWER_SECONDS")):
+        setattr(module, bound, given.pop(bound, getattr(module, bound)))
     service = Watched(notes, None if tokens is None else Tokens(tokens.items()))
     with quiet_logs(level=given.pop("level", "info"), form=given.pop("form", "text")):
         if given.pop("stdio", False):

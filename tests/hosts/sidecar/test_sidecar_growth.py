@@ -14,11 +14,12 @@ from support.counters import growing, held
 from support.role_hosts import BOUND, Mode
 from support.sidecar_served import agents, caller_of, served
 from worldagent.hosts.sidecar import Sidecar
+from worldagent.storage import lease
 
 pytestmark = [pytest.mark.requirement("T10"), pytest.mark.timeout(300)]
 
 _TURNS, _FEWEST, _MOST = 40, 3, 10
-_REMEMBERED = 256  # threads of which an agent keeps in memory what their last owner knew
+_REMEMBERED = 32  # threads of which an agent keeps in memory what their last owner knew
 
 STARTS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -35,7 +36,10 @@ STARTS: dict[str, dict[str, Any]] = {
         pytest.param("recorded", "legacy", marks=pytest.mark.soak),
     ],
 )
-async def test_turns_on_threads_of_their_own_leave_nothing_behind(tmp_path: Path, mode: Mode, start: str) -> None:
+async def test_turns_on_threads_of_their_own_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, start: str
+) -> None:
+    monkeypatch.setattr(lease, "MAX_KNOWN_KEYS", _REMEMBERED)
     lm = answering()
     sidecar = Sidecar(agents(tmp_path, lm=lm))
     async with served(sidecar) as url, caller_of(url, mode) as ask:
