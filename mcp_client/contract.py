@@ -39,6 +39,8 @@ class Operation(ABC, Generic[T]):
     """One call of a tool of the contract."""
 
     tool: ClassVar[str]
+    if_not_found: ClassVar[tuple[Any, ...]] = ()
+    """The result for the error code `not_found`, if it is not a failure."""
 
     @property
     @abstractmethod
@@ -66,15 +68,13 @@ class Operation(ABC, Generic[T]):
                 f"use a host with version {CONTRACT}, or a version of this package that supports the host",
             )
         typed = cast("Mapping[str, Any]", content)
-        return self.refused(typed.get("code"), failures) if answer.failed else self.accept(typed, failures)
+        return self._refused(typed.get("code"), failures) if answer.failed else self.accept(typed, failures)
 
-    def refused(self, code: object, failures: Failures) -> T | Failure:
+    def _refused(self, code: object, failures: Failures) -> T | Failure:
         """Interpret an error code."""
-        return self.failure(code, failures)
-
-    def failure(self, code: object, failures: Failures) -> Failure:
-        """The failure that an error code reports."""
         match code:
+            case "not_found" if self.if_not_found:
+                return cast("T", self.if_not_found[0])
             case "invalid":
                 problem = f"{failures.name} rejected {self.about} or its scope as invalid"
                 return Failure(RoleInvalid, problem, "change it to a value that the host accepts")
@@ -138,11 +138,12 @@ class _OfOneScope(Operation[T]):
         """See `Operation.arguments`."""
         return {"tier": self.tier.value, "scope_id": self.scope_id}
 
-    def read_role(self, content: Mapping[str, Any], failures: Failures) -> Role | Failure:
+    def accept(self, content: Mapping[str, Any], failures: Failures) -> T | Failure:
+        """See `Operation.accept`."""
         read = _role(content.get("role"))
         if read is None or read[0] is not self.tier:
             return failures.invalid(f"answered {self.tool} with something that is not a {self.tier} role")
-        return read[1]
+        return cast("T", read[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,19 +151,12 @@ class GetRole(_OfOneScope["Role | None"]):
     """The role of one tier and scope, or None."""
 
     tool: ClassVar[str] = "role_get"
-
-    def accept(self, content: Mapping[str, Any], failures: Failures) -> Role | Failure | None:
-        """See `Operation.accept`."""
-        return self.read_role(content, failures)
-
-    def refused(self, code: object, failures: Failures) -> Role | Failure | None:
-        """See `Operation.refused`."""
-        return None if code == "not_found" else self.failure(code, failures)
+    if_not_found: ClassVar[tuple[Any, ...]] = (None,)
 
 
 @dataclass(frozen=True, slots=True)
-class PutRole(_OfOneScope[None]):
-    """Set or replace a role."""
+class PutRole(_OfOneScope[Role]):
+    """Set or replace a role, and return it."""
 
     tool: ClassVar[str] = "role_put"
 
@@ -177,25 +171,17 @@ class PutRole(_OfOneScope[None]):
             "content": self.role.content,
         }
 
-    def accept(self, content: Mapping[str, Any], failures: Failures) -> Failure | None:
-        """See `Operation.accept`."""
-        read = self.read_role(content, failures)
-        return read if isinstance(read, Failure) else None
-
 
 @dataclass(frozen=True, slots=True)
 class DeleteRole(_OfOneScope[bool]):
     """Clear a role, and return whether there was one."""
 
     tool: ClassVar[str] = "role_delete"
+    if_not_found: ClassVar[tuple[Any, ...]] = (False,)
 
     def accept(self, content: Mapping[str, Any], failures: Failures) -> bool | Failure:
         """See `Operation.accept`."""
         return True
-
-    def refused(self, code: object, failures: Failures) -> bool | Failure:
-        """See `Operation.refused`."""
-        return False if code == "not_found" else self.failure(code, failures)
 
 
 def offered_tiers(schema: object) -> frozenset[Tier]:

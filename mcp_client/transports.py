@@ -17,6 +17,7 @@ import os
 import re
 import signal
 import sys
+from abc import ABC, abstractmethod
 from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from types import TracebackType
@@ -30,6 +31,8 @@ from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED, PARSE_ERROR, JSONRPCError, JSONRPCNotification, jsonrpc_message_adapter
 
 from .hosts import LONGEST_ANSWER, Failure, Failures, Host, HttpHost, StdioHost
+
+Item = SessionMessage | Exception
 
 # --- quiet logs -------------------------------------------------------------------------------------------------------
 
@@ -74,7 +77,7 @@ def quiet_context() -> contextvars.Context:
     return context
 
 
-def without_text(item: SessionMessage | Exception) -> SessionMessage | Exception:
+def without_text(item: Item) -> Item:
     """Return what a host sent without the text of an error. The code and data of the error remain."""
     if isinstance(item, Exception):
         return ValueError("not an MCP message")
@@ -148,6 +151,62 @@ def _cut(message: bytes) -> bytes:
     return b"".join((*pieces, message[kept:])) if pieces else message
 
 
+# --- streams of messages ----------------------------------------------------------------------------------------------
+
+
+class _Stream:
+    """The common part of both directions."""
+
+    async def aclose(self) -> None:
+        """Do nothing: the streams end with the child."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class _Received(_Stream, ABC):
+    """The messages of a host."""
+
+    async def receive(self) -> Item:
+        return await self.__anext__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> Item: ...
+
+
+class Incoming(_Received):
+    """The messages of a host, each changed as it arrives.
+
+    Args:
+        stream: The messages.
+        change: Returns the replacement of a message.
+    """
+
+    def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Item]) -> None:
+        self._stream = stream
+        self._change = change
+
+    @property
+    def last_context(self) -> object:
+        """The library runs code for a message in its sender's context, if the stream knows it."""
+        return getattr(self._stream, "last_context", None)
+
+    async def aclose(self) -> None:
+        """Close the stream."""
+        await self._stream.aclose()
+
+    async def __anext__(self) -> Item:
+        return self._change(await self._stream.__anext__())
+
+
 # --- a child process --------------------------------------------------------------------------------------------------
 
 Lost = Callable[[Failure | None], None]
@@ -186,7 +245,7 @@ async def over_stdio(host: StdioHost, failures: Failures, lost: Lost) -> AsyncGe
     assert streams.stdout is not None
     outgoing = _Outgoing(streams.stdin, host.timeout, failures, lost)
     try:
-        yield _Incoming(streams.stdout, failures, lost), outgoing
+        yield _Lines(streams.stdout, failures, lost), outgoing
     finally:
         await outgoing.aclose()
         await _end(child, streams.stdin)
@@ -246,22 +305,7 @@ def _signal(child: asyncio.SubprocessTransport, number: signal.Signals) -> None:
             os.killpg(child.get_pid(), signal.SIGCONT)  # a stopped process handles no other signal
 
 
-class _Stream:
-    """The common part of both directions."""
-
-    async def aclose(self) -> None:
-        """Do nothing: the streams end with the child."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
-        await self.aclose()
-
-
-class _Incoming(_Stream):
+class _Lines(_Received):
     """The messages that the child writes. A line that is not a message becomes an error without its text."""
 
     def __init__(self, stdout: asyncio.StreamReader, failures: Failures, lost: Lost) -> None:
@@ -270,13 +314,7 @@ class _Incoming(_Stream):
         self._lost = lost
         self._stray = 0
 
-    async def receive(self) -> SessionMessage | Exception:
-        return await self.__anext__()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
+    async def __anext__(self) -> Item:
         line = b"\n"
         while not line.strip():
             await asyncio.sleep(0)  # a child that writes without end must not block this loop
@@ -362,8 +400,6 @@ class _Outgoing(_Stream):
 
 
 # --- HTTP -------------------------------------------------------------------------------------------------------------
-
-Item = SessionMessage | Exception
 
 SESSION_GONE: Final = 404
 """The code of the error with which a host reports that it forgot the session and did nothing about the call."""
@@ -570,44 +606,3 @@ def _is_valid_utf8_so_far(decoder: codecs.IncrementalDecoder, chunk: bytes) -> b
     except UnicodeDecodeError:
         return False
     return True
-
-
-class Incoming:
-    """The messages of a host, each changed as it arrives.
-
-    Args:
-        stream: The messages.
-        change: Returns the replacement of a message.
-    """
-
-    def __init__(self, stream: ReadStream[Item], change: Callable[[Item], Item]) -> None:
-        self._stream = stream
-        self._change = change
-
-    @property
-    def last_context(self) -> object:
-        """The library runs code for a message in its sender's context, if the stream knows it."""
-        return getattr(self._stream, "last_context", None)
-
-    async def receive(self) -> Item:
-        """The next message."""
-        return self._change(await self._stream.receive())
-
-    async def aclose(self) -> None:
-        """Close the stream."""
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Item:
-        return self._change(await self._stream.__anext__())
-
-    async def __aenter__(self) -> Self:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)

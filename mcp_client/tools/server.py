@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -154,17 +154,8 @@ class McpEntry(BaseModel):
         Raises:
             InvalidArgument: It does not have exactly one of `command` and `url`, or one of its values is invalid.
         """
-        return McpServer(
-            self._host(),
-            prefix=self.prefix,
-            allow=self.allow,
-            risk=self.risk,
-            trust_annotations=self.trust_annotations,
-            elicitation=self.elicitation,
-            offered=self.offered,
-            timeout=self.timeout,
-            result_limit=self.result_limit,
-        )
+        shared = type(self).model_fields.keys() & {each.name for each in fields(McpServer)}
+        return McpServer(self._host(), **{name: getattr(self, name) for name in shared})
 
     def _host(self) -> HttpHost | StdioHost:
         if self.command is not None and self.url is None:
