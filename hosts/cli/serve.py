@@ -7,6 +7,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
@@ -36,10 +37,11 @@ from .options import (
 from .output import Output
 
 if TYPE_CHECKING:
+    from ...agent import WorldAgent
     from ..role_host import Grant, Tokens
     from ..serving import Address, HttpOptions
-    from ..sidecar import Limits, Sidecar
-    from .sidecars import RunningSidecar, Served, SidecarFile
+    from ..sidecar import Limits
+    from .sidecars import RunningSidecar, Served
 
 _LIMITS: Final = "Limits"
 _TOKENS: Final = "set WORLDAGENT_SIDECAR_TOKEN, or give --token-file"
@@ -185,84 +187,72 @@ def serve(options: ServeOptions, output: Output) -> Work:
     )
     served = served_by(options, output)
     load_engine()  # now, since the first agent starts while other requests are served
-    return _Serving(options, output, served).run(limits, http)
+    return _serve(options, output, served, limits, http)
 
 
-class _Serving:
-    """One sidecar from its start to its end."""
+async def _serve(
+    options: ServeOptions, output: Output, served: Served, limits: Limits, http: HttpOptions
+) -> int | None:
+    """Run one sidecar from its start to its end. Its file says that it runs, once it can be reached."""
+    from ..serving import Address, quiet_logs, serve_http, serve_stdio
+    from ..sidecar import Sidecar
+    from .sidecars import SidecarFile
 
-    def __init__(self, options: ServeOptions, output: Output, served: Served) -> None:
-        self._options = options
-        self._output = output
-        self._served = served
-        self._file: SidecarFile | None = None
+    file = SidecarFile(_running(options, served))
 
-    async def run(self, limits: Limits, http: HttpOptions) -> int | None:
-        from ..serving import quiet_logs
-        from ..sidecar import Sidecar
-
-        options, served = self._options, self._served
-        await served.check_model()
-        sidecar = Sidecar(
-            self._make,
-            tokens=served.tokens,
-            grant=served.grant,
-            limits=limits,
-            client_roles=served.client_roles,
-            storage=served.storage,
-        )
-        level = options.log_level or ("warning" if options.stdio else "info")
-        try:
-            with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # it refuses others
-                async with sidecar:
-                    return _CODES.get(await self._until_stopped(sidecar, http))
-        finally:
-            if self._file is not None:
-                self._file.remove()
-
-    async def _until_stopped(self, sidecar: Sidecar, http: HttpOptions) -> int | None:
-        from ..serving import Address, serve_http, serve_stdio
-
-        if self._options.http is None:
-            self._write_file(None)
-            return await serve_stdio(sidecar, drain=http.drain, draining=self._draining)
-        address = Address.parse(self._options.http)
-        return await serve_http(sidecar, address, http, ready=self._ready, draining=self._draining, tokens_by=_TOKENS)
-
-    def _make(self, workspace: str) -> Any:
-        agent = self._served.make(workspace)
-        if self._file is not None:
-            self._file.add(agent.storage.sidecars)
+    def make(workspace: str) -> WorldAgent:
+        agent = served.make(workspace)
+        file.add(agent.storage.sidecars)
         return agent
 
-    def _ready(self, found: Address) -> None:
-        shown = self._write_file(found.url)
-        self._output.result(shown.model_dump(mode="json", exclude={"state", "since"}), found.url)
-        if self._served.tokens is None:
-            self._output.note("note: no token is required, so every program of this machine can use the agents")
+    def ready(found: Address) -> None:
+        shown = file.set(address=found.url)
+        file.add(served.storage.sidecars)
+        output.result(shown.model_dump(mode="json", exclude={"state", "since"}), found.url)
+        if served.tokens is None:
+            output.note("note: no token is required, so every program of this machine can use the agents")
 
-    def _write_file(self, address: str | None) -> RunningSidecar:
-        """Write the file that says that this sidecar runs."""
-        from importlib.metadata import version
+    draining = partial(file.set, state="draining")
+    await served.check_model()
+    sidecar = Sidecar(
+        make,
+        tokens=served.tokens,
+        grant=served.grant,
+        limits=limits,
+        client_roles=served.client_roles,
+        storage=served.storage,
+    )
+    level = options.log_level or ("warning" if options.stdio else "info")
+    try:
+        with quiet_logs(level=cast("Any", level), form=cast("Any", options.log_format)):  # it refuses others
+            async with sidecar:
+                if options.http is None:
+                    file.add(served.storage.sidecars)
+                    stopped = await serve_stdio(sidecar, drain=http.drain, draining=draining)
+                else:
+                    address = Address.parse(options.http)
+                    stopped = await serve_http(
+                        sidecar, address, http, ready=ready, draining=draining, tokens_by=_TOKENS
+                    )
+                return _CODES.get(stopped)
+    finally:
+        file.remove()
 
-        from .sidecars import RunningSidecar, SidecarFile
 
-        shown = RunningSidecar(
-            pid=os.getpid(),
-            transport="stdio" if address is None else "http",
-            address=address,
-            workspaces=self._served.workspaces,
-            since=datetime.now(UTC),
-            state="ready",
-            version=version("worldagent"),
-        )
-        self._file = SidecarFile(shown)
-        self._file.add(self._served.storage.sidecars)
-        return shown
+def _running(options: ServeOptions, served: Served) -> RunningSidecar:
+    from importlib.metadata import version
 
-    def _draining(self) -> None:
-        if self._file is not None:
-            self._file.set("draining")
+    from .sidecars import RunningSidecar
+
+    return RunningSidecar(
+        pid=os.getpid(),
+        transport="http" if options.http else "stdio",
+        address=None,
+        workspaces=served.workspaces,
+        since=datetime.now(UTC),
+        state="ready",
+        version=version("worldagent"),
+    )
 
 
 def _check(options: ServeOptions) -> None:

@@ -113,16 +113,22 @@ def served_by(options: ServeOptions, output: Output) -> Served:
 
     settings = Settings()
     roles = _client_roles(options, settings)
-    tokens = _given_tokens(options, settings, output) if options.http is not None else _GivenTokens()
-    workspaces = _workspaces(options.workspace, tokens.workspaces, only)
+    tokens = _given_tokens(options, settings, output) if options.http is not None else None
+    named = {each for grant in tokens.grants for each in grant.workspaces} if tokens is not None else ()
+    workspaces = _workspaces(options.workspace, sorted(named), only)
     grant = Grant(workspaces, (_ANY,), operator=True)
-    agents = _Agents(make, keep=roles is None)  # whether the client keeps roles is not known yet
     first = next((each for each in workspaces if each != _ANY), WORKSPACE if options.app is None else None)
-    storage = settings.storage(Storage(home=options.home)) if first is None else agents.begin(first).storage
+    made: dict[str, WorldAgent] = {}
+    if first is not None:  # as a check
+        with contextlib.redirect_stdout(sys.stderr):
+            made[first] = make(first)
+    storage = made[first].storage if first is not None else settings.storage(Storage(home=options.home))
+    if roles is not None:  # whether the client keeps roles is not known yet
+        made.clear()
     return Served(
         workspaces=workspaces,
-        make=agents,
-        tokens=tokens.reaching(workspaces, grant),
+        make=lambda workspace: made.pop(workspace, None) or make(workspace),
+        tokens=None if tokens is None else _reaching(tokens, workspaces),
         grant=grant,
         storage=storage,
         client_roles=roles,
@@ -152,75 +158,41 @@ def agent_options(options: ServeOptions) -> AgentOptions:
     return _AgentOptions(**shared, token_file=options.role_host_token_file)
 
 
-class _Agents:
-    """Makes agents. The first one, which was made as a check, is used and not made again."""
+def _reaching(tokens: Tokens[Grant], workspaces: Collection[str]) -> Tokens[Grant]:
+    """The tokens, with grants that reach only these workspaces. A grant that names none reaches all of them.
 
-    def __init__(self, make: Callable[[str], WorldAgent], *, keep: bool) -> None:
-        self._make = make
-        self._keep = keep
-        self._made: dict[str, WorldAgent] = {}
-
-    def begin(self, workspace: str) -> WorldAgent:
-        with contextlib.redirect_stdout(sys.stderr):
-            agent = self._make(workspace)
-        if self._keep:
-            self._made[workspace] = agent
-        return agent
-
-    def __call__(self, workspace: str) -> WorldAgent:
-        made = self._made.pop(workspace, None)
-        return made if made is not None else self._make(workspace)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _GivenTokens:
-    """The tokens as they were given.
-
-    Attributes:
-        tokens: The tokens, if there are any.
-        named: Whether each token names what it can use. A single token can use everything that is served.
+    Raises:
+        InvalidArgument: None of the tokens reaches one of the workspaces.
     """
-
-    tokens: Tokens[Grant] | None = None
-    named: bool = False
-
-    @property
-    def workspaces(self) -> tuple[str, ...]:
-        grants = self.tokens.grants if self.tokens is not None and self.named else ()
-        return tuple(sorted({each for grant in grants for each in grant.workspaces}))
-
-    def reaching(self, workspaces: Collection[str], grant: Grant) -> Tokens[Grant] | None:
-        """The tokens, with grants that reach only these workspaces."""
-        if self.tokens is None or not self.named:
-            return None if self.tokens is None else self.tokens.changed(lambda _: grant)
-        tokens = self.tokens.changed(lambda each: replace(each, workspaces=_common(each.workspaces, workspaces)))
-        if any(each.workspaces for each in tokens.grants):
-            return tokens
-        some = ", ".join(map(repr, list(workspaces)[:_NAMED])) + (" and more" if len(workspaces) > _NAMED else "")
-        raise InvalidArgument(
-            f"a token must reach one of the served workspaces: {some}",
-            remedy="name one of them in the token file, or serve one that a token names: --workspace",
-        )
+    tokens = tokens.changed(lambda each: replace(each, workspaces=_common(each.workspaces or (_ANY,), workspaces)))
+    if any(each.workspaces for each in tokens.grants):
+        return tokens
+    some = ", ".join(map(repr, list(workspaces)[:_NAMED])) + (" and more" if len(workspaces) > _NAMED else "")
+    raise InvalidArgument(
+        f"a token must reach one of the served workspaces: {some}",
+        remedy="name one of them in the token file, or serve one that a token names: --workspace",
+    )
 
 
-def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> _GivenTokens:
-    """The tokens from the option, else from the settings.
+def _given_tokens(options: ServeOptions, settings: Settings, output: Output) -> Tokens[Grant] | None:
+    """The tokens from the option, else from the settings. The grant of a single token names no workspace.
 
     Raises:
         InvalidArgument: The file cannot be read, or is not valid.
     """
-    from ..sidecar import read_token_file, tokens_of_setting
+    from ..sidecar import Grant, read_token_file, tokens_of_setting
 
+    all_served = Grant((), (_ANY,), operator=True)
     if options.token_file is None and settings.sidecar_token is not None:
-        return _GivenTokens(tokens=tokens_of_setting(settings.sidecar_token.get_secret_value()))
+        return tokens_of_setting(settings.sidecar_token.get_secret_value(), all_served)
     given = options.token_file or settings.sidecar_token_file
     if given is None:
-        return _GivenTokens()
+        return None
     file = expanded("--token-file", given)
-    tokens = read_token_file(file)
+    tokens = read_token_file(file, all_served)
     if accessible_to_others(file):
         output.note(f"note: other users can read the token file {str(file)!r}; run `chmod 600 {str(file)!r}`")
-    return _GivenTokens(tokens=tokens, named=file.suffix == ".toml")
+    return tokens
 
 
 def _workspaces(named: Collection[str] | None, by_tokens: Collection[str], only: str | None) -> tuple[str, ...]:
@@ -247,8 +219,6 @@ def _common(one: Collection[str], other: Collection[str]) -> Collection[str]:
 
 # --- the files of running sidecars ------------------------------------------------------------------------------------
 
-State = Literal["ready", "draining"]
-
 LOCK_WAIT_SECONDS: Final = 5.0  # seconds to wait for a process that is removing old files
 MAX_FILE_BYTES: Final = 1 << 20  # bytes that are read of a file
 
@@ -273,7 +243,7 @@ class RunningSidecar(BaseModel):
     address: str | None
     workspaces: tuple[str, ...]
     since: datetime
-    state: State
+    state: Literal["ready", "draining"]
     version: str
 
 
@@ -315,12 +285,13 @@ class SidecarFile:
                 remedy="make it writable for this user, or use another home",
             )
 
-    def set(self, state: State) -> None:
-        """Write another state. If it cannot be written, the file keeps the old one."""
-        self._record = self._record.model_copy(update={"state": state})
+    def set(self, **changes: str) -> RunningSidecar:
+        """Change fields of the record, and return it. If it cannot be written, the file keeps the old ones."""
+        self._record = self._record.model_copy(update=changes)
         for folder in self._locks:
             with contextlib.suppress(OSError):
                 self._write(folder)
+        return self._record
 
     def remove(self) -> None:
         """Remove the files."""

@@ -232,7 +232,7 @@ async def serve_http(
     options: HttpOptions = HttpOptions(),  # noqa: B008 -- it is frozen
     *,
     ready: Callable[[Address], None] | None = None,
-    draining: Callable[[], None] | None = None,
+    draining: Callable[[], object] | None = None,
     tokens_by: str = "ask for a token",
 ) -> int | None:
     """Serve until a signal arrives; a second signal ends the process at once.

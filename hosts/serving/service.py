@@ -303,7 +303,7 @@ def stopped_by_signals(stop: Callable[[], object]) -> Generator[list[int], None,
         restore()
 
 
-async def drain(service: Service, seconds: float, on_start: Callable[[], None] | None) -> None:
+async def drain(service: Service, seconds: float, on_start: Callable[[], object] | None) -> None:
     """Drain a service and end its streams. Failures are logged and not raised, since the process ends in any case.
 
     Args:

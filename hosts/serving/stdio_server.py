@@ -166,7 +166,7 @@ PARENT_SECONDS: Final = 0.5
 
 
 async def serve_stdio(
-    service: Service, *, drain: float = 10.0, draining: Callable[[], None] | None = None
+    service: Service, *, drain: float = 10.0, draining: Callable[[], object] | None = None
 ) -> int | None:
     """Serve until standard input ends, the parent ends or a signal arrives.
 

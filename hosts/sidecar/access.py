@@ -17,16 +17,17 @@ EVERYTHING: Final = Grant((ANY,), (ANY,), operator=True)
 NOTHING: Final = Grant()
 
 
-def tokens_of_setting(token: str) -> Tokens[Grant]:
+def tokens_of_setting(token: str, grant: Grant = EVERYTHING) -> Tokens[Grant]:
     """Return the tokens for the setting `sidecar_token`, which holds a single token.
 
     Args:
-        token: The token. It grants everything.
+        token: The token.
+        grant: Its grant.
 
     Raises:
         InvalidArgument: The token is invalid. The error shows nothing of it.
     """
-    return Tokens([(token, EVERYTHING)], source="the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)")
+    return Tokens([(token, grant)], source="the setting sidecar_token (WORLDAGENT_SIDECAR_TOKEN)")
 
 
 def read_token_file(path: Path, grant: Grant = EVERYTHING) -> Tokens[Grant]:

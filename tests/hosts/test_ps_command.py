@@ -69,7 +69,7 @@ async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(ho
     new = SidecarFile(sidecar())
     for file in (old, new):
         file.add(home / "sidecars")
-    old.set("draining")
+    old.set(state="draining")
     try:
         shown = await run("ps")
         told = json.loads((await run("ps", "--json")).stdout)["sidecars"]
