@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import json
 import selectors
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import Any, Final, TextIO
 
 from pydantic import ValidationError
 
@@ -17,11 +16,9 @@ from ...core.errors import InvalidArgument
 from ...core.validation import describe_failure
 from ...harness import GenerationOptions, Policy, Worker
 from ...role_resolution import Role
+from ..service.pauses import read_json
 from .options import AgentOptions
 from .output import Output
-
-if TYPE_CHECKING:
-    pass
 
 MAX_STDIN_BYTES: Final = 1_048_576
 """The most that `ask` reads from standard input. Larger data belongs in an attachment."""
@@ -281,16 +278,11 @@ def json_object(option: str, document: str) -> dict[str, Any]:
     Raises:
         InvalidArgument: The text is not a JSON object; the error names the option.
     """
-    problem = "it is not an object"
-    try:
-        found = json.loads(document)
-    except json.JSONDecodeError as error:
-        found, problem = None, f"{error.msg} at line {error.lineno}, column {error.colno}"
-    except RecursionError:
-        found, problem = None, "it is nested too deeply"
+    remedy = 'write it as \'{"key": "value"}\''
+    found = read_json(document, option, remedy=remedy)
     if isinstance(found, dict):
         return found
-    raise InvalidArgument(f"{option} is not a JSON object: {problem}", remedy='write it as \'{"key": "value"}\'')
+    raise InvalidArgument(f"{option} must be a JSON object", remedy=remedy)
 
 
 def attachments(given: Iterable[str] | None) -> tuple[Path | str, ...]:

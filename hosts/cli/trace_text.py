@@ -25,11 +25,15 @@ MAX_TREE_DEPTH: Final = 100
 
 def trace_text(trace: TurnTrace) -> str:
     """A trace as a tree of lines, below a summary."""
-    root = trace.tree()
-    tree = Tree(_label(root), guide_style="")
-    _grow(tree, root)
+    above = [Tree("", guide_style="", hide_root=True)]  # by level
+    for node, level, _ in _walk(trace.tree()):
+        label = one_line(f"{node.record.kind} {', '.join(words(node))}")
+        above[level + 1 :] = [above[level].add(Text(label, no_wrap=True))]
+        for name, value in captured(node.record):
+            text = shortened(json.dumps(value, ensure_ascii=False), MAX_CAPTURED_CHARACTERS)
+            above[-1].add(Text(printable(f"{name}: {text}").replace("\n", " ")))
     out = StringIO()
-    Console(file=out, width=1000, no_color=True, legacy_windows=False).print(tree)
+    Console(file=out, width=1000, no_color=True, legacy_windows=False).print(above[0])
     drawn = "\n".join(line.rstrip() for line in out.getvalue().splitlines())
     return "\n".join([*head(trace), "", drawn])
 
@@ -130,26 +134,14 @@ def _cost_of(trace: TurnTrace) -> str:
     return _cost_text(trace.cost) + (f" and {counted(trace.unpriced, 'call')} unknown" if trace.unpriced else "")
 
 
-def _grow(tree: Tree, root: TraceNode) -> None:
-    _captured(tree, root)
-    left = [(tree, child, 1) for child in reversed(list(shown(root)))]
+def _walk(root: TraceNode) -> Iterator[tuple[TraceNode, int, bool]]:
+    """The records in the order in which they are drawn, each with its level and whether others are drawn below it."""
+    left = [(root, 0)]
     while left:
-        above, node, depth = left.pop()
-        branch = above.add(_label(node))
-        _captured(branch, node)
-        deeper = (branch, depth + 1) if depth < MAX_TREE_DEPTH else (above, depth)
-        left += [(deeper[0], child, deeper[1]) for child in reversed(list(shown(node)))]
-
-
-def _captured(tree: Tree, node: TraceNode) -> None:
-    for name, value in captured(node.record):
-        shown = shortened(json.dumps(value, ensure_ascii=False), MAX_CAPTURED_CHARACTERS)
-        tree.add(Text(printable(f"{name}: {shown}").replace("\n", " ")))
-
-
-def _label(node: TraceNode) -> Text:
-    shown = f"{node.record.kind} {', '.join(words(node))}"
-    return Text(one_line(shown), no_wrap=True)
+        node, level = left.pop()
+        children = list(shown(node))
+        yield node, level, bool(children) and level < MAX_TREE_DEPTH
+        left += [(child, min(level + 1, MAX_TREE_DEPTH)) for child in reversed(children)]
 
 
 BEGIN = "<!doctype html><!-- worldagent trace/1 -->"
@@ -188,23 +180,15 @@ def trace_page(trace: TurnTrace) -> str:
 
 
 def _lines(root: TraceNode, trace: TurnTrace) -> Iterator[str]:
-    left: list[tuple[TraceNode, int] | str] = [(root, 0)]
-    while left:
-        each = left.pop()
-        if isinstance(each, str):
-            yield each
-            continue
-        node, depth = each
-        children = list(shown(node))
-        yield from _own_lines(node, trace, bare=not children, top=depth == 0)
-        if depth < MAX_TREE_DEPTH:
-            if children:
-                left.append("</details>")
-            left += [(child, depth + 1) for child in reversed(children)]
-        else:
-            if children:
-                yield "</details>"
-            left += [(child, depth) for child in reversed(children)]
+    opened: list[int] = []  # the levels of open elements
+    for node, level, has_parts in _walk(root):
+        while opened and opened[-1] >= level:
+            opened.pop()
+            yield "</details>"
+        yield from _own_lines(node, trace, bare=not has_parts, top=level == 0)
+        if has_parts:
+            opened.append(level)
+    yield from ["</details>"] * len(opened)
 
 
 def _own_lines(node: TraceNode, trace: TurnTrace, *, bare: bool, top: bool) -> Iterator[str]:

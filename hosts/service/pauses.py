@@ -202,8 +202,13 @@ def field_lines(schema: Schema) -> list[tuple[str, str]]:
     ]
 
 
-def read_json(text: str) -> Any:
+def read_json(text: str, what: str = "this", *, remedy: str = 'write text in double quotes, such as "done"') -> Any:
     """Read a JSON value that other systems can read as JSON too.
+
+    Args:
+        text: The text.
+        what: What gives it, for the error.
+        remedy: The remedy of the error.
 
     Raises:
         InvalidArgument: The text is not such a value.
@@ -220,7 +225,7 @@ def read_json(text: str) -> Any:
         pass
     else:
         return found
-    raise InvalidArgument(f"this is not valid JSON: {problem}", remedy='write text in double quotes, such as "done"')
+    raise InvalidArgument(f"{what} is not valid JSON: {problem}", remedy=remedy)
 
 
 def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
@@ -252,7 +257,10 @@ def read_pairs(schema: Schema, text: str) -> dict[str, Any]:
             after = following.search(text, start)
             at = len(text) if after is None else after.start()
             value, types = text[start:at].strip(), types_of(known[name], schema)
-        found[name] = _any(name, value) if types is None else _typed(name, value, types)
+        if types is None:
+            found[name] = read_json(value, f"the field {name!r}", remedy='write it as JSON, such as ["a", "b"]')
+        else:
+            found[name] = _typed(name, value, types)
     return found
 
 
@@ -349,18 +357,6 @@ def _quoted(name: str, text: str, start: int) -> tuple[str, int]:
     raise InvalidArgument(
         f"the value of the field {name!r} begins with a double quote and must end with one",
         remedy=r"write a quote inside a value as \", or answer with a JSON object",
-    )
-
-
-def _any(name: str, value: str) -> Any:
-    """The value of a field that is written as JSON."""
-    problem = ""
-    try:
-        return read_json(value)
-    except InvalidArgument as error:
-        problem = error.problem
-    raise InvalidArgument(
-        f"the field {name!r} must be valid JSON: {problem}", remedy='write it as JSON, such as ["a", "b"]'
     )
 
 
