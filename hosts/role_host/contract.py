@@ -8,22 +8,17 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from ...core import STORED_TIERS, Tier
+from ..service.validation import Label, Wire
 from ..serving import ToolSpec, tool_schemas
 
 CONTRACT: Literal[1] = 1
 """The version of the contract. Every answer has it."""
 
 Code = Literal["invalid", "too_long", "not_found", "forbidden", "unavailable"]
-
-
-def _printable(value: str) -> str:
-    if value.isprintable() and value.strip():
-        return value
-    raise PydanticCustomError("not_printable", "It is blank or has characters that cannot be printed")
 
 
 def _said(value: str) -> str:
@@ -34,11 +29,7 @@ def _said(value: str) -> str:
 
 TierName = Literal["workspace", "account", "channel"]
 _TIERS: Final = [tier.value for tier in STORED_TIERS]
-_Label = Annotated[
-    str,
-    Field(min_length=1, max_length=200, description="printable characters, not only blanks"),
-    AfterValidator(_printable),
-]
+_Label = Annotated[Label, Field(description="printable characters, not only blanks")]
 ScopeId = _Label
 Name = _Label
 Content = Annotated[
@@ -48,17 +39,13 @@ Content = Annotated[
 ]
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
-
-
-class ListArguments(_Wire):
+class ListArguments(Wire):
     """Arguments of `role_list`: the scope of each requested tier."""
 
     scope_ids: dict[TierName, ScopeId]
 
 
-class ScopeArguments(_Wire):
+class ScopeArguments(Wire):
     """Arguments of `role_get` and `role_delete`."""
 
     tier: TierName
@@ -72,7 +59,7 @@ class PutArguments(ScopeArguments):
     content: Content
 
 
-class RoleRecord(_Wire):
+class RoleRecord(Wire):
     """A stored role, with all of its fields (R9). Each tier and scope has at most one."""
 
     name: Name
@@ -80,21 +67,21 @@ class RoleRecord(_Wire):
     tier: TierName
 
 
-class ListAnswer(_Wire):
+class ListAnswer(Wire):
     """Answer of `role_list`: the roles that are set."""
 
     contract: Literal[1]
     roles: list[RoleRecord]
 
 
-class RoleAnswer(_Wire):
+class RoleAnswer(Wire):
     """Answer of the other three tools: the role that is set, or the one that was just deleted."""
 
     contract: Literal[1]
     role: RoleRecord
 
 
-class ErrorAnswer(_Wire):
+class ErrorAnswer(Wire):
     """Answer of a tool that fails."""
 
     contract: Literal[1]

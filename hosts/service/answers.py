@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NoReturn, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from ...core.errors import AnswerInvalid, InvalidArgument
@@ -18,7 +18,7 @@ from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, Person
 from ...harness.journal import decision_of
 from . import pauses as forms
 from .pauses import is_late, one_line, pause_lines
-from .validation import describe_errors
+from .validation import Wire, describe_errors
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
 
@@ -30,8 +30,8 @@ FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
 """The forms of answer that each kind of pause accepts."""
 
 
-class _Body(BaseModel):  # with the fields of the value that it becomes; a docstring would be part of the schema
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+class _Body(Wire):  # with the fields of the value that it becomes; a docstring would be part of the schema
+    pass
 
 
 def _unicode(text: str) -> str:

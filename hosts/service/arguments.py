@@ -7,31 +7,19 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
+from pydantic import AfterValidator, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from ...agent.threads import ThreadStatus
 from ...core.pauses import current_pause_id
 from ...core.validation import is_text
 from .answers import ANSWERS_SCHEMA
+from .validation import Label, Printable, Wire
 
 CONTRACT: Literal[1] = 1
 """The version of the contract. Every answer has it."""
 
-MAX_ID_CHARACTERS: Final = 200
 MAX_JSON_DEPTH: Final = 64  # levels of JSON
-
-
-class Wire(BaseModel):
-    """A part of the contract. It converts no values, forbids extra fields, and quotes no value in an error."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
-
-
-def _printable(value: str) -> str:
-    if value.isprintable() and value.strip():
-        return value
-    raise PydanticCustomError("not_printable", "It is blank or has characters that cannot be printed")
 
 
 def _said(value: str) -> str:
@@ -43,15 +31,10 @@ def _said(value: str) -> str:
 def _json(value: dict[str, Any]) -> dict[str, Any]:
     if _depth(value) > MAX_JSON_DEPTH:
         raise PydanticCustomError("too_deep", "It is nested too deep")
-    try:
+    with suppress(ValueError, TypeError, RecursionError):  # their messages quote the value
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, TypeError, RecursionError):
-        fits = False
-    else:
-        fits = True
-    if not fits:
-        raise PydanticCustomError("not_json", "It has a number or a character that JSON does not have")
-    return value
+        return value
+    raise PydanticCustomError("not_json", "It has a number or a character that JSON does not have")
 
 
 def _depth(value: Any) -> int:
@@ -67,20 +50,15 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _moment(value: str) -> str:
-    aware = False
     with suppress(ValueError):  # its message quotes the value
-        aware = datetime.fromisoformat(value).tzinfo is not None
-    if not aware:
-        raise PydanticCustomError("no_moment", "It must be an RFC 3339 time with a time zone")
-    return value
+        if datetime.fromisoformat(value).tzinfo is not None:
+            return value
+    raise PydanticCustomError("no_moment", "It must be an RFC 3339 time with a time zone")
 
 
-Label = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS), AfterValidator(_printable)]
-"""Printable characters, not only blanks."""
+PersonName = Annotated[str, Field(min_length=1, max_length=80), Printable]
 
-PersonName = Annotated[str, Field(min_length=1, max_length=80), AfterValidator(_printable)]
-
-Title = Annotated[str, Field(min_length=1, max_length=120), AfterValidator(_printable)]
+Title = Annotated[str, Field(min_length=1, max_length=120), Printable]
 
 Words = Annotated[str, Field(min_length=1), AfterValidator(_said)]
 """A text that is not blank."""

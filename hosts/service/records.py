@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ...agent.threads import ThreadStatus
-from .arguments import Wire
+from .validation import Wire
 
 Status = Literal["done", "paused", "stopped", "cancelled", "failed", "running", "cut_off", "abandoned"]
 

@@ -1,11 +1,15 @@
-"""Validation errors of arguments, in the terms of JSON. They have names of the contract and rules, but no values."""
+"""The base of all models on the wire, and validation errors in the terms of JSON.
+
+The errors have names of the contract and rules, but no values.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
 from ...core.errors import InvalidArgument
 
@@ -18,7 +22,27 @@ _IN_JSON: Final[Mapping[str, str]] = {
 }
 """Texts for errors that pydantic words in terms of Python, by the types of these errors."""
 
+MAX_ID_CHARACTERS: Final = 200
+
 M = TypeVar("M", bound=BaseModel)
+
+
+class Wire(BaseModel):
+    """A part of the contract. It converts no values, forbids extra fields, and quotes no value in an error."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+def _printable(value: str) -> str:
+    if value.isprintable() and value.strip():
+        return value
+    raise PydanticCustomError("not_printable", "It is blank or has characters that cannot be printed")
+
+
+Printable = AfterValidator(_printable)
+
+Label = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARACTERS), Printable]
+"""Printable characters, not only blanks."""
 
 
 def validated(model: type[M], arguments: Mapping[str, Any]) -> M:

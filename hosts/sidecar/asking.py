@@ -7,10 +7,10 @@ A client before revision 2026-07-28 receives `elicitation/create`. A client of r
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, Self
 
 from mcp.server.session import ServerSession
@@ -24,7 +24,7 @@ from mcp.types import (
     InputRequiredResult,
 )
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from ...core import canonical_json
 from ...core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgument, StorageInvalid, UnknownPause
@@ -32,6 +32,7 @@ from ...core.pauses import Pause, PersonAnswer, Reject, call_id_of, may_answer
 from ...harness.journal import decision_of
 from ..service.answers import answer_of, form_of, message_of
 from ..service.pauses import is_late
+from ..service.validation import Wire
 from .following import ToolCall
 
 How = Literal["connection", "rounds", "not"]
@@ -47,7 +48,7 @@ _SECRET: Final = ("role", "skill")
 _Id = Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class Round(BaseModel):
+class Round(Wire):
     """Identifies the turn that asked.
 
     Attributes:
@@ -59,12 +60,10 @@ class Round(BaseModel):
         seq: The number of the last event that was sent to the client by then.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
-
     turn: _Id
     thread: _Id
     call: Annotated[str, Field(max_length=64)]
-    declined: Annotated[list[_Id], Field(max_length=MAX_DECLINED)] = []
+    declined: list[_Id] = Field(default_factory=list, max_length=MAX_DECLINED)
     idle: Annotated[int, Field(ge=0, le=10)] = 0
     seq: Annotated[int, Field(ge=0, le=2**53)] = 0
 
@@ -81,11 +80,9 @@ class Round(BaseModel):
         """
         found: Self | None = None
         if text.startswith(_PREFIX) and len(text) <= MAX_STATE_CHARACTERS:
-            try:
+            with suppress(ValueError, RecursionError):  # errors of base64 and pydantic are of the first type
                 data = base64.b64decode(text.removeprefix(_PREFIX).encode(), altchars=b"-_", validate=True)
                 found = cls.model_validate(json.loads(data))
-            except (binascii.Error, ValueError, RecursionError, ValidationError):
-                found = None
         if found is None:
             raise _refused("is not one that this sidecar sent")
         if found.call != call:
