@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .command import Work, bad_usage, command
+from .command import Work, bad_usage, command, storage_of
 from .options import ANSWERS, WHERE, WHICH, ResumingOptions, ThreadsOptions, argument, flag, option
 from .output import Output, time_text
+from .threads import check_ids
 
 if TYPE_CHECKING:
     from ...agent.threads import ThreadState
@@ -53,17 +54,15 @@ async def list_approvals(
 
       worldagent approvals list --thread t1
     """
-    from ...agent import Settings
     from ...core import check_id
-    from ...storage import Storage
     from ..service.home import open_threads
     from ..service.pauses import unanswered
 
-    check_id("--workspace", options.workspace)
+    check_ids(options)
     if thread is not None:
         check_id("--thread", thread)
     found: list[tuple[ThreadState, Pause]] = []
-    async with open_threads(Settings().storage(Storage(home=options.home))) as home:
+    async with open_threads(storage_of(options.home)) as home:
         states = [] if home is None else await _waiting_threads(home.of(options.workspace), thread, output)
         for state in states:
             if home is not None and state.pauses:

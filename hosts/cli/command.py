@@ -22,7 +22,10 @@ from .exits import DONE, FAILED, INTERRUPTED, USAGE, exit_early
 from .output import Output
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ...core.errors import WorldAgentError
+    from ...storage import Storage
 
 T = TypeVar("T")
 
@@ -110,6 +113,14 @@ def bad_usage(problem: str, *, remedy: str) -> WorldAgentError:
     from ...core.errors import InvalidArgument
 
     return InvalidArgument(problem, remedy=remedy)
+
+
+def storage_of(home: Path | None) -> Storage:
+    """The storage of a command: the home that an option names, else that of the settings."""
+    from ...agent import Settings
+    from ...storage import Storage
+
+    return Settings().storage(Storage(home=home))
 
 
 def confirmed(

@@ -10,10 +10,11 @@ import typer
 
 from .command import command
 from .options import JsonResult, argument
-from .output import Output
+from .output import Output, table
 
 if TYPE_CHECKING:
     from ...agent import Settings
+    from ...signatures.engines.providers import Provider
 
 _PROVIDERS: Final = ("PREFIX", "KEY VARIABLE", "SET", "EXAMPLE", "ALSO NEEDS")
 _ABILITIES: Final = ("MODEL", "NAME", "TOOLS", "IMAGES", "FILES", "JSON SCHEMA", "REASONING", "CONTEXT", "ANSWER")
@@ -69,12 +70,12 @@ async def models(
         *((model, name) for name, model in settings.models.items()),
     ]
     shown = _abilities([*named, ("local", ""), *((example, "") for example in examples)], settings, strict=False)
-    output.result({"models": _providers(), "abilities": shown}, f"{_provider_table()}\n\n{_shown(shown)}")
+    output.result(
+        {"models": _providers(PROVIDERS), "abilities": shown}, f"{_provider_table(PROVIDERS)}\n\n{_shown(shown)}"
+    )
 
 
-def _providers() -> list[dict[str, Any]]:
-    from ...signatures.engines.providers import PROVIDERS
-
+def _providers(providers: Sequence[Provider]) -> list[dict[str, Any]]:
     return [
         {
             "prefix": each.prefix,
@@ -84,26 +85,22 @@ def _providers() -> list[dict[str, Any]]:
             "needs": each.needs,
             "example": each.example,
         }
-        for each in PROVIDERS
+        for each in providers
     ]
 
 
-def _provider_table() -> str:
-    from ...signatures.engines.providers import PROVIDERS
-
-    return _table(
-        _PROVIDERS,
-        [
-            (
-                each.prefix,
-                " or ".join(each.variables) or "none",
-                _STATES[each.is_set()],
-                each.example,
-                each.needs.replace("`", "") or "-",
-            )
-            for each in PROVIDERS
-        ],
-    )
+def _provider_table(providers: Sequence[Provider]) -> str:
+    rows = [
+        (
+            each.prefix,
+            " or ".join(each.variables) or "none",
+            _STATES[each.is_set()],
+            each.example,
+            each.needs.replace("`", "") or "-",
+        )
+        for each in providers
+    ]
+    return table(_PROVIDERS, rows)
 
 
 def _abilities(models: Sequence[tuple[str, str]], settings: Settings, *, strict: bool) -> list[dict[str, Any]]:
@@ -140,11 +137,4 @@ def _shown(models: Sequence[Mapping[str, Any]]) -> str:
         for each in models
     ]
     note = f"\n\n{_UNKNOWN}" if any("?" in row for row in rows) else ""
-    return f"{_table(_ABILITIES, rows)}{note}"
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in (head, *rows)
-    )
+    return f"{table(_ABILITIES, rows)}{note}"

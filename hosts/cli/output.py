@@ -10,6 +10,7 @@ import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -92,10 +93,7 @@ class Output:
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
         """Lay out a table as `table` does. Cells are cut only on a terminal, since a program reads a pipe."""
-        if not self._terminal:
-            cells = (head, *rows)
-            widths = [max(cell_len(" ".join(row[place].split())) for row in cells) for place in range(len(widths))]
-        return table(head, rows, widths=widths)
+        return table(head, rows, widths=widths if self._terminal else ())
 
     def error(self, error: WorldAgentError) -> None:
         """Show why there is no answer."""
@@ -165,19 +163,18 @@ def _printable(text: str) -> str:
     return printable(text)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int]) -> str:
-    """Lay out a table. Cells that are wider than their column are cut.
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, widths: Sequence[int] = ()) -> str:
+    """Lay out a table. Columns are as wide as their cells, and numbers are aligned to the right.
 
     Args:
         head: The names of the columns.
-        rows: The cells. The last one of each row is a number or short, and is aligned to the right.
-        widths: The columns' widths in terminal cells, without the last column.
+        rows: The cells.
+        widths: The most terminal cells of the first columns. Longer cells are cut.
     """
-    last = max(len(row[-1]) for row in (head, *rows))
-    return "\n".join(
-        "  ".join([*(_cut(cell, width) for cell, width in zip(row, widths, strict=False)), row[-1].rjust(last)])
-        for row in (head, *rows)
-    )
+    lines = [[" ".join(cell.split()) for cell in row] for row in (head, *rows)]
+    limits = chain(widths, repeat(sys.maxsize))
+    wide = [min(limit, max(map(cell_len, column))) for limit, *column in zip(limits, *lines, strict=False)]
+    return "\n".join("  ".join(map(_cell, line, wide)).rstrip() for line in lines)
 
 
 def note_text(event: Event) -> str:
@@ -229,11 +226,11 @@ _LEFT_OUT_REASONS: Final = {
 }
 
 
-def _cut(cell: str, width: int) -> str:
-    line = " ".join(cell.split())
-    if cell_len(line) > width:
-        line = chop_cells(line, width - 1)[0] + "…"
-    return line + " " * (width - cell_len(line))
+def _cell(text: str, width: int) -> str:
+    if cell_len(text) > width:
+        text = chop_cells(text, width - 1)[0] + "…"
+    blanks = " " * (width - cell_len(text))
+    return blanks + text if text.replace(",", "").isdecimal() else text + blanks
 
 
 def _result_text(turn: Turn) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.cells import cell_len
 
-from .command import command
+from .command import command, storage_of
 from .options import Home, JsonResult
 from .output import Output, table, time_text
 
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 _SIDECARS = ("ADDRESS", "STATE", "SINCE", "WORKSPACES", "PID")
 _TURNS = ("WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN")
-MAX_COLUMN_CELLS = 40  # terminal cells of a column whose texts a person chose
+_LIMITS = [40] * 5  # terminal cells of columns whose texts a person chose
 
 app = typer.Typer()
 
@@ -36,12 +35,10 @@ async def ps(output: Output, home: Home = None, json: JsonResult = False) -> Non
 
       worldagent ps --json
     """
-    from ...agent import Settings
-    from ...storage import Storage
     from ..service.home import open_threads
     from .sidecars import running_sidecars
 
-    storage = Settings().storage(Storage(home=home))
+    storage = storage_of(home)
     sidecars = running_sidecars(storage.sidecars)
     turns: tuple[tuple[str, ThreadState], ...] = ()
     async with open_threads(storage) as threads:
@@ -57,26 +54,18 @@ async def ps(output: Output, home: Home = None, json: JsonResult = False) -> Non
             (one.address or one.transport, one.state, time_text(one.since), ", ".join(one.workspaces), str(one.pid))
             for one in sidecars
         ]
-        tables.append(_table(_SIDECARS, served, unlimited=1))
+        tables.append(table(_SIDECARS, served, widths=(sys.maxsize, *_LIMITS)))  # an address is shown in full
     if turns:
         running = [
             (workspace, one.thread, one.status, time_text(one.since), one.account or "", one.turn_id)
             for workspace, one in turns
         ]
-        tables.append(_table(_TURNS, running))
+        tables.append(table(_TURNS, running, widths=_LIMITS))
     output.result(shown, "\n\n".join(tables) or None)
     if output.form == "text" and not sidecars:
         output.note("no sidecar of this home runs")
     if output.form == "text" and not turns:
         output.note("no turn runs")
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], *, unlimited: int = 0) -> str:
-    """Lay out a table with columns as wide as their cells. All but the first `unlimited` columns have a limit."""
-    widths = [max(cell_len(row[column]) for row in (head, *rows)) for column in range(len(head) - 1)]
-    return table(
-        head, rows, widths=[*widths[:unlimited], *(min(width, MAX_COLUMN_CELLS) for width in widths[unlimited:])]
-    )
 
 
 def _turn_object(workspace: str, state: ThreadState) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from .command import Work, bad_usage, command
+from .command import Work, bad_usage, command, storage_of
 from .options import JsonResult, argument, option
 from .output import Output, table
 
@@ -134,20 +134,15 @@ def _report(copied: Copied) -> str:
 
 
 def _source(place: str | None) -> Storage:
-    from ...agent import Settings
     from ...storage import Storage
 
-    if place is not None:
-        return _named(place)
-    return Storage(home=Settings().storage().home)
+    return Storage(home=storage_of(None).home) if place is None else _named(place)
 
 
 def _target(place: str | None) -> Storage:
     if place is not None:
         return _named(place)
-    from ...agent import Settings
-
-    storage = Settings().storage()
+    storage = storage_of(None)
     if storage.url is None:
         raise bad_usage(
             "--to is not given, and the setting database_url is not set",
@@ -162,11 +157,10 @@ def _named(place: str) -> Storage:
     Raises:
         InvalidArgument: The argument is empty, or an address that cannot be used.
     """
-    from ...agent import Settings
     from ...storage import Storage
 
     if place.startswith(_SCHEMES):
-        return Storage(home=Settings().storage().home, url=place)
+        return Storage(home=storage_of(None).home, url=place)
     if not place or "://" in place:
         raise bad_usage(
             f"{place.partition('://')[0][:40]!r} must be a folder or the address of a Postgres database",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .command import Work, command
+from .command import Work, command, storage_of
 from .exits import FAILED
 from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions, argument, option
 from .output import Output, last_turn_text, time_text
@@ -89,7 +89,7 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     from ..service.home import open_threads
 
     check_ids(options)
-    async with open_threads(_storage(options)) as home:
+    async with open_threads(storage_of(options.home)) as home:
         found = () if home is None else await home.of(options.workspace).threads(**_filters(options))
     if not found:
         output.note(_no_threads_text(options))
@@ -251,19 +251,12 @@ async def _thread(
     from ..service.home import open_threads
 
     check_ids(options)
-    async with open_threads(storage or _storage(options)) as home:
+    async with open_threads(storage or storage_of(options.home)) as home:
         thread = None if home is None else home.of(options.workspace).thread(options.thread)
         state = None if thread is None else await thread.state()
         if thread is None or state is None:
             raise typer.Exit(missing(options, output))
         yield thread, state
-
-
-def _storage(options: ThreadsOptions) -> Storage:
-    from ...agent import Settings
-    from ...storage import Storage
-
-    return Settings().storage(Storage(home=options.home))
 
 
 def _filters(options: ThreadsListOptions) -> dict[str, Any]:

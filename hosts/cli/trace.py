@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from .command import command
+from .command import command, storage_of
 from .options import OUTPUT, WHERE, WHICH, ThreadsOptions, argument, option
 from .output import Output, count_text
+from .threads import check_ids
 
 if TYPE_CHECKING:
     from ...harness.trace import Traces, TurnTrace
@@ -210,14 +211,11 @@ async def _newest(traces: Traces, workspace: str) -> str:
 
 @contextlib.asynccontextmanager
 async def _traces(options: ThreadsOptions) -> AsyncGenerator[Traces]:
-    from ...agent import Settings
-    from ...core import check_id
     from ...harness.trace import Traces
     from ...harness.trace.index import TraceIndex
-    from ...storage import Storage
 
-    check_id("--workspace", options.workspace)
-    index = TraceIndex(Settings().storage(Storage(home=options.home)).traces)
+    check_ids(options)
+    index = TraceIndex(storage_of(options.home).traces)
     try:
         yield Traces(index, options.workspace)
     finally:

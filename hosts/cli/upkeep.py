@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from .command import Work, bad_usage, command, confirmed
+from .command import Work, bad_usage, command, confirmed, storage_of
 from .exits import FAILED, TERMINATED
 from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
@@ -217,14 +217,11 @@ def backup(
 
       worldagent backup /backups/monday
     """
-    from ...agent import Settings
     from ...agent.upkeep import back_up
-    from ...storage import Storage
     from .command import until_sigterm
 
     async def work() -> int | None:
-        storage = Settings().storage(Storage(home=home))
-        found = await until_sigterm(back_up(storage, folder, roles=not without_roles, home_only=home_only))
+        found = await until_sigterm(back_up(storage_of(home), folder, roles=not without_roles, home_only=home_only))
         if found is None:
             output.failed("terminated", "stopped by SIGTERM; no part of the copy remains", "run the command again")
             return TERMINATED
