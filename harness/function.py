@@ -10,7 +10,9 @@ import math
 import re
 import warnings
 from collections.abc import Awaitable, Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticUserError, TypeAdapter, ValidationError, create_model
@@ -117,6 +119,11 @@ def _default_error(declared: tuple[Any, Any]) -> str:
     return ""
 
 
+@lru_cache(maxsize=1024)  # each agent that is opened reads it several times
+def _input_schema(params: type[BaseModel]) -> dict[str, Any]:
+    return params.model_json_schema()
+
+
 Body = Callable[..., Awaitable[object]]
 FunctionKind = Literal["leaf", "flow", "worker", "shape"]
 
@@ -211,7 +218,7 @@ class Function:
     @property
     def input_schema(self) -> dict[str, Any]:
         """The JSON Schema of its params."""
-        return self.params.model_json_schema()
+        return deepcopy(_input_schema(self.params))
 
     @property
     def output_schema(self) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, SupportsIndex, cast
+from typing import Any, Final, SupportsIndex
 
 import dspy
 import json_repair
+from dspy.signatures import make_signature
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from .escape import escape_descriptions
@@ -230,17 +231,20 @@ def with_calls(signature: type[dspy.Signature]) -> type[dspy.Signature]:
 
     The name and the instructions are kept. The answer becomes optional if there are calls.
     """
-    made: Any = signature
-    [(answer, info)] = made.output_fields.items()
+    given: Any = signature
+    [(answer, info)] = given.output_fields.items()
     about = info.json_schema_extra.get("desc", "")
     output = dspy.OutputField(default="" if info.annotation is str else None, **({"desc": about} if about else {}))
     if DECLARED in info.json_schema_extra:
         output.json_schema_extra[DECLARED] = info.json_schema_extra[DECLARED]
-    made = made.append(TOOLS, dspy.InputField(default=None), type_=list[dict[str, Any]])
-    made = made.delete(answer).append(answer, output, type_=info.annotation)
-    made = made.append(CALLS, dspy.OutputField(default=[]), type_=list[ToolCall])
-    made.__name__ = made.__qualname__ = signature.__name__
-    return cast("type[dspy.Signature]", made)
+    fields = {
+        **given.input_fields,
+        TOOLS: (list[dict[str, Any]], dspy.InputField(default=None)),
+        answer: (info.annotation, output),
+        CALLS: (list[ToolCall], dspy.OutputField(default=[])),
+    }
+    made: type[dspy.Signature] = make_signature(fields, given.instructions, given.__name__)
+    return made
 
 
 DECLARED: Final = "declared"

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal, NoReturn
 
 import dspy
@@ -41,7 +42,7 @@ from .escape import control_tokens, escape_control, escape_markers
 from .forms import Forms, fitting_program, shown_prompt, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
-from .signature import named, with_media, with_role
+from .signature import check_signature, named, with_media, with_role
 from .streaming import AnswerStream
 from .texts import with_texts
 
@@ -253,12 +254,11 @@ class Predictor:
     """
 
     def __init__(self, signature: Signature, *, demos: Sequence[Mapping[str, Any]] = ()) -> None:
+        check_signature(signature)
         self.signature = signature
         self.name = signature.__name__
         self._plain = dspy.Predict(signature)
-        self._roled = dspy.Predict(with_role(signature))
-        bare = [{name: value for name, value in demo.items() if name != ROLE} for demo in demos]
-        self._plain.demos = self._roled.demos = bare
+        self._plain.demos = [{name: value for name, value in demo.items() if name != ROLE} for demo in demos]
 
     def program(self) -> dspy.Predict:
         """A copy of the program without role, which you can optimise and save. It never holds a role (R12)."""
@@ -328,8 +328,14 @@ class Predictor:
         return answer
 
     def predict(self, *, roled: bool) -> dspy.Predict:
-        """The prebuilt module with or without the role field."""
+        """The module with or without the role field."""
         return self._roled if roled else self._plain
+
+    @cached_property  # most Signatures of an agent never get a role
+    def _roled(self) -> dspy.Predict:
+        made = dspy.Predict(with_role(self.signature))
+        made.demos = self._plain.demos
+        return made
 
 
 class _Call:

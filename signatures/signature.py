@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import dspy
+from dspy.signatures import make_signature
 
 from ..core.errors import FunctionInvalid
 from .adapter import MEDIA_DESCRIPTIONS, ROLE, Signature
@@ -74,10 +76,9 @@ def with_media(signature: Signature, fields: Iterable[str]) -> Signature:
 
     Name and instructions are unchanged.
     """
-    made = signature
-    for name in fields:
-        made = made.append(name, dspy.InputField(desc=MEDIA_DESCRIPTIONS[name]), type_=_MEDIA_TYPES[name])
-    return named(made, signature.__name__, signature.instructions)
+    media = {name: (_MEDIA_TYPES[name], dspy.InputField(desc=MEDIA_DESCRIPTIONS[name])) for name in fields}
+    every = {**signature.input_fields, **media, **signature.output_fields}
+    return _made(every, signature.__name__, signature.instructions)
 
 
 def check_signature(signature: Signature) -> None:
@@ -108,8 +109,12 @@ def check_signature(signature: Signature) -> None:
 
 def named(signature: Signature, name: str, instructions: str) -> Signature:
     """A copy of `signature` with another name and other instructions."""
-    made: Signature = signature.with_instructions(instructions)
-    made.__name__ = made.__qualname__ = name
+    return _made(signature.fields, name, instructions)
+
+
+def _made(fields: Mapping[str, Any], name: str, instructions: str) -> Signature:
+    """Make a Signature from its fields at once: each change to one makes a class, which is slow."""
+    made: Signature = make_signature(dict(fields), instructions, name)
     return made
 
 
@@ -140,8 +145,14 @@ def converse_signature(
     """
     who = "\n\n".join(filter(None, ((identity or DEFAULT_IDENTITY).strip(), prompt)))
     instructions = brief_instructions(who) if plain else f"{who}\n\nReply to the message."
-    made = _Converse if output is None else _giving(_Converse, REPLY, output)
-    return with_calls(named(made, CONVERSE, instructions))
+    if output is None:
+        return _conversation(instructions)
+    return with_calls(_made({**_Converse.fields, REPLY: _json_output(output)}, CONVERSE, instructions))
+
+
+@lru_cache(maxsize=64)  # agents that are opened one after the other have the same
+def _conversation(instructions: str) -> Signature:
+    return with_calls(named(_Converse, CONVERSE, instructions))
 
 
 def worker_signature(
@@ -164,34 +175,30 @@ def worker_signature(
     Raises:
         FunctionInvalid: A param has the name of an output.
     """
-    made = named(_Work, name, instructions)
-    if fields is not None:
-        made = _with_fields(made, name, fields)
-    if output is not None:
-        made = _giving(made, RESULT, output)
-    made = named(made, name, instructions)
+    inputs = _Work.input_fields if fields is None else _param_fields(name, fields)
+    outputs = _Work.output_fields if output is None else {RESULT: _json_output(output)}
+    made = _made({**inputs, **outputs}, name, instructions)
     return with_calls(made) if tools else made
 
 
-def _giving(made: Signature, field: str, schema: Mapping[str, Any]) -> Signature:
-    """The Signature with JSON of a schema as its answer."""
+def _json_output(schema: Mapping[str, Any]) -> tuple[Any, Any]:
+    """An output field with JSON of a schema: its type and its declaration."""
     wanted = f"JSON that fits this schema: {json.dumps(schema, ensure_ascii=False, sort_keys=True)}"
     output: Any = dspy.OutputField(desc=wanted)
     output.json_schema_extra[DECLARED] = dict(schema)  # for a grammar
-    given: Signature = made.delete(field).append(field, output, type_=_json(schema))
-    return given
+    return _json(schema), output
 
 
-def _with_fields(made: Signature, name: str, fields: Mapping[str, Any]) -> Signature:
+def _param_fields(name: str, fields: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     taken = [field for field in fields if field in _TAKEN or not field.isidentifier() or field.startswith("_")]
     if taken or not fields:
         problem = f"a param that cannot be called {taken[0]!r}" if taken else "no params"
         raise FunctionInvalid(f"the worker {name!r} has {problem}", remedy="name its params as Python names arguments")
-    made = made.delete("request")
-    for field, schema in reversed(tuple(fields.items())):
+    made: dict[str, tuple[Any, Any]] = {}
+    for field, schema in fields.items():
         about = schema.get("description")
         info = dspy.InputField(**({"desc": about} if about else {}))
-        made = made.prepend(field, info, type_=str if schema.get("type") == "string" else Any)
+        made[field] = (str if schema.get("type") == "string" else Any, info)
     return made
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, Literal, Protocol, TypedDict
 
 from langgraph.errors import NodeCancelledError
@@ -325,6 +325,11 @@ def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> Loo
         saver: The checkpointer. None, or False inside another graph, stores nothing.
         first: The first node; None chooses it by the state, which costs LangGraph one more step.
     """
+    return _graph(first).compile(checkpointer=saver)
+
+
+@lru_cache
+def _graph(first: Literal["think", "act"] | None) -> StateGraph[LoopState, Any, LoopState, LoopState]:
     graph = StateGraph[LoopState, Any, LoopState, LoopState](LoopState)
     # Nodes name the next node; a separate router would be one more runnable per step.
     graph.add_node("think", _think, destinations=("think", "act", "__end__"))
@@ -333,7 +338,7 @@ def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> Loo
         graph.add_conditional_edges(START, _first, ["think", "act"])
     else:
         graph.add_edge(START, first)
-    return graph.compile(checkpointer=saver)
+    return graph
 
 
 async def run_graph(
