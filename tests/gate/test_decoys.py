@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import event, example, given
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, create_model
 
@@ -257,39 +257,54 @@ EXAMPLES: list[dict[str, Any]] = [
 ]
 
 
+BATCH = 5  # calls of one turn, which is most of what a call takes here
+_EXAMPLES = (settings.default or settings()).max_examples // BATCH
+
+
+class Batch(BaseModel):
+    calls: list[dict[str, Any]]
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", CASES)
 def test_no_arguments_are_approved_for_a_value_that_the_function_does_not_receive(tmp_path: Path, name: str) -> None:
     case, received = CASES[name], list[Any]()
+
+    async def handle(params: Batch, ctx: TaskContext) -> Got:
+        await ctx.predict(Muse, about="it")
+        outcomes: list[list[Any]] = []
+        for arguments in params.calls:
+            received.clear()
+            try:
+                outcomes.append([await ctx.call("send", arguments), [*received]])
+            except (CallRefused, ParamsInvalid) as error:
+                outcomes.append([error.code, [*received]])
+        return Got(value=outcomes)
+
+    async def outcomes_of(calls: list[Any]) -> Any:
+        return (await agent.thread("t").task("batch", {"calls": calls})).result.value
 
     with asyncio.Runner() as runner:
         agent = scripted_agent(
             tmp_path,
             thinking(),
             tools=[case.function(received)],
-            shapes=[MODEL_CALLS],
+            shapes=[Shape("batch", Batch, Got, handle, entry=Muse)],
             policy=policy("send", case.path),
         )
         runner.run(agent.__aenter__())
 
-        @given(arguments=ARGUMENTS)
-        def check(arguments: dict[str, Any]) -> None:
-            received.clear()
-            try:
-                runner.run(called(agent, "send", arguments))
-            except (CallRefused, ParamsInvalid) as error:
-                event(error.code)
-                assert received == []
-                return
-            event("sent")
-            assert received
-            assert set(received) == {GOOD}
+        @given(calls=st.lists(ARGUMENTS, min_size=BATCH, max_size=BATCH))
+        @settings(max_examples=_EXAMPLES)
+        @example(calls=EXAMPLES)
+        def check(calls: list[Any]) -> None:
+            for outcome, values in runner.run(outcomes_of(calls)):
+                event(outcome)
+                assert set(values) == ({GOOD} if outcome == "sent" else set())
 
-        for each in EXAMPLES:
-            check = example(arguments=each)(check)
         try:
             check()
             if case.good is not None:
-                assert runner.run(called(agent, "send", case.good)) == Got(value="sent")
+                assert runner.run(outcomes_of([case.good])) == [["sent", [GOOD]]]
         finally:
             runner.run(agent.aclose())

@@ -31,13 +31,23 @@ IMPORTS = (
     "dspy",
     "langgraph.graph",
     "worldagent.agent.agent",
-    "worldagent.graphs",
+    "worldagent.graphs.checkpoints",
+    "worldagent.graphs.engine",
+    "worldagent.graphs.loop",
     "worldagent.harness",
     "worldagent.memory",
+    "worldagent.signatures.adapter",
+    "worldagent.signatures.predictor",
     "worldagent.testing",
 )
 WORD = struct.Struct("!i")
 STRICT = ("error", None, Warning, None, 0)  # what `-W error` adds to the filters
+
+
+def import_all() -> None:
+    """Import what a turn loads when it first runs, so that forks do not."""
+    for name in IMPORTS:
+        importlib.import_module(name)
 
 
 @dataclass(frozen=True)
@@ -57,8 +67,7 @@ class _Serving:
         self.listening, self.tests = listening, tests
         self.children: dict[int, socket.socket] = {}
         self.base = sys.path[len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
-        for name in IMPORTS:
-            importlib.import_module(name)
+        import_all()
         threads = len(os.listdir("/proc/self/task"))
         if threads != 1:
             raise SystemExit(f"the server of forks has {threads} threads")
@@ -216,7 +225,7 @@ def _serve() -> None:
     _run(asked)
 
 
-__all__ = ["WORD", "own_terminal"]
+__all__ = ["WORD", "import_all", "own_terminal"]
 
 if __name__ == "__main__":
     _serve()

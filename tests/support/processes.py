@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import psutil
 
+from support.fork_server import import_all
 from support.forks import start
 from support.house import ROOT
 
@@ -142,6 +143,7 @@ def forked_result(work: Callable[[], object]) -> tuple[int, Any]:
 
 def started(work: Callable[[], object]) -> int:
     """Begin `work` in a fork of this process, which has no threads yet; gives the number of that process."""
+    import_all()
     child = os.fork()
     if child == 0:
         code = 1
@@ -184,9 +186,15 @@ def run_program(module: str, bound: float, /, **given: object) -> list[dict[str,
         given: What its work is given.
     """
     argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / f"{module}.py"), json.dumps(given)]
-    done = subprocess.run(argv, env=clean_environment(), capture_output=True, timeout=bound, check=False)
-    assert done.returncode == 0, f"{given}: {done.stderr.decode()[-2000:]}"
-    return [json.loads(line) for line in done.stdout.splitlines()]
+
+    async def run() -> list[dict[str, Any]]:
+        pipe = subprocess.PIPE
+        async with ending(await start(argv, env=clean_environment(), stdout=pipe, stderr=pipe)) as process:
+            out, err = await asyncio.wait_for(process.communicate(), bound)
+        assert process.returncode == 0, f"{given}: {err.decode()[-2000:]}"
+        return [json.loads(line) for line in out.splitlines()]
+
+    return asyncio.run(run())
 
 
 def be_program(work: Callable[..., Iterable[Mapping[str, Any]]]) -> None:

@@ -1,4 +1,4 @@
-"""A full disk, a cut connection, a lost answer to a commit: a turn goes on with each effect once (T4, T5)."""
+"""A full disk, a cut connection, a lost answer to a commit: a turn resumes with each effect once (T4, T5)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ HOWS = pytest.mark.parametrize("how", [pytest.param({"sample": SAMPLE}, id="some
 
 @HOWS
 @on_every_database
-def test_a_turn_of_which_a_write_fails_goes_on_with_each_effect_once(engine: Engine, how: dict[str, Any]) -> None:
+def test_turn_of_which_a_write_fails_resumes_with_each_effect_once(engine: Engine, how: dict[str, Any]) -> None:
     for found in failures("parts", engine, **how):
         check_parts(found)
 

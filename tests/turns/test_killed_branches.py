@@ -1,4 +1,4 @@
-"""A fork, a replay or an edit whose process is killed is there or is not, and its turn goes on (T4, T5)."""
+"""A fork, a replay or an edit whose process is killed is there or is not, and its turn resumes (T4, T5)."""
 
 from __future__ import annotations
 

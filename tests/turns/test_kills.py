@@ -1,4 +1,4 @@
-"""A turn whose process is killed goes on where it stood; each effect happens once, or a person is asked (T5)."""
+"""A turn whose process is killed resumes where it was; each effect happens once, or a person is asked (T5)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FEW = 2  # points of one phase, for each way in which transactions are grouped
 def check(kill: dict[str, Any]) -> None:
     """What must hold wherever it was killed."""
     assert kill["leaks"] == [], kill
-    assert kill["gaps"] == [], kill  # the disk has a prefix of what the turn did, and all that it was told is there
+    assert kill["gaps"] == [], kill  # the disk has a prefix of what the turn did, with all that was committed
     assert kill["text"] == "All done.", kill
     assert kill["history"] == HISTORY, kill
     assert kill["effects"] == dict.fromkeys(PLAIN, 1), kill
@@ -64,7 +64,7 @@ def test_the_page_says_which_transaction_makes_each_row_durable_and_what_the_tur
 @pytest.mark.requirement("R7")
 @pytest.mark.timeout(BOUND)
 @on_every_database
-def test_a_turn_that_is_killed_goes_on_as_the_page_says(engine: Engine) -> None:
+def test_killed_turn_resumes_as_the_page_says(engine: Engine) -> None:
     rows = read_table()
     seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
@@ -124,7 +124,7 @@ def test_a_kill_at_any_point_loses_and_repeats_no_effect_and_the_page_says_all_o
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("phase", PHASES)
 @on_every_database
-def test_a_turn_that_is_killed_in_mid_air_goes_on_with_each_effect_once(engine: Engine, phase: str) -> None:
+def test_turn_killed_at_once_resumes_with_each_effect_once(engine: Engine, phase: str) -> None:
     for kill in run_program("kill_matrix", BOUND, engine=engine, phases=[phase], at_once=True):
         check(kill)
 

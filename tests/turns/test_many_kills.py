@@ -18,18 +18,18 @@ pytestmark = [pytest.mark.requirement("T4", "T5"), pytest.mark.timeout(BOUND)]
 
 
 def killed(engine: Engine, kills: int) -> dict[str, Any]:
-    """Kill so many times; it chooses the seed and tells it."""
-    [told] = run_program("kill_many", BOUND, engine=engine, kills=kills)
-    sys.stdout.write(f"{told}\n")  # with the seed; pytest shows it where the test fails
-    return told
+    """Kill so many times; it chooses the seed."""
+    [found] = run_program("kill_many", BOUND, engine=engine, kills=kills)
+    sys.stdout.write(f"{found}\n")  # with the seed; pytest shows it where the test fails
+    return found
 
 
-def check(told: dict[str, Any], kills: int) -> None:
+def check(found: dict[str, Any], kills: int) -> None:
     """What must hold after so many kills."""
-    assert told["kills"] == kills
-    assert told["turns"] >= THREADS
-    assert (told["lost"], told["repeated"], told["unknown"], told["broken"]) == ([], [], [], []), told["seed"]
-    assert told["effects"] == told["turns"] * len((*PLAIN, *NOTED))
+    assert found["kills"] == kills
+    assert found["turns"] >= THREADS
+    assert (found["lost"], found["repeated"], found["unknown"], found["broken"]) == ([], [], [], []), found["seed"]
+    assert found["effects"] == found["turns"] * len((*PLAIN, *NOTED))
 
 
 @on_every_database
@@ -40,6 +40,6 @@ def test_fifty_turns_whose_process_is_killed_a_few_times_have_each_effect_once(e
 @pytest.mark.soak
 @on_every_database
 def test_fifty_turns_whose_process_is_killed_200_times_have_each_effect_once(engine: Engine) -> None:
-    told = killed(engine, MANY)
-    check(told, MANY)
-    assert told["asked"] > 0, "no kill came in the middle of an effect"
+    found = killed(engine, MANY)
+    check(found, MANY)
+    assert found["asked"] > 0, "no kill came in the middle of an effect"

@@ -1,4 +1,4 @@
-"""Random trees of calls, answered, cut off and gone on with in any order: each effect happens once, each turn ends."""
+"""Random trees of calls, answered, interrupted and resumed in any order: each effect happens once, each turn ends."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def forks() -> Iterator[Forks]:
     max_examples=EXAMPLES,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-def test_whatever_becomes_of_a_turn_each_effect_happens_once_and_it_ends(
+def test_every_turn_ends_with_each_effect_once(
     engine: Engine, forks: Forks, tree: Tree, moves: list[Move], planned: bool, end: tuple[End, int] | None
 ) -> None:
     for seen in play(tree, moves, planned=planned, end=end, forks=forks, engine=engine):
