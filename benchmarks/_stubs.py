@@ -15,7 +15,7 @@ from worldagent.core import Emitter, Scope, SystemClock, Tier
 from worldagent.core.events import Event
 from worldagent.graphs import TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from worldagent.harness import Registry, Worker
-from worldagent.memory import Draft, Message, Tail
+from worldagent.memory import ConversationLog, Draft, Message, Tail
 from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
 from worldagent.signatures import open_model
 from worldagent.storage import Lease
@@ -50,8 +50,8 @@ def constant_lm(reply: Callable[[Request], str], *, delay: float = 0.0) -> dspy.
     return dspy.LM("constant", engine=_Sync(reply), async_engine=_Async(reply, delay), cache=False, num_retries=0)
 
 
-class MemoryLog:
-    """A `ConversationStore` that keeps messages in a dict and checks nothing."""
+class MemoryLog(ConversationLog):
+    """A log that keeps messages in a dict and checks nothing."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Message] = {}

@@ -19,7 +19,7 @@ from ..harness.gate import CODE, Approver, Caller, Gate
 from ..harness.guard import OnError
 from ..harness.journal import Drive, Journal
 from ..harness.limits import Budget
-from ..memory import ConversationStore, Draft
+from ..memory import ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
@@ -87,7 +87,7 @@ class Services:
     predictors: PredictorPool
     conversation: Tools
     resolver: RoleResolver
-    log: ConversationStore
+    log: ConversationLog
     summary_cooldown: SummaryCooldown
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None

@@ -31,7 +31,7 @@ from ..harness.guard import OnError
 from ..harness.journal import CallRecord, Drive, Frame, Journal, pause_of
 from ..harness.limits import Budget, Use
 from ..harness.schema import result_of
-from ..memory import ConversationLog, ConversationStore, Draft, Message, Tail
+from ..memory import ConversationLog, Draft, Message, Tail
 from ..memory.attachments import Attachment, Attachments
 from ..memory.branches import Branch, Branches
 from ..memory.conversation import KeptMessages
@@ -112,7 +112,7 @@ class TurnEngine:
         registry: Registry,
         shapes: Iterable[Shape[Any, Any]],
         resolver: RoleResolver,
-        log: ConversationStore,
+        log: ConversationLog,
         identity: str | None = None,
         prompt: str | None = None,
         options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions(),
@@ -218,8 +218,7 @@ class TurnEngine:
         known, log = Known(), self.services.log
         with suppress(StorageInvalid, UnknownMessage):
             known, head = self.heads.read(transaction, thread_key)
-            if isinstance(log, ConversationLog):
-                known[Tail] = log.tail_of(transaction, head, self.services.options.history_limit)
+            known[Tail] = log.tail_of(transaction, head, self.services.options.history_limit)
         return known
 
     async def history(self, thread_key: str, *, before: str | None, limit: int) -> tuple[Message, ...]:

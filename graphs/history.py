@@ -15,7 +15,7 @@ from itertools import groupby, islice
 from typing import Any, Final
 
 from ..core.errors import StorageInvalid, UnknownMessage
-from ..memory import ConversationStore, Message, MessageKind
+from ..memory import ConversationLog, Message, MessageKind
 from ..memory.attachments import attachments_of
 from ..memory.conversation import validation_errors
 from ..signatures import NOTE, REPLY, CallMade
@@ -361,7 +361,7 @@ async def kept_of(turn: TurnContext) -> Sequence[str]:
     return () if kept is None else await kept.of(turn.thread_key)
 
 
-async def uncovered(log: ConversationStore, view: View, *, most: int) -> tuple[Message, ...]:
+async def uncovered(log: ConversationLog, view: View, *, most: int) -> tuple[Message, ...]:
     """The messages of earlier turns between a summary and those read, oldest first; only the newest if too many.
 
     Args:
@@ -411,7 +411,7 @@ async def _before(turn: TurnContext, summary: Message, kept: Sequence[str]) -> t
 
 
 async def _read_before(
-    log: ConversationStore, summary: Message, kept: Sequence[str]
+    log: ConversationLog, summary: Message, kept: Sequence[str]
 ) -> tuple[Message, tuple[Message, ...]]:
     body = body_of(summary, "summary")
     results = {result for result in body["results"] if isinstance(result, str)}

@@ -1,6 +1,6 @@
 """The data and stores of conversations (D7) and turns. No model and no role is used here (R7)."""
 
-from .conversation import OPEN, ConversationStore, Draft, Message, MessageKind, Tail, TurnStatus
+from .conversation import OPEN, Draft, Message, MessageKind, Tail, TurnStatus
 from .log import CONVERSATION, ConversationLog
 from .turns import TURNS, TurnRecord, TurnRegister, thread_key
 
@@ -9,7 +9,6 @@ __all__ = [
     "OPEN",
     "TURNS",
     "ConversationLog",
-    "ConversationStore",
     "Draft",
     "Message",
     "MessageKind",

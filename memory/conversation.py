@@ -1,7 +1,6 @@
-"""A conversation as a chain of messages, each pointing to its parent: types, stored forms, a store's protocol, marks.
+"""A conversation as a chain of messages, each pointing to its parent: types, stored forms, marks. The log is in `log`.
 
-The head of a thread, the id of its last message, is in the turn's state. The store is in `log`, and an embedder can
-supply another one.
+The head of a thread, the id of its last message, is in the turn's state.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
 
@@ -18,7 +17,7 @@ from ..core import Clock, SystemClock, Tier, check_id, utc_text
 from ..core.errors import InvalidArgument
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
-from ..storage import Database, Lease, Moment, Row, Transaction
+from ..storage import Database, Moment, Row, Transaction
 
 MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary"]
 
@@ -91,71 +90,6 @@ class Tail:
 
     messages: tuple[Message, ...]
     summary: Message | None
-
-
-class ConversationStore(Protocol):
-    """Stores conversations. An embedder can implement it. It does not store the head of a thread."""
-
-    async def append(
-        self,
-        parent: str | None,
-        messages: Sequence[Draft],
-        *,
-        thread: str,
-        turn_id: str,
-        lease: Lease | None = None,
-    ) -> str:
-        """Append `messages` after `parent` and return the new head, the id of the last one.
-
-        All of them are stored when it returns, or none. A repeated append stores nothing and returns the same head, so
-        a turn can repeat it after a crash.
-
-        Args:
-            parent: The head so far; None begins a conversation. A message of another thread makes a fork.
-            messages: One or more, oldest first.
-            thread: An opaque key, which makes the first messages of two threads different.
-            turn_id: The turn that appends.
-            lease: The lease of the thread, verified with the write; None writes without one (T4).
-
-        Raises:
-            UnknownMessage: The message `parent` does not exist.
-            LeaseLost: Another owner took over the thread; nothing is stored.
-            InvalidArgument: `messages` is empty, or one does not match `Draft`; the text names the field.
-        """
-        ...
-
-    async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
-        """Return up to `limit` messages, oldest first: those that end with `head`, or just before `before`.
-
-        Page back with the first message of a page as the next `before`; an empty page is the end.
-
-        Args:
-            head: The last message of the conversation; None is the empty conversation.
-            before: A message of the conversation ending with `head`.
-            limit: The most messages to return, 1 to 1000.
-
-        Raises:
-            UnknownMessage: The message `head` does not exist, or `before` is not in its conversation.
-            InvalidArgument: `limit` is out of bounds.
-        """
-        ...
-
-    async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
-        """Return the end of the conversation ending with `head`.
-
-        Args:
-            head: Its last message.
-            limit: The least messages to return, 1 to 1000, unless the conversation is shorter.
-            lease: The lease of the thread, which may have the messages in memory.
-
-        Raises:
-            UnknownMessage, InvalidArgument: As for `history`.
-        """
-        ...
-
-    async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
-        """Return those of the messages `ids` that are in the conversation ending with `head`, oldest first."""
-        ...
 
 
 _LONGEST: Final = 80

@@ -1,4 +1,4 @@
-"""The conversation log: `ConversationStore` over the agent's database (D7).
+"""The conversation log in the agent's database (D7).
 
 Bytes per message stay constant, because nothing is ever rewritten, and a fork shares the messages before it. A message
 that no head reaches any more, such as after a crash, is harmless.
@@ -146,7 +146,7 @@ class _Known(NamedTuple):
 
 
 class ConversationLog:
-    """`ConversationStore` in a database that was opened with the schema `CONVERSATION`."""
+    """The conversations in a database that was opened with the schema `CONVERSATION`. It has no heads of threads."""
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
         self._database = database
@@ -161,7 +161,24 @@ class ConversationLog:
         turn_id: str,
         lease: Lease | None = None,
     ) -> str:
-        """See `ConversationStore.append`. Half a surrogate pair, which a model can emit, is stored unchanged."""
+        """Append `messages` after `parent` and return the new head, the id of the last one.
+
+        All of them are stored when it returns, or none. A repeated append stores nothing and returns the same head, so
+        a turn can repeat it after a crash.
+
+        Args:
+            parent: The head so far; None begins a conversation. A message of another thread makes a fork.
+            messages: One or more, oldest first.
+            thread: An opaque key, which makes the first messages of two threads different.
+            turn_id: The turn that appends.
+            lease: The lease of the thread, verified with the write; None writes without one (T4).
+
+        Raises:
+            UnknownMessage: The message `parent` does not exist.
+            LeaseLost: Another owner took over the thread; nothing is stored.
+            InvalidArgument: `messages` is empty, or one does not match `Draft`; the text names the field. Half a
+                surrogate pair, which a model can emit, is stored unchanged.
+        """
         rows = rows_of(parent, messages, thread=thread, turn_id=turn_id)
         at = stored_moment(self._clock.now())
 
@@ -176,7 +193,19 @@ class ConversationLog:
         return rows[-1].id
 
     async def history(self, head: str | None, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
-        """See `ConversationStore.history`."""
+        """Return up to `limit` messages, oldest first: those that end with `head`, or just before `before`.
+
+        Page back with the first message of a page as the next `before`; an empty page is the end.
+
+        Args:
+            head: The last message of the conversation; None is the empty conversation.
+            before: A message of the conversation ending with `head`.
+            limit: The most messages to return, 1 to 1000.
+
+        Raises:
+            UnknownMessage: The message `head` does not exist, or `before` is not in its conversation.
+            InvalidArgument: `limit` is out of bounds.
+        """
         _check_limit(limit)
         if head is None:
             if before is not None:
@@ -194,7 +223,16 @@ class ConversationLog:
         return messages
 
     async def tail(self, head: str, *, limit: int, lease: Lease | None = None) -> Tail:
-        """See `ConversationStore.tail`."""
+        """Return the end of the conversation ending with `head`.
+
+        Args:
+            head: Its last message.
+            limit: The least messages to return, 1 to 1000, unless the conversation is shorter.
+            lease: The lease of the thread, which may have the messages in memory.
+
+        Raises:
+            UnknownMessage, InvalidArgument: As for `history`.
+        """
         _check_limit(limit)
         known: _Known | None = None if lease is None else lease.known.get(Tail)
         if known is not None and known.ends_with(head) and known.reaches(limit):
@@ -216,7 +254,7 @@ class ConversationLog:
         return _Known(Tail(self._messages(rows, limit), summary), sum(len(row[6]) for row in rows))
 
     async def some(self, head: str, ids: Sequence[str]) -> tuple[Message, ...]:
-        """See `ConversationStore.some`."""
+        """Return those of the messages `ids` that are in the conversation ending with `head`, oldest first."""
         if not ids:
             return ()
         rows = await self._database.read(lambda tx: _some(tx, head, ids))

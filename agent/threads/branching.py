@@ -17,7 +17,7 @@ from ...core import Scope, check_id
 from ...core.errors import InvalidArgument, NameTaken, ThreadBusy
 from ...core.events import TurnKind
 from ...graphs import Composed, TurnRequest
-from ...memory import ConversationStore, Message, thread_key
+from ...memory import ConversationLog, Message, thread_key
 from ...memory.branches import Branch, Branches
 from ...storage import Lease, Leases, Transaction
 
@@ -44,7 +44,7 @@ class Branching:
     leases: Leases
     branches: Branches
     heads: Heads
-    log: ConversationStore
+    log: ConversationLog
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
         """Create a thread that continues from a message of another one.
