@@ -24,7 +24,6 @@ from ..harness import Function, Policy, Worker
 from ..harness.gate import Approver
 from ..harness.guard import OnError, harmless
 from ..harness.inside import Inside
-from ..harness.journal import Journal
 from ..harness.limits import Spent
 from ..harness.trace import Trace, Traces, TraceSink
 from ..harness.trace.index import TraceIndex
@@ -43,7 +42,7 @@ from ..role_resolution import (
     SqliteRoleStore,
 )
 from ..role_resolution.role import check_role
-from ..storage import Database, Storage
+from ..storage import Storage
 from ..tools import BuiltinTools
 from .choices import (
     all_models,
@@ -69,10 +68,11 @@ from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
 from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
 from .settings import Settings
+from .stores import Stores
 from .thread import Thread
-from .threads import SCHEMAS, ThreadFilters, ThreadState, ThreadStatus
+from .threads import ThreadFilters, ThreadState, ThreadStatus
 from .unattended import AccountEvents, Notifier
-from .upkeep import Retention, Upkeep, UpkeepParts
+from .upkeep import Retention, Upkeep
 
 if TYPE_CHECKING:
     from ..signatures import LM, ModelCaller, Program
@@ -309,7 +309,7 @@ class WorldAgent:
         Raises:
             AgentClosed: The agent is not open.
         """
-        return self._runner.parts.attachments
+        return self._runner.parts.stores.attachments
 
     @property
     def traces(self) -> Traces:
@@ -336,7 +336,7 @@ class WorldAgent:
         Raises:
             AgentClosed: The agent is not open.
         """
-        return Upkeep(self._runner.parts.upkeep, self.workspace)
+        return Upkeep(self._runner.parts.stores, self.workspace)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, account: str | None = None) -> Any:
         """Call one function, worker or shape by name, without a turn.
@@ -503,43 +503,42 @@ class WorldAgent:
         from ..graphs import CheckpointSaver, TurnEngine
         from ..signatures.models import Models
 
-        settings, storage = self.settings, self._storage
+        settings = self.settings
         caller = await self._open_model()
         opened.push_async_callback(caller.aclose)
         models = Models(caller, self._models, api_base=settings.api_base, on_error=self._on_error)
         opened.push_async_callback(models.aclose)
-        database = await Database.open(storage.place, schemas=SCHEMAS)
-        opened.push_async_callback(database.aclose)
+        limit, wait = settings.attachment_limit, settings.thread_wait
+        stores = await Stores.open(self._storage, self._clock, limit=limit, wait=wait)
+        opened.push_async_callback(stores.aclose)
         tracer = self._open_traces(opened)
-        usage = open_usage(settings, database, self._clock)
+        usage = open_usage(settings, stores.database, self._clock)
         opened.push_async_callback(usage.aclose)
-        journal = Journal(database)
-        upkeep = UpkeepParts.of(storage, database, self._clock, limit=settings.attachment_limit)
         resolver = await self._open_resolver(opened)
-        mcp = await self._open_servers(upkeep.attachments, opened)
+        mcp = await self._open_servers(stores.attachments, opened)
         engine = TurnEngine(
-            await CheckpointSaver(database).create_tables(),
+            await CheckpointSaver(stores.database).create_tables(),
             caller=caller,
             models=models,
             registry=self._registry,
             shapes=self._shapes,
             resolver=resolver,
-            log=upkeep.log,
+            log=stores.log,
             identity=self._identity,
             prompt=prompt_of(self._profile, self._registry, self._tools),
             options=graph_options(settings, self._profile),
             programs=self._programs,
             on_error=self._on_error,
-            journal=journal,
-            branches=upkeep.branches,
-            kept=KeptMessages(database, self._clock),
-            attachments=upkeep.attachments,
+            journal=stores.journal,
+            branches=stores.branches,
+            kept=KeptMessages(stores.database, self._clock),
+            attachments=stores.attachments,
             policy=self._policy,
             approver=self._approver,
             clock=self._clock,
         )
         pins = Pins(settings.role_pin_ttl, self._clock)
-        recorder = Recorder(database, upkeep.leases, self._clock, age=settings.event_age)
+        recorder = Recorder(stores.events, stores.leases, age=settings.event_age)
         opened.push_async_callback(recorder.aclose)
         account_events = AccountEvents()
         opened.callback(account_events.close)
@@ -548,32 +547,21 @@ class WorldAgent:
             resolver.threads.forget(thread)
             pins.drop(turn)
 
-        upkeep = replace(upkeep, heads=engine.heads, wait=settings.thread_wait, removed=removed, flush=tracer.flush)
+        keep, age = settings.checkpoint_keep or None, settings.checkpoint_age
         return RunnerParts(
             engine=engine,
             resolver=resolver,
-            leases=upkeep.leases,
-            journal=journal,
-            turns=upkeep.turns,
-            branches=upkeep.branches,
-            attachments=upkeep.attachments,
-            thread_role_ttl=settings.thread_role_ttl,
+            stores=replace(stores, heads=engine.heads, removed=removed, flush=tracer.flush),
+            settings=settings,
             pins=pins,
-            upkeep=upkeep,
-            retention=Retention(
-                upkeep.checkpoints, self._clock, settings.checkpoint_keep or None, settings.checkpoint_age
-            ),
-            clock=self._clock,
-            thread_wait=settings.thread_wait,
-            turn_timeout=settings.turn_timeout,
-            tracer=tracer,
+            retention=Retention(stores.checkpoints, self._clock, keep, age),
             usage=usage,
             mcp=mcp,
             profile=self._profile,
             recorder=recorder,
-            unattended=settings.unattended,
             notifier=self._notifier,
             account_events=account_events,
+            tracer=tracer,
         )
 
     def _open_traces(self, opened: AsyncExitStack) -> Tracer:

@@ -18,7 +18,7 @@ from ..graphs.checkpoints.saver import CHECKPOINT_TABLES, Checkpoints
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 from ..storage.copies import Import, Part, PartDigest, copying_alone, schemas_at, tables_of
 from ..storage.schema import COPYING
-from .threads import SCHEMAS
+from .stores import SCHEMAS
 
 Progress = Callable[[str, int, int], object]
 """Receives after each batch: the part being copied, how many of its items are copied, and how many it has."""

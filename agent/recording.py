@@ -14,12 +14,12 @@ from contextvars import Context
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from ..core import Clock, Emitter
+from ..core import Emitter
 from ..core.errors import AgentClosed, LeaseLost, WorldAgentError
 from ..core.events import Event, ReasoningDelta
 from ..memory import OPEN, TurnStatus
 from ..memory.turn_log import RecordedTurn, TurnLog
-from ..storage import Database, Lease, Leases, Transaction
+from ..storage import Lease, Leases, Transaction
 from .following import Channel, Watch
 
 _WRITE_SECONDS: Final = 0.02  # between two writes, so that events that follow each other closely share a row
@@ -35,9 +35,8 @@ class Recorder:
     """The recordings of one agent, and the task that writes their events.
 
     Args:
-        database: Where the events are stored.
+        log: The turn log.
         leases: Which threads are owned.
-        clock: Source of time.
         age: Seconds that events are stored after their turn last changed.
 
     Attributes:
@@ -48,8 +47,8 @@ class Recorder:
         watches: The watches of turns that other processes run, by turn.
     """
 
-    def __init__(self, database: Database, leases: Leases, clock: Clock, *, age: float) -> None:
-        self.log = TurnLog(database, clock)
+    def __init__(self, log: TurnLog, leases: Leases, *, age: float) -> None:
+        self.log = log
         self.leases = leases
         self.live: dict[str, Recording] = {}
         self.expected: dict[str, Recording] = {}

@@ -163,7 +163,9 @@ class ThreadRole:
             AgentClosed: The agent is not open.
         """
         parts = self._runner.parts
-        parts.resolver.threads.set(self._thread, check_role(role), parts.thread_role_ttl if ttl is None else ttl)
+        parts.resolver.threads.set(
+            self._thread, check_role(role), parts.settings.thread_role_ttl if ttl is None else ttl
+        )
 
     def get(self) -> Role | None:
         """Return the role that applies to the thread's next turn, if this process has set one.
@@ -259,7 +261,7 @@ class RoleRequests:
         message = await self._find_message(ctx, message_id)
         parts, thread = self._opened, ctx.scope.thread
         assert thread is not None, "a turn has a thread"
-        parts.resolver.threads.set(thread, _role_of(message), parts.thread_role_ttl, turn=ctx.frame.drive.turn)
+        parts.resolver.threads.set(thread, _role_of(message), parts.settings.thread_role_ttl, turn=ctx.frame.drive.turn)
         return message.id
 
     async def _find_message(self, ctx: CallContext, message_id: str) -> Message:
@@ -271,7 +273,7 @@ class RoleRequests:
             LeaseLost: Another owner has taken over the thread.
         """
         parts = self._opened
-        turn = await parts.turns.latest(thread_key(ctx.scope))
+        turn = await parts.stores.turns.latest(thread_key(ctx.scope))
         if turn is None or turn.id != ctx.frame.drive.turn:
             raise LeaseLost(
                 f"the turn {ctx.frame.drive.turn!r} no longer owns its thread", remedy="begin a new turn on it"

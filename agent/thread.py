@@ -521,7 +521,7 @@ class Thread:
 
     def _mode(self, request: TurnRequest, given: Unattended) -> TurnRequest:
         """Return the request with what the turn does if a person would be asked."""
-        setting = self._runner.parts.unattended
+        setting = self._runner.parts.settings.unattended
         return replace(request, unattended=check_unattended(given, setting, scheduled=request.kind == "schedule"))
 
     def _named(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -54,12 +54,12 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
     match record.status:
         case "done":
             _, work = await parts.engine.load_opening_message(record.asked, record.kind)
-            [last] = await parts.upkeep.log.of_turn(record.thread, record.id, limit=1)
+            [last] = await parts.stores.log.of_turn(record.thread, record.id, limit=1)
             outcome = await parts.engine.ended(record.thread, work, head=last.id)
             text = outcome.text or ("" if outcome.result is None else outcome.result.model_dump_json())
             return Turn(status="done", text=text, result=outcome.result, **given)
         case "paused":
-            records = await parts.journal.load(record.id)
+            records = await parts.stores.journal.load(record.id)
             pauses = tuple(pause_of(entry) for entry in records.values() if entry.open)
             return Turn(status="paused", pauses=pauses, **given)
         case "failed":
@@ -183,10 +183,10 @@ class KeyedStarts:
         if (thread, key) in self._here:
             return True
         found = await parts.recorder.log.find(thread, key)
-        record = None if found is None else await parts.turns.get(found.turn)
+        record = None if found is None else await parts.stores.turns.get(found.turn)
         if record is None:
             return found is not None
-        if record.status == "running" and await parts.leases.owned([thread]):
+        if record.status == "running" and await parts.stores.leases.owned([thread]):
             return True
         return not await _is_resumable(parts, record)
 
@@ -245,7 +245,7 @@ class KeyedStarts:
     async def _resume_or_return(self, parts: RunnerParts, keyed: Keyed, found: RecordedTurn, work: NewTurn) -> Turn:
         while True:
             await self._followed(parts, found.turn)
-            record = await parts.turns.get(found.turn)
+            record = await parts.stores.turns.get(found.turn)
             if record is None:  # its thread was removed
                 return Turn(id=found.turn, thread=work.scope.thread or "", status="cancelled")
             if not await _is_resumable(parts, record):
@@ -277,7 +277,7 @@ class KeyedStarts:
         """
         try:
             async with parts.drain.refusing():
-                record = await parts.turns.get(turn_id)
+                record = await parts.stores.turns.get(turn_id)
                 if record is not None and record.status == "running":
                     workspace = record.scope.workspace
                     follower = EventFollower(parts.recorder, turn_id, workspace=workspace, after=END, strict=False)
@@ -297,7 +297,7 @@ class KeyedStarts:
 
 async def _same_prompt(parts: RunnerParts, found: RecordedTurn, prompt: str | None) -> bool:
     """Whether a turn began with this prompt of a skill, as far as its digest can be compared."""
-    record = None if prompt is None else await parts.turns.get(found.turn)
+    record = None if prompt is None else await parts.stores.turns.get(found.turn)
     if prompt is None or record is None or record.prompt is None:
         return True
     kept, key = record.prompt, parts.resolver.key
@@ -311,12 +311,12 @@ async def _is_resumable(parts: RunnerParts, record: TurnRecord) -> bool:
     pauses are answered, and the caller that answered them has not resumed the turn yet, or never did.
     """
     if record.status == "paused":
-        records = await parts.journal.load(record.id)
+        records = await parts.stores.journal.load(record.id)
         if any(entry.open for entry in records.values()):
             return False
     elif record.status not in ("running", "stopped") and not may_succeed_later(record):
         return False
-    latest = await parts.turns.latest(record.thread)
+    latest = await parts.stores.turns.latest(record.thread)
     return latest is not None and latest.id == record.id
 
 

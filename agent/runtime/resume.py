@@ -42,13 +42,13 @@ async def resumable(parts: RunnerParts, scope: Scope, answers: Mapping[str, obje
         NothingToResume: No turn can be resumed; the text says why.
     """
     key = thread_key(scope)
-    record = await parts.turns.latest(key)
+    record = await parts.stores.turns.latest(key)
     if record is None:
         raise NothingToResume(f"thread {key!r} has no turn", remedy="send a message on it first")
     if record.status in OPEN:
         return record
     if record.status == "done" and isinstance(answers, Mapping) and answers:
-        records = await parts.journal.load(record.id)
+        records = await parts.stores.journal.load(record.id)
         for pause_id in answers:
             found = records.get(call_id_of(str(pause_id)))
             if found is not None and found.settled:
@@ -146,13 +146,13 @@ async def take_answers(
     try:
         decisions = await _decisions(parts, record, answers, account)
         await _check_resumable(parts, record, how, account)
-        for call_id in await parts.journal.answer(record.id, decisions):
+        for call_id in await parts.stores.journal.answer(record.id, decisions):
             raise _answered(pause_id_of(call_id))
         return tuple(map(pause_id_of, decisions))
     except (UnknownPause, AlreadyAnswered) as error:
         refused: UsageError = error
     # The pauses of a turn that was cancelled are closed, although no person answered them.
-    raise ended(await parts.turns.latest(record.thread), record.id, record.thread) or refused
+    raise ended(await parts.stores.turns.latest(record.thread), record.id, record.thread) or refused
 
 
 async def _check_resumable(parts: RunnerParts, record: TurnRecord, how: Resumption, account: str | None) -> None:
@@ -210,7 +210,7 @@ async def _decisions(
     parts: RunnerParts, record: TurnRecord, answers: Mapping[str, object], account: str | None
 ) -> dict[str, Any]:
     """Validate the answers and return what the journal stores for them."""
-    records = await parts.journal.load(record.id)
+    records = await parts.stores.journal.load(record.id)
     decisions: dict[str, Any] = {}
     for pause_id, answer in answers.items():
         found = records.get(call_id_of(str(pause_id)))
@@ -222,7 +222,7 @@ async def _decisions(
             )
         if not found.open:
             raise _answered(pause_id)
-        if found.late(parts.clock.now()):
+        if found.late(parts.stores.clock.now()):
             raise AnswerInvalid(
                 f"the answer to the pause {pause_id!r} comes after it expired",
                 remedy="resume without an answer to it; its call fails with PauseExpired",
@@ -258,7 +258,7 @@ async def resume(
         NothingToResume: It was cancelled or abandoned meanwhile.
         WorldAgentError: It cannot resume; see `checked`.
     """
-    engine, record = parts.engine, await parts.turns.latest(thread_key(work.scope), lease=lease)
+    engine, record = parts.engine, await parts.stores.turns.latest(thread_key(work.scope), lease=lease)
     gone = ended(record, work.record.id, thread_key(work.scope))
     if gone is not None:
         raise gone
@@ -302,9 +302,9 @@ async def resume(
         use=use,
     )
     if origin is not None and work.origin is not None:
-        record = parts.turns.set_origin(record, origin.to_json(), lease=lease)
+        record = parts.stores.turns.set_origin(record, origin.to_json(), lease=lease)
     begin = None if recording is None else recording.write_begin
-    written, cancelled = await uninterrupted(parts.turns.end(record, "running", lease=lease, each=begin))
+    written, cancelled = await uninterrupted(parts.stores.turns.end(record, "running", lease=lease, each=begin))
     if recording is not None:
         recording.open(lease)
     return Begun(
@@ -324,5 +324,5 @@ async def _announced(parts: RunnerParts, record: TurnRecord) -> frozenset[str]:
     """Return the pauses whose person was notified before; a turn is recorded as paused only after that."""
     if record.unattended is None or record.status != "paused":
         return frozenset()
-    kept = await parts.journal.load(record.id)
+    kept = await parts.stores.journal.load(record.id)
     return frozenset(pause_id_of(call.id) for call in kept.values() if call.open or call.answered)

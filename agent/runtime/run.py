@@ -110,11 +110,11 @@ class TurnPath:
             async with self._failures_recorded(begun):
                 if isinstance(work, NewTurn) and work.loaded:
                     loaded, work.loaded = work.loaded, ()
-                    await parts.attachments.settle(loaded)
+                    await parts.stores.attachments.settle(loaded)
                     del loaded
                 if begun.cancelled:
                     raise asyncio.CancelledError
-                async with limited(parts.turn_timeout, parts.clock):
+                async with limited(parts.settings.turn_timeout, parts.stores.clock):
                     outcome = await parts.engine.run(
                         begun.request, begun.run, asked=begun.record.asked, resumed=begun.resumed
                     )
@@ -150,9 +150,9 @@ class TurnPath:
         parts, key = self.parts, thread_key(self.work.scope)
 
         def read(transaction: Transaction) -> Known:
-            return {**parts.turns.read(transaction, key), **parts.engine.read(transaction, key)}
+            return {**parts.stores.turns.read(transaction, key), **parts.engine.read(transaction, key)}
 
-        owning = parts.leases.hold(key, wait=parts.thread_wait, read=read)
+        owning = parts.stores.leases.hold(key, wait=parts.settings.thread_wait, read=read)
         if not self.work.by_key:
             return await owned.enter_async_context(owning)
         async with unless_begun(self._is_begun):
@@ -164,7 +164,7 @@ class TurnPath:
     async def _is_begun(self) -> bool:
         parts, work = self.parts, self.work
         if isinstance(work, ResumedTurn):
-            now = await parts.turns.get(self.turn_id)
+            now = await parts.stores.turns.get(self.turn_id)
             return now is None or (now.status, now.changed) != (work.record.status, work.record.changed)
         assert work.recording is not None, "a turn with a key is recorded"
         turn = work.recording.turn
@@ -244,14 +244,14 @@ class TurnPath:
             if recording is not None:
                 recording.write_end(transaction, still_open)
 
-        record = await parts.turns.end(
+        record = await parts.stores.turns.end(
             begun.record, status, code=code, lease=begun.lease, also=also, each=each, final=True
         )
         writing.done()
         if recording is not None:
             recording.end_written()
         if record.status == "cancelled":  # in this order: a withdrawn pause must not be asked again
-            await parts.journal.withdraw(record.id)
+            await parts.stores.journal.withdraw(record.id)
             parts.pins.drop(record.id)
         return record
 
@@ -261,7 +261,8 @@ class TurnPath:
             return
         parts = self.parts
         self._new_pauses = tuple(pause for pause in outcome.pauses if pause.id not in begun.announced)
-        await notify(parts.notifier, self._new_pauses, clock=parts.clock, on_error=parts.engine.services.on_error)
+        on_error = parts.engine.services.on_error
+        await notify(parts.notifier, self._new_pauses, clock=parts.stores.clock, on_error=on_error)
 
     async def _settled(self, *, patient: bool = False) -> None:
         """Wait until no event of the run is being written; the remaining ones are written with the turn's end."""
@@ -362,11 +363,11 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             await parts.starts.enter(turn_id)
         del call
         if abandoned is not None:
-            await parts.turns.end(abandoned, "abandoned", lease=lease)
-            await parts.journal.withdraw(abandoned.id)
+            await parts.stores.turns.end(abandoned, "abandoned", lease=lease)
+            await parts.stores.journal.withdraw(abandoned.id)
         emit_started(emit, scope.thread or "", work.request.kind, resolution)
         if work.loaded:
-            await parts.attachments.keep(work.loaded)
+            await parts.stores.attachments.keep(work.loaded)
         branch = None if start is None else start.branches[-1]
         asked = await engine.begin(work.request, turn_id=turn_id, lease=lease, branch=branch)
         record = _record(parts, work.request, turn_id, asked, resolution.role)
@@ -378,7 +379,7 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             if recording is not None:
                 recording.write_begin(transaction)
 
-        parts.turns.begin(record, lease=lease, also=also)
+        parts.stores.turns.begin(record, lease=lease, also=also)
         cancelled = False
         # Else it is written with the first checkpoint, before the turn does anything.
         if start is not None or recording is not None or work.loaded:
@@ -408,12 +409,12 @@ async def _to_abandon(parts: RunnerParts, key: str, lease: Lease) -> TurnRecord 
     Raises:
         ThreadPaused: A turn waits.
     """
-    latest = await parts.turns.latest(key, lease=lease)
+    latest = await parts.stores.turns.latest(key, lease=lease)
     if latest is None or latest.status not in OPEN:
         return None
     if not parts.engine.resumes(latest.graph, latest.kind):
         return latest
-    records = await parts.journal.load(latest.id)
+    records = await parts.stores.journal.load(latest.id)
     waiting = [pause_id_of(record.id) for record in records.values() if record.open]
     if not waiting and latest.status in ("running", "failed"):
         return latest if latest.status == "running" else None
@@ -428,7 +429,7 @@ async def _load(parts: RunnerParts, work: NewTurn) -> None:
     """Read the attachments and put references to them into the message; nothing is written yet."""
     if not work.request.attached:
         return
-    loaded = await parts.attachments.load(work.request.attached)
+    loaded = await parts.stores.attachments.load(work.request.attached)
     attached = [item.attachment for item in loaded]
     if work.request.kind == "message":  # a task's handler decides what it does with its attachments
         await parts.engine.check_attached(attached, work.request.model)
@@ -438,7 +439,7 @@ async def _load(parts: RunnerParts, work: NewTurn) -> None:
 
 
 def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, role: ResolvedRole) -> TurnRecord:
-    key, now = parts.resolver.key, parts.clock.now()
+    key, now = parts.resolver.key, parts.stores.clock.now()
     return TurnRecord(
         id=turn_id,
         thread=request.thread_key,

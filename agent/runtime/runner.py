@@ -283,7 +283,7 @@ class TurnRunner:
 
     async def cancel_turn(self, parts: RunnerParts, turn_id: str, scope: Scope) -> bool:
         """Cancel one turn, in whatever process it runs or while it waits; returns False if it is over."""
-        asked, here = await parts.turns.ask_to_cancel(turn_id), turn_id in self._turns
+        asked, here = await parts.stores.turns.ask_to_cancel(turn_id), turn_id in self._turns
         self._cancel(turn_id)
         if asked and not here:
             await parts.threads.end_waiting(scope, turn_id)
@@ -325,7 +325,7 @@ class TurnRunner:
 
     def _poll(self) -> None:
         if self._parts is not None:
-            looking = asyncio.ensure_future(self._cancel_requested_turns(self._parts.turns))
+            looking = asyncio.ensure_future(self._cancel_requested_turns(self._parts.stores.turns))
             self._tasks.add(looking)
             looking.add_done_callback(self._forget)
         self._schedule_poll()
@@ -353,7 +353,7 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
         if isinstance(event, PauseNotified):
             parts.account_events.publish(work.scope, event)
 
-    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.clock, tap.over(sending), tap), deltas)
+    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, tap.over(sending), tap), deltas)
 
 
 def _origin() -> Origin | None:

@@ -15,27 +15,24 @@ from pydantic import BaseModel, TypeAdapter
 from ...core import Clock, Emitter, Scope, Tier, new_id
 from ...core.errors import AgentClosed, InvalidArgument, TurnTimeout, WorldAgentError
 from ...core.events import RoleTierSkipped, TurnEnded, TurnKind, TurnStarted
-from ...core.pauses import UnattendedMode
 from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
-from ...harness.journal import Journal
 from ...harness.limits import Usage, Use
 from ...harness.pipeline import call_alone
 from ...harness.trace.tracer import Tracer
 from ...mcp_client.tools import McpSources
-from ...memory import Message, TurnRecord, TurnRegister, thread_key
-from ...memory.attachments import Attachments, Loaded
-from ...memory.branches import Branches
+from ...memory import Message, TurnRecord, thread_key
+from ...memory.attachments import Loaded
 from ...memory.conversation import KeptMessages
-from ...memory.titles import ThreadSearch, ThreadTitles
 from ...profiles import Profile
 from ...role_resolution import Resolution, ResolvedRole, Role, RoleResolver
-from ...storage import Lease, Leases
+from ...storage import Lease
 from ..recording import Recorder, Recording
-from ..settings import UNSET, Unset
+from ..settings import UNSET, Settings, Unset
+from ..stores import Stores
 from ..threads import Branching, ThreadRegister
 from ..unattended import AccountEvents, Notifier
-from ..upkeep import Retention, UpkeepParts
+from ..upkeep import Retention
 
 if TYPE_CHECKING:
     from ...graphs import TurnEngine
@@ -225,7 +222,7 @@ class Pins:
 async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: Mapping[str, Any] | BaseModel) -> Any:
     """Call a function, worker or shape by name; see `WorldAgent.call`."""
     path, tap = new_id("call"), parts.tracer.tap(scope)
-    emit = Emitter(path, parts.clock, tap, tap)
+    emit = Emitter(path, parts.stores.clock, tap, tap)
     use = await parts.usage.open(path, scope)
     root = parts.engine.root(path, scope, emit, use)
     emit(TurnStarted, thread="", kind="call")
@@ -291,23 +288,14 @@ class RunnerParts:
 
     engine: TurnEngine
     resolver: RoleResolver
-    leases: Leases
-    journal: Journal
-    turns: TurnRegister
-    branches: Branches
-    attachments: Attachments
-    clock: Clock
-    thread_wait: float
-    turn_timeout: float | None
+    stores: Stores
+    settings: Settings
     pins: Pins
-    thread_role_ttl: float
-    upkeep: UpkeepParts
     retention: Retention
     usage: Usage
     mcp: McpSources
     profile: Profile
     recorder: Recorder
-    unattended: UnattendedMode
     notifier: Notifier | None
     account_events: AccountEvents
     tracer: Tracer
@@ -317,21 +305,12 @@ class RunnerParts:
     @property
     def threads(self) -> ThreadRegister:
         """The register of threads."""
-        database = self.upkeep.database
-        return ThreadRegister(
-            self.turns,
-            self.journal,
-            self.leases,
-            self.branches,
-            self.recorder.log,
-            ThreadTitles(database),
-            ThreadSearch(database),
-        )
+        return ThreadRegister(self.stores)
 
     @property
     def branching(self) -> Branching:
         """Creates branches of threads."""
-        return Branching(self.leases, self.branches, self.engine.heads, self.engine.services.log)
+        return Branching(self.stores)
 
 
 @dataclass(frozen=True, slots=True)

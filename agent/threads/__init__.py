@@ -5,6 +5,6 @@ conversation.
 """
 
 from .branching import Branching
-from .register import SCHEMAS, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
+from .register import ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 
-__all__ = ["SCHEMAS", "Branching", "ThreadFilters", "ThreadRegister", "ThreadState", "ThreadStatus"]
+__all__ = ["Branching", "ThreadFilters", "ThreadRegister", "ThreadState", "ThreadStatus"]

@@ -17,12 +17,12 @@ from ...core import Scope, check_id
 from ...core.errors import InvalidArgument, NameTaken, ThreadBusy
 from ...core.events import TurnKind
 from ...graphs import Composed, TurnRequest
-from ...memory import ConversationLog, Message, thread_key
+from ...memory import Message, thread_key
 from ...memory.branches import Branch, Branches
-from ...storage import Lease, Leases, Transaction
+from ...storage import Lease, Transaction
+from ..stores import Stores
 
 if TYPE_CHECKING:
-    from ...graphs.checkpoints.saver import Heads  # its folder loads langgraph
     from ..runtime.work import RunnerParts
 
 NAME_WAIT_SECONDS: Final = 1.0  # seconds to wait for the owner of a requested name
@@ -35,16 +35,10 @@ class Branching:
     """Creates branches of threads.
 
     Attributes:
-        leases: The owners of threads.
-        branches: The branches.
-        heads: The newest message of each conversation.
-        log: The conversation log.
+        stores: The stores of the database.
     """
 
-    leases: Leases
-    branches: Branches
-    heads: Heads
-    log: ConversationLog
+    stores: Stores
 
     async def fork(self, scope: Scope, *, at: str | None, to: str | None) -> Scope:
         """Create a thread that continues from a message of another one.
@@ -65,8 +59,8 @@ class Branching:
         head = (await self.find(scope, at)).id
         async with AsyncExitStack() as held:
             new, lease = await self.claim(held, scope, to, "to")
-            branch = self.branches.branch(thread_key(new), head, origin=thread_key(scope))
-            await self.branches.add(branch, lease=lease)
+            branch = self.stores.branches.branch(thread_key(new), head, origin=thread_key(scope))
+            await self.stores.branches.add(branch, lease=lease)
         return new
 
     async def find(self, scope: Scope, at: str | None, kinds: Collection[str] = ()) -> Message:
@@ -81,7 +75,7 @@ class Branching:
             UnknownMessage: The thread has no message `at`.
             InvalidArgument: `at` is of another kind, or the thread has no message of `kinds`.
         """
-        head = (await self.heads.position(thread_key(scope))).head
+        head = (await self.stores.position(thread_key(scope))).head
         if at is None:
             newest = await self._newest(head, kinds)
             if newest is not None:
@@ -91,8 +85,8 @@ class Branching:
         if not isinstance(at, str):
             raise InvalidArgument(f"`at` must be a string, got {type(at).__name__!r}", remedy="pass a message's id")
         if at != head:
-            await self.log.history(head, before=at, limit=1)  # raises if the message is not in this conversation
-        [found] = await self.log.history(at, limit=1)
+            await self.stores.log.history(head, before=at, limit=1)  # raises if the message is not in this conversation
+        [found] = await self.stores.log.history(at, limit=1)
         if kinds and found.kind not in kinds:
             raise InvalidArgument(
                 f"the message {found.id!r} is of kind {found.kind!r}",
@@ -122,7 +116,7 @@ class Branching:
                     remedy=f"pass a name in `{name}` that no thread has, or omit it",
                 )
             return new, lease
-        first = 2 + await self.branches.count(thread_key(scope))
+        first = 2 + await self.stores.branches.count(thread_key(scope))
         for number in count(first):
             new = replace(scope, thread=f"{(scope.thread or '')[:MAX_BASE_NAME_CHARACTERS]}.{number}")
             try:
@@ -137,7 +131,7 @@ class Branching:
         if await self._taken(key):
             return None
         async with AsyncExitStack() as claimed:
-            lease = await claimed.enter_async_context(self.leases.hold(key, wait=wait))
+            lease = await claimed.enter_async_context(self.stores.leases.hold(key, wait=wait))
             if await self._taken(key):  # its owner until now has created the thread
                 return None
             held.push_async_exit(claimed.pop_all())
@@ -145,11 +139,11 @@ class Branching:
 
     async def _taken(self, key: str) -> bool:
         # Homes of older versions have threads that only checkpoints show.
-        return await self.branches.taken(key) or await self.heads.values(key) is not None
+        return await self.stores.branches.taken(key) or await (await self.stores.find_heads()).values(key) is not None
 
     async def _newest(self, head: str | None, kinds: Collection[str]) -> Message | None:
         before: str | None = None
-        while page := await self.log.history(head, before=before, limit=PAGE_MESSAGES) if head is not None else ():
+        while page := await self.stores.log.history(head, before=before, limit=PAGE_MESSAGES):
             for message in reversed(page):
                 if not kinds or message.kind in kinds:
                     return message
@@ -208,7 +202,7 @@ class Again:
 
     async def start(self, parts: RunnerParts, request: TurnRequest, lease: Lease, held: AsyncExitStack) -> Start:
         """Return where the turn begins."""
-        branch = parts.branches.branch(request.thread_key, self.head, origin=thread_key(self.origin))
+        branch = parts.stores.branches.branch(request.thread_key, self.head, origin=thread_key(self.origin))
         return Start((branch,), (lease,), request.body)
 
 
@@ -235,7 +229,7 @@ class Edit:
         key = request.thread_key
         position = await parts.engine.heads.position(key)
         kept, kept_lease = await parts.branching.claim(held, request.scope, self.keep_as, "keep_as")
-        branch = parts.branches.branch
+        branch = parts.stores.branches.branch
         rows = (
             branch(thread_key(kept), position.head, origin=key),
             branch(key, message.parent, origin=key, after=position.turn),

@@ -13,17 +13,11 @@ from ...core import Scope, Tier, check_id, utc_text
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.events import TurnKind
 from ...core.pauses import Pause, UnattendedMode, pause_id_of
-from ...harness.journal import JOURNAL, Journal, pause_of
-from ...harness.limits import USAGE
-from ...memory import CONVERSATION, OPEN, TURNS, TurnRecord, TurnRegister, TurnStatus, thread_key
-from ...memory.branches import Branch, Branches
+from ...harness.journal import pause_of
+from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
+from ...memory.branches import Branch
 from ...memory.titles import ThreadSearch, ThreadTitles, check_query, check_title
-from ...memory.turn_log import EVENTS, TurnLog
-from ...storage import EPOCHS, Leases, Schema
-
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)
-"""Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
-
+from ..stores import Stores
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
 """The status of a thread's newest turn. `cut_off` was interrupted with its process; `forked` has had no turn yet."""
@@ -215,32 +209,13 @@ class ThreadRegister:
     """The state of threads.
 
     Args:
-        turns: The records of their turns.
-        journal: The calls and pauses of the turns.
-        leases: The owners of threads.
-        branches: The threads that are branches.
-        events: The turns whose events are stored.
-        titles: The titles of threads.
-        search: Full-text search in conversations.
+        stores: The stores of the database.
     """
 
-    def __init__(
-        self,
-        turns: TurnRegister,
-        journal: Journal,
-        leases: Leases,
-        branches: Branches,
-        events: TurnLog,
-        titles: ThreadTitles,
-        search: ThreadSearch,
-    ) -> None:
-        self._turns = turns
-        self._journal = journal
-        self._leases = leases
-        self._branches = branches
-        self._events = events
-        self._titles = titles
-        self._search = search
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._titles = ThreadTitles(stores.database)
+        self._search = ThreadSearch(stores.database)
 
     async def list(self, workspace: str, wanted: ThreadFilters) -> tuple[ThreadState, ...]:
         """Return the state of a workspace's threads; the thread with the newest turn comes first.
@@ -270,7 +245,7 @@ class ThreadRegister:
 
         This reads all turns of the database. Use it to show them to people, not during each turn.
         """
-        records = await self._turns.running(limit=MAX_RUNNING_TURNS)
+        records = await self._stores.turns.running(limit=MAX_RUNNING_TURNS)
         found = zip(records, await self._states(records), strict=True)
         return tuple(
             (record.scope.workspace, state) for record, state in found if state.status in ("running", "cut_off")
@@ -289,33 +264,34 @@ class ThreadRegister:
 
     async def find(self, scope: Scope) -> ThreadState | None:
         """Return the state of one thread; None if it does not exist."""
-        record = await self._turns.latest(thread_key(scope))
+        record = await self._stores.turns.latest(thread_key(scope))
         if record is not None:
             return (await self._states([record]))[0]
-        branch = await self._branches.get(thread_key(scope))
+        branch = await self._stores.branches.get(thread_key(scope))
         if branch is None:
             return None
         return _forked(branch, (await self._titles.of([branch.thread])).get(branch.thread))
 
     async def of_turn(self, workspace: str, turn_id: str) -> ThreadState | None:
         """Return the state of one turn, its thread's newest or not; None if the workspace does not have it."""
-        record = await self._turns.get(turn_id)
+        record = await self._stores.turns.get(turn_id)
         if record is None or record.scope.workspace != workspace:
             return None
         return (await self._states([record]))[0]
 
     async def pauses(self, scope: Scope) -> tuple[Pause, ...]:
         """Return the pauses of a thread's turn, oldest first, including answered ones that no run has taken up yet."""
-        record = await self._turns.latest(thread_key(scope))
+        record = await self._stores.turns.latest(thread_key(scope))
         if record is None or record.status not in OPEN:
             return ()
-        found = [entry for entry in (await self._journal.load(record.id)).values() if entry.open or entry.answered]
+        calls = await self._stores.journal.load(record.id)
+        found = [entry for entry in calls.values() if entry.open or entry.answered]
         return tuple(pause_of(entry) for entry in sorted(found, key=lambda entry: (entry.at, entry.id)))
 
     async def answered(self, scope: Scope) -> frozenset[str]:
         """Return the ids of the pauses of a thread's turn that have an answer."""
-        record = await self._turns.latest(thread_key(scope))
-        found = {} if record is None else await self._journal.load(record.id)
+        record = await self._stores.turns.latest(thread_key(scope))
+        found = {} if record is None else await self._stores.journal.load(record.id)
         return frozenset(pause_id_of(entry.id) for entry in found.values() if entry.settled)
 
     async def ask_to_cancel(self, scope: Scope) -> str | None:
@@ -323,23 +299,23 @@ class ThreadRegister:
 
         The turn's owner ends it. `end_waiting` ends a turn that no process runs.
         """
-        record = await self._turns.latest(thread_key(scope))
-        if record is None or not await self._turns.ask_to_cancel(record.id):
+        record = await self._stores.turns.latest(thread_key(scope))
+        if record is None or not await self._stores.turns.ask_to_cancel(record.id):
             return None
         return record.id
 
     async def end_waiting(self, scope: Scope, turn_id: str) -> None:
         """End a turn that no process runs; a running one ends itself because of the request."""
         key = thread_key(scope)
-        found = await self._turns.latest(key)
+        found = await self._stores.turns.latest(key)
         # A process that has just recorded the pause still owns the thread for a moment and does not poll any more.
         wait = 0.0 if found is None or found.status == "running" else RELEASE_WAIT_SECONDS
         try:
-            async with self._leases.hold(key, wait=wait) as lease:
-                latest = await self._turns.latest(key)
+            async with self._stores.leases.hold(key, wait=wait) as lease:
+                latest = await self._stores.turns.latest(key)
                 if latest is not None and latest.id == turn_id and latest.status in OPEN:
-                    await self._turns.end(latest, "cancelled", lease=lease)
-                    await self._journal.withdraw(turn_id)
+                    await self._stores.turns.end(latest, "cancelled", lease=lease)
+                    await self._stores.journal.withdraw(turn_id)
         except ThreadBusy:
             return
 
@@ -348,7 +324,7 @@ class ThreadRegister:
         records: Sequence[TurnRecord] = ()
         branches: Sequence[Branch] = ()
         if wanted.status != "forked":
-            records = await self._turns.threads(
+            records = await self._stores.turns.threads(
                 workspace,
                 limit=size,
                 status=wanted.of_turns,
@@ -358,7 +334,7 @@ class ThreadRegister:
             )
         if wanted.status in (None, "forked") and wanted.channel is None:
             bound = None if before is None else before.for_branches
-            branches = await self._branches.of_workspace(workspace, limit=size, before=bound)
+            branches = await self._stores.branches.of_workspace(workspace, limit=size, before=bound)
         rows = merge(map(_Row.of_turn, records), map(_Row.of_branch, branches), key=lambda row: row.place, reverse=True)
         return list(rows)[:size]
 
@@ -388,13 +364,13 @@ class ThreadRegister:
     ) -> tuple[ThreadState, ...]:
         if titles is None:
             titles = await self._titles.of({record.thread for record in records})
-        asked = await self._journal.asked([record.id for record in records if record.status in OPEN])
+        asked = await self._stores.journal.asked([record.id for record in records if record.status in OPEN])
         running = [record for record in records if record.status == "running"]
-        recorded = await self._events.recorded([record.id for record in records])
-        owned = await self._leases.owned(record.thread for record in running)
+        recorded = await self._stores.events.recorded([record.id for record in records])
+        owned = await self._stores.leases.owned(record.thread for record in running)
         unowned = [record for record in running if record.thread not in owned]
         # A turn may have ended, and its owner may have released the thread, since it was read.
-        now = await self._turns.again(unowned)
+        now = await self._stores.turns.again(unowned)
         states = (
             _state(now.get(item.id, item), asked.get(item.id, (0, 0)), item.id in now, item.id in recorded)
             for item in records

@@ -5,7 +5,6 @@ It needs no engine and no model, and loads neither dspy nor langgraph. `threads`
 
 from .backup import Backup, back_up
 from .exchange import Exported, Imported
-from .parts import UpkeepParts
 from .removal import AGE_LIMIT, KEEP_LIMIT, Pruned, Removed, Retention
 from .upkeep import Upkeep
 
@@ -19,6 +18,5 @@ __all__ = [
     "Removed",
     "Retention",
     "Upkeep",
-    "UpkeepParts",
     "back_up",
 ]

@@ -28,7 +28,7 @@ from ...memory.conversation import KeptMessages
 from ...memory.titles import ThreadTitles
 from ...memory.upkeep import ReadChain, ReadMessage, chain_of
 from ...storage import Lease, Transaction
-from .parts import UpkeepParts
+from ..stores import Stores
 from .thread_files import (
     End,
     Header,
@@ -82,7 +82,7 @@ class _Conversation:
     title: str | None
 
 
-async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
+async def export(stores: Stores, scope: Scope, target: Path | IO[bytes]) -> Exported:
     """Write a thread's conversation to a file or a stream.
 
     Raises:
@@ -92,24 +92,24 @@ async def export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> 
         StorageUnavailable: The database or the file fails, or messages are removed again and again; no file is left.
     """
     if isinstance(target, Path):
-        await asyncio.to_thread(check_target, parts.storage, target)
+        await asyncio.to_thread(check_target, stores.storage, target)
     for _ in range(_TRIES):
         with suppress(UnknownMessage):  # messages were removed meanwhile: the thread may be gone, or edited
-            return await _export(parts, scope, target)
+            return await _export(stores, scope, target)
     raise StorageUnavailable(
         f"messages of the thread {thread_key(scope)!r} are removed while they are read", remedy="export it again"
     )
 
 
-async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) -> Exported:
-    found = await _conversation(parts, scope)
+async def _export(stores: Stores, scope: Scope, target: Path | IO[bytes]) -> Exported:
+    found = await _conversation(stores, scope)
     with drafted(target) as draft:
         writer = ThreadFileWriter(draft)
         await asyncio.to_thread(writer.header, found.header)
-        hashes = await _write_messages(parts, writer, found)
-        missing = await _write_pieces(parts, writer, hashes)
+        hashes = await _write_messages(stores, writer, found)
+        missing = await _write_pieces(stores, writer, hashes)
         if missing:  # their messages may have been removed too
-            await parts.log.history(found.header.head, limit=1)
+            await stores.log.history(found.header.head, limit=1)
         await asyncio.to_thread(writer.end, found.kept, found.title)
         await asyncio.to_thread(publish, draft, target)
     return Exported(
@@ -120,42 +120,42 @@ async def _export(parts: UpkeepParts, scope: Scope, target: Path | IO[bytes]) ->
     )
 
 
-async def _conversation(parts: UpkeepParts, scope: Scope) -> _Conversation:
+async def _conversation(stores: Stores, scope: Scope) -> _Conversation:
     key = thread_key(scope)
-    head = (await parts.position(key)).head
+    head = (await stores.position(key)).head
     if head is None:
         raise InvalidArgument(f"thread {key!r} has no message", remedy="export a thread that has a message")
-    ids, root = await parts.database.read(lambda tx: chain_of(tx, head))
+    ids, root = await stores.database.read(lambda tx: chain_of(tx, head))
     given = {"workspace": scope.workspace, "thread": scope.thread, "root": root, "head": head, "messages": len(ids)}
     header = None
     with suppress(ValidationError):
-        header = Header.model_validate({**given, "exported": parts.clock.now()})
+        header = Header.model_validate({**given, "exported": stores.clock.now()})
     if header is None:
         raise StorageInvalid(
             f"the root of thread {key!r} must be a thread key, got {root[:100]!r}", remedy=RESTORE_REMEDY
         )
     # An edit keeps marks on messages that have left the thread.
     thread_ids = set(ids)
-    kept = [message for message in await KeptMessages(parts.database).of(key) if message in thread_ids]
-    return _Conversation(header, ids, kept, await ThreadTitles(parts.database).get(key))
+    kept = [message for message in await KeptMessages(stores.database).of(key) if message in thread_ids]
+    return _Conversation(header, ids, kept, await ThreadTitles(stores.database).get(key))
 
 
-async def _write_messages(parts: UpkeepParts, writer: ThreadFileWriter, found: _Conversation) -> set[str]:
+async def _write_messages(stores: Stores, writer: ThreadFileWriter, found: _Conversation) -> set[str]:
     """Write all messages, oldest first; returns the hashes of their attachments."""
     hashes: set[str] = set()
     chain = ReadChain(found.header.root)
     for begin in range(0, len(found.ids), _PAGE):
         page = found.ids[begin : begin + _PAGE]
-        read = [ReadMessage.of(message) for message in await parts.log.history(page[-1], limit=len(page))]
-        hashes |= await asyncio.to_thread(_write_checked, writer, read, chain, parts.database.name)
+        read = [ReadMessage.of(message) for message in await stores.log.history(page[-1], limit=len(page))]
+        hashes |= await asyncio.to_thread(_write_checked, writer, read, chain, stores.database.name)
     return hashes
 
 
-async def _write_pieces(parts: UpkeepParts, writer: ThreadFileWriter, hashes: set[str]) -> set[str]:
+async def _write_pieces(stores: Stores, writer: ThreadFileWriter, hashes: set[str]) -> set[str]:
     missing: set[str] = set()
     for sha256 in sorted(hashes):
         try:
-            data = await parts.attachments.read(sha256)
+            data = await stores.attachments.read(sha256)
         except AttachmentMissing:
             missing.add(sha256)
         else:
@@ -201,11 +201,11 @@ class Imported:
     made: bool
 
 
-async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Scope | None, workspace: str) -> Imported:
+async def import_thread(stores: Stores, source: Path | IO[bytes], scope: Scope | None, workspace: str) -> Imported:
     """Read a conversation from a file or a stream into a thread.
 
     Args:
-        parts: The database and its stores.
+        stores: The database and its stores.
         source: The file or the stream, which is read to its end.
         scope: The thread; None uses the name that it was exported with.
         workspace: The workspace.
@@ -223,29 +223,29 @@ async def import_thread(parts: UpkeepParts, source: Path | IO[bytes], scope: Sco
         header = await asyncio.to_thread(_check, found)
         scope = scope or Scope(workspace=workspace, thread=header.thread)
         key = thread_key(scope)
-        async with parts.leases.hold(key, wait=_WAIT) as lease:
-            made = not await _has_conversation(parts, key, header)
+        async with stores.leases.hold(key, wait=_WAIT) as lease:
+            made = not await _has_conversation(stores, key, header)
             added = 0
             if made:
-                await _pieces(found, parts.attachments.hold)
-                added = await _write_conversation(parts, lease, found, header)
+                await _pieces(found, stores.attachments.hold)
+                added = await _write_conversation(stores, lease, found, header)
             # Restores contents that were dropped meanwhile, or were lost since an earlier import.
-            await _pieces(found, parts.attachments.settle)
+            await _pieces(found, stores.attachments.settle)
     return Imported(thread=scope.thread or "", messages=header.messages, added=added, made=made)
 
 
-async def _has_conversation(parts: UpkeepParts, key: str, header: Header) -> bool:
+async def _has_conversation(stores: Stores, key: str, header: Header) -> bool:
     """Whether a thread has the conversation already, possibly with more messages.
 
     Raises:
         NameTaken: It has another one.
     """
-    head = (await parts.position(key)).head
-    if head is None and not await parts.branches.taken(key):
+    head = (await stores.position(key)).head
+    if head is None and not await stores.branches.taken(key):
         return False
     with suppress(UnknownMessage):
         if head not in (None, header.head):
-            await parts.log.history(head, before=header.head, limit=1)  # raises if it is not in the conversation
+            await stores.log.history(head, before=header.head, limit=1)  # raises if it is not in the conversation
         if head is not None:
             return True
     raise NameTaken(f"thread {key!r} has another conversation", remedy="import it under another name")
@@ -260,13 +260,13 @@ async def _pieces(source: ThreadFile, do: Callable[[Sequence[Loaded]], Awaitable
             await do([Loaded(named, piece.data)])
 
 
-async def _write_conversation(parts: UpkeepParts, lease: Lease, source: ThreadFile, header: Header) -> int:
+async def _write_conversation(stores: Stores, lease: Lease, source: ThreadFile, header: Header) -> int:
     """Write the conversation; returns how many of its messages were missing."""
     for _ in range(_TRIES):
         with suppress(UnknownMessage):  # an existing message was removed; the next try writes it with the others
-            return await parts.database.transact(lambda tx: _write(tx, parts.branches, lease, source, header))
+            return await stores.database.transact(lambda tx: _write(tx, stores.branches, lease, source, header))
     raise StorageUnavailable(
-        f"messages of {source.name!r} are removed from {parts.database.name!r} while it is imported",
+        f"messages of {source.name!r} are removed from {stores.database.name!r} while it is imported",
         remedy="import it again",
     )
 

@@ -25,7 +25,7 @@ from ...memory.turn_log import TurnLog
 from ...memory.turns import keys_of
 from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
 from ...storage import Lease, Transaction
-from .parts import CheckpointRows, UpkeepParts
+from ..stores import CheckpointRows, Stores
 
 _NAMING: Final = ("/thread", "/fork", "/new")  # commands that take a thread's name
 
@@ -142,11 +142,11 @@ class Removed:
     attachments: int = 0
 
 
-async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed | None:
+async def remove(stores: Stores, scope: Scope, *, cancel: bool) -> Removed | None:
     """Remove a thread from every table and file.
 
     Args:
-        parts: The database and its stores.
+        stores: The database and its stores.
         scope: The thread.
         cancel: Whether to cancel a running or resumable turn first.
 
@@ -154,34 +154,34 @@ async def remove(parts: UpkeepParts, scope: Scope, *, cancel: bool) -> Removed |
         The counts of what was removed; None if the thread does not exist.
 
     Raises:
-        ThreadBusy: A turn runs and `cancel` is False, or the turn did not end within `parts.wait`.
+        ThreadBusy: A turn runs and `cancel` is False, or the turn did not end within `stores.wait`.
         ThreadPaused: A turn can be resumed, and `cancel` is False.
         StorageUnavailable: The database or the chat's history fails, and nothing is removed; or all rows are removed
             and their bytes are still in a file, as the text says.
     """
     key = thread_key(scope)
-    latest = await parts.turns.latest(key)
+    latest = await stores.turns.latest(key)
     if cancel and latest is not None:
-        await parts.turns.ask_to_cancel(latest.id)
-    async with parts.leases.hold(key, wait=parts.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
+        await stores.turns.ask_to_cancel(latest.id)
+    async with stores.leases.hold(key, wait=stores.wait if cancel else RELEASE_WAIT_SECONDS, last=True) as lease:
         if not cancel:
-            await _check_over(parts, key)
-        async with parts.traces() as traces:  # first, since nothing finds them once the thread is gone
+            await _check_over(stores, key)
+        async with stores.traces() as traces:  # first, since nothing finds them once the thread is gone
             await traces.forget(scope.workspace, scope.thread or "")
-        ends = await _ends(parts, await parts.database.read(lambda tx: sharers(tx, key)))
-        removed = await parts.database.transact(lambda tx: _remove(tx, lease, parts, ends))
+        ends = await _ends(stores, await stores.database.read(lambda tx: sharers(tx, key)))
+        removed = await stores.database.transact(lambda tx: _remove(tx, lease, stores, ends))
     if removed is None:
         return None
-    parts.removed(scope.thread or "", "" if latest is None else latest.id)
+    stores.removed(scope.thread or "", "" if latest is None else latest.id)
     try:
-        dropped = await parts.attachments.drop_unreferenced()
+        dropped = await stores.attachments.drop_unreferenced()
     finally:  # each cleans up what it can, even if the other fails
-        await _scrub(parts, key)
+        await _scrub(stores, key)
     return replace(removed, attachments=len(dropped))
 
 
-async def _check_over(parts: UpkeepParts, key: str) -> None:
-    for turn, status in await parts.database.read(lambda tx: open_turns(tx, key)):
+async def _check_over(stores: Stores, key: str) -> None:
+    for turn, status in await stores.database.read(lambda tx: open_turns(tx, key)):
         state = "was interrupted" if status == "running" else f"is {status}"
         raise ThreadPaused(
             f"the turn {turn!r} of thread {key!r} {state} and can be resumed",
@@ -189,21 +189,19 @@ async def _check_over(parts: UpkeepParts, key: str) -> None:
         )
 
 
-async def _ends(parts: UpkeepParts, threads: Iterable[str]) -> dict[str, str | None]:
+async def _ends(stores: Stores, threads: Iterable[str]) -> dict[str, str | None]:
     """Return the heads of threads without those that cannot be read, so that nothing they may need is removed."""
     found: dict[str, str | None] = {}
     for thread in threads:
         with contextlib.suppress(StorageInvalid):
-            found[thread] = (await parts.position(thread)).head
+            found[thread] = (await stores.position(thread)).head
     return found
 
 
-def _remove(
-    transaction: Transaction, lease: Lease, parts: UpkeepParts, ends: Mapping[str, str | None]
-) -> Removed | None:
+def _remove(transaction: Transaction, lease: Lease, stores: Stores, ends: Mapping[str, str | None]) -> Removed | None:
     key = lease.key
     lease.retire(transaction)
-    if parts.checkpoints.postgres:
+    if stores.checkpoints.postgres:
         transaction.execute(_NO_NEW_BRANCH)  # no branch may begin at a message that is being removed
     branched = bool(transaction.execute("SELECT 1 FROM wa_branch WHERE thread=?", (key,)))
     messages = remove_messages(transaction, key, ends)
@@ -211,10 +209,10 @@ def _remove(
     turns = _turns(transaction, key, messages)
     decisions = _drop_turns(transaction, [turn for some in turns.values() for turn in some])
     ThreadTitles.drop(transaction, key)  # after the turns: a concurrent rename locks one of them
-    checkpoints = parts.checkpoints.remove(transaction, key) + sum(
-        parts.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
+    checkpoints = stores.checkpoints.remove(transaction, key) + sum(
+        stores.checkpoints.forget(transaction, thread, some) for thread, some in turns.items() if thread != key
     )
-    forget_typed(parts.storage.typed, _typed_texts(key, messages, turns, decisions))
+    forget_typed(stores.storage.typed, _typed_texts(key, messages, turns, decisions))
     if not (branched or messages.count or turns or checkpoints):
         return None
     count = sum(len(some) for some in turns.values())
@@ -254,10 +252,10 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
     return decisions
 
 
-async def _scrub(parts: UpkeepParts, key: str) -> None:
+async def _scrub(stores: Stores, key: str) -> None:
     try:
-        await parts.database.scrub()
-        async with parts.traces() as traces:
+        await stores.database.scrub()
+        async with stores.traces() as traces:
             await traces.scrub()
     except StorageUnavailable as error:
         problem = error.problem
@@ -351,32 +349,32 @@ def open_turns(transaction: Transaction, thread: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in transaction.execute(_OPEN, (thread, thread))]
 
 
-async def prune(parts: UpkeepParts, workspace: str, retention: Retention) -> Pruned:
+async def prune(stores: Stores, workspace: str, retention: Retention) -> Pruned:
     """Apply a retention to all threads of a workspace, one transaction each; then remove unreferenced attachments.
 
     Args:
-        parts: The database and its stores.
+        stores: The database and its stores.
         workspace: The workspace's id.
         retention: Which checkpoints are kept.
 
     Raises:
         StorageUnavailable: The database fails, or another process kept it locked.
     """
-    keys = [row[0] for row in await parts.database.read(lambda tx: tx.execute(_KEYS, keys_of(workspace)))]
+    keys = [row[0] for row in await stores.database.read(lambda tx: tx.execute(_KEYS, keys_of(workspace)))]
     threads = checkpoints = left = 0
     for key in keys:
-        gone = await _pruned(parts, key, retention)
+        gone = await _pruned(stores, key, retention)
         left += gone is None
         threads += bool(gone)
         checkpoints += gone or 0
-    dropped = await parts.attachments.drop_unreferenced()
-    await parts.database.scrub()
-    async with parts.traces() as traces:
+    dropped = await stores.attachments.drop_unreferenced()
+    await stores.database.scrub()
+    async with stores.traces() as traces:
         await traces.scrub()
     return Pruned(threads=threads, checkpoints=checkpoints, left=left, attachments=len(dropped))
 
 
-async def _pruned(parts: UpkeepParts, key: str, retention: Retention) -> int | None:
+async def _pruned(stores: Stores, key: str, retention: Retention) -> int | None:
     """Prune a thread; returns how many checkpoints are gone, or None if it has an open turn."""
 
     def work(transaction: Transaction) -> int | None:
@@ -386,7 +384,7 @@ async def _pruned(parts: UpkeepParts, key: str, retention: Retention) -> int | N
         return retention.exactly(transaction, key)
 
     try:
-        async with parts.leases.hold(key, wait=0) as lease:
-            return await parts.database.transact(work)
+        async with stores.leases.hold(key, wait=0) as lease:
+            return await stores.database.transact(work)
     except ThreadBusy:
         return None

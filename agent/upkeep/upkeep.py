@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import IO
 
 from ...core import Scope, check_id
+from ..stores import Stores
 from .backup import Backup, back_up
 from .exchange import Exported, Imported, export, import_thread
-from .parts import UpkeepParts
 from .removal import Pruned, Removed, Retention, prune, remove
 
 
@@ -17,12 +17,12 @@ class Upkeep:
     """Maintains the threads of a workspace without delaying turns; get it from `agent.upkeep`.
 
     Args:
-        parts: The database and its stores.
+        stores: The database and its stores.
         workspace: The workspace's id.
     """
 
-    def __init__(self, parts: UpkeepParts, workspace: str) -> None:
-        self._parts = parts
+    def __init__(self, stores: Stores, workspace: str) -> None:
+        self._stores = stores
         self._workspace = workspace
 
     async def remove(self, thread: str, *, cancel: bool = False) -> Removed | None:
@@ -45,7 +45,7 @@ class Upkeep:
             StorageUnavailable: The database or the chat's history fails, and nothing is removed; or all rows are
                 removed and their bytes are still in a file, as the text says.
         """
-        return await remove(self._parts, self._scope(thread), cancel=cancel)
+        return await remove(self._stores, self._scope(thread), cancel=cancel)
 
     async def export(self, thread: str, file: Path | IO[bytes]) -> Exported:
         """Write a thread's conversation to a file as it is now: messages, attachments, and marks of kept messages.
@@ -63,7 +63,7 @@ class Upkeep:
             StorageInvalid: A stored message has changed.
             StorageUnavailable: The database or the file fails; no part of a file is left.
         """
-        return await export(self._parts, self._scope(thread), _place(file))
+        return await export(self._stores, self._scope(thread), _place(file))
 
     async def import_thread(self, file: Path | IO[bytes], *, to: str | None = None) -> Imported:
         """Read an exported conversation into a thread, all of it or nothing. Repeating an import is harmless.
@@ -84,7 +84,7 @@ class Upkeep:
             StorageUnavailable: The file or the database fails.
         """
         scope = None if to is None else self._scope(to)
-        return await import_thread(self._parts, _place(file), scope, self._workspace)
+        return await import_thread(self._stores, _place(file), scope, self._workspace)
 
     async def prune(self, *, keep: int | None = None, age: float | None = None) -> Pruned:
         """Delete checkpoints that no turn continues from, on all threads, and free their space.
@@ -100,8 +100,8 @@ class Upkeep:
             InvalidArgument: A number is out of bounds.
             StorageUnavailable: The database fails, or another process kept it locked.
         """
-        retention = Retention(self._parts.checkpoints, self._parts.clock, keep, age)
-        return await prune(self._parts, self._workspace, retention)
+        retention = Retention(self._stores.checkpoints, self._stores.clock, keep, age)
+        return await prune(self._stores, self._workspace, retention)
 
     async def back_up(self, folder: Path, *, roles: bool = True, home_only: bool = False) -> Backup:
         """Copy the entire home, of all workspaces, while turns run. The copy is a home: open an agent on it to use it.
@@ -117,7 +117,7 @@ class Upkeep:
                 backup.
             StorageUnavailable, StorageInvalid: A file cannot be read or written, or a database is damaged.
         """
-        return await back_up(self._parts.storage, Path(folder), roles=roles, home_only=home_only)
+        return await back_up(self._stores.storage, Path(folder), roles=roles, home_only=home_only)
 
     def _scope(self, thread: str) -> Scope:
         return Scope(workspace=self._workspace, thread=check_id("thread", thread))

@@ -327,8 +327,6 @@ class Heads:
         Raises:
             StorageUnavailable, StorageInvalid: The database cannot be used.
         """
-        from . import CheckpointSaver  # it imports langgraph
-
         return Heads(await CheckpointSaver(database).create_tables(), branches)
 
     async def position(self, thread: str, *, lease: Lease | None = None) -> Position:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import asdict, replace
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Final
 
@@ -246,18 +246,14 @@ async def _upkeep(
 ) -> AsyncGenerator[tuple[Upkeep, Settings]]:
     """Open the database of a home. With `make`, a missing database is created, and `make` is closed."""
     from ...agent import Settings
-    from ...agent.threads import SCHEMAS
-    from ...agent.upkeep import Upkeep, UpkeepParts
-    from ...storage import Database, Storage
+    from ...agent.stores import Stores
+    from ...agent.upkeep import Upkeep
+    from ...storage import Storage
 
     with make or ExitStack():
         settings = Settings()
         storage = settings.storage(Storage(home=options.home))
         if make is None and not storage.begun():
             raise typer.Exit(missing(options, output))
-        database = await Database.open(storage.place, schemas=SCHEMAS)
-        try:
-            parts = replace(UpkeepParts.of(storage, database), wait=settings.thread_wait)
-            yield Upkeep(parts, options.workspace), settings
-        finally:
-            await database.aclose()
+        async with aclosing(await Stores.open(storage, wait=settings.thread_wait)) as stores:
+            yield Upkeep(stores, options.workspace), settings

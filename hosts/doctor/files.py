@@ -14,7 +14,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ...agent.threads import SCHEMAS
+from ...agent.stores import SCHEMAS
 from ...core.files import accessible_to_others
 from ...role_resolution.sources import ROLE_SCHEMA
 from ...storage import Database, PostgresAddress, Schema, Transaction, from_sqlite

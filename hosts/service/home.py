@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Self
 
-from ...agent.threads import SCHEMAS, Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
+from ...agent.stores import Stores
+from ...agent.threads import Branching, ThreadFilters, ThreadRegister, ThreadState, ThreadStatus
 from ...core import Scope, check_id
 from ...core.pauses import Pause
-from ...harness.journal import Journal
-from ...memory import ConversationLog, Message, TurnRegister, thread_key
-from ...memory.branches import Branches
-from ...memory.titles import ThreadSearch, ThreadTitles
-from ...memory.turn_log import TurnLog
-from ...storage import Database, Leases, Storage
+from ...memory import Message, thread_key
+from ...storage import Storage
 
 MAX_SEARCHED_THREADS: Final = 1000  # threads of one status that are searched for pauses
 STATUSES_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "stopped", "failed", "cut_off")
@@ -27,18 +24,15 @@ class OpenThreads:
     """A home's threads.
 
     Attributes:
-        register: Their states.
-        log: Their messages.
-        leases: Their owners.
-        branches: The threads that were branched off.
-        database: The database.
+        stores: The stores of the database.
     """
 
-    register: ThreadRegister
-    log: ConversationLog
-    leases: Leases
-    branches: Branches
-    database: Database
+    stores: Stores
+
+    @property
+    def register(self) -> ThreadRegister:
+        """The states of the threads."""
+        return ThreadRegister(self.stores)
 
     def of(self, workspace: str) -> HomeThreads:
         """The threads of one workspace.
@@ -47,12 +41,6 @@ class OpenThreads:
             InvalidArgument: The id is invalid.
         """
         return HomeThreads(self, check_id("workspace", workspace))
-
-    async def branching(self) -> Branching:
-        """The object that branches threads off."""
-        from ...graphs.checkpoints.saver import Heads  # its folder loads langgraph
-
-        return Branching(self.leases, self.branches, await Heads.open(self.database, self.branches), self.log)
 
 
 @dataclass(frozen=True)
@@ -146,23 +134,23 @@ class HomeThread:
 
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """As `Thread.history`."""
-        return await self.home.log.history(await self._head(), before=before, limit=limit)
+        return await self.home.stores.log.history(await self._head(), before=before, limit=limit)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """As `Thread.fork`."""
-        return replace(self, scope=await (await self.home.branching()).fork(self.scope, at=at, to=to))
+        return replace(self, scope=await Branching(self.home.stores).fork(self.scope, at=at, to=to))
 
     async def _head(self) -> str | None:
         """The id of the newest message."""
         key, state = thread_key(self.scope), await self.state()
         if state is not None and state.status == "forked":  # it has no turn
-            branch = await self.home.branches.get(key)
+            branch = await self.home.stores.branches.get(key)
             return None if branch is None else branch.head
-        newest = await self.home.log.of_turn(key, state.turn_id, limit=1) if state is not None else ()
+        newest = await self.home.stores.log.of_turn(key, state.turn_id, limit=1) if state is not None else ()
         if newest:
             return newest[0].id
         # A turn that has failed early has no message.
-        return (await (await self.home.branching()).heads.position(key)).head
+        return (await self.home.stores.position(key)).head
 
 
 @asynccontextmanager
@@ -176,18 +164,5 @@ async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
     if not storage.begun():
         yield None
         return
-    database = await Database.open(storage.place, schemas=SCHEMAS)
-    try:
-        turns, leases, branches = TurnRegister(database), Leases(database, storage.locks), Branches(database)
-        register = ThreadRegister(
-            turns,
-            Journal(database),
-            leases,
-            branches,
-            TurnLog(database),
-            ThreadTitles(database),
-            ThreadSearch(database),
-        )
-        yield OpenThreads(register, ConversationLog(database), leases, branches, database)
-    finally:
-        await database.aclose()
+    async with aclosing(await Stores.open(storage)) as stores:
+        yield OpenThreads(stores)

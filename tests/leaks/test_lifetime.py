@@ -134,7 +134,7 @@ async def test_an_error_of_a_turn_that_did_not_come_to_begin_keeps_no_role_alive
     case = Case("stream", "call", "sync", "answers", 400)
     before = holders(case.content)
     async with scripted_agent(tmp_path, answering(), settings={"thread_wait": 0.0}) as agent:
-        async with agent._runner.parts.leases.hold("novel/t", wait=1):
+        async with agent._runner.parts.stores.leases.hold("novel/t", wait=1):
             stream = agent.thread("t").stream("Hi", role=role_of(case))
             with pytest.raises(ThreadBusy) as caught:
                 async with stream:

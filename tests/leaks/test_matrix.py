@@ -11,7 +11,7 @@ from support.leak_turns import expected_error, host_log, run_case
 from support.leaks import Watch, on_the_server, traces_of, watch
 from support.role_hosts import TOKEN
 from worldagent.agent import Turn
-from worldagent.agent.threads import SCHEMAS
+from worldagent.agent.stores import SCHEMAS
 from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.storage.copies import tables_of
 from worldagent.testing import assert_no_role_leak

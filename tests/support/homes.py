@@ -15,7 +15,7 @@ from typing import Any
 
 from worldagent import WorldAgent
 from worldagent.agent import Thread
-from worldagent.agent.upkeep.parts import CheckpointRows
+from worldagent.agent.stores import CheckpointRows
 from worldagent.harness import tool
 from worldagent.memory import Draft
 from worldagent.memory.log import rows_of
@@ -25,12 +25,12 @@ from worldagent.testing import ScriptedCall, ScriptedLM, scan_for_roles
 
 def database_of(agent: WorldAgent) -> Database:
     """The database of an agent that is open."""
-    return agent._runner.parts.upkeep.database
+    return agent._runner.parts.stores.database
 
 
 def checkpoints_of(agent: WorldAgent) -> CheckpointRows:
     """The tables of checkpoints in it."""
-    return agent._runner.parts.upkeep.checkpoints
+    return agent._runner.parts.stores.checkpoints
 
 
 async def selected(agent: WorldAgent, query: str, *given: object) -> list[tuple[Any, ...]]:

@@ -45,9 +45,11 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
     """Make a thread on which some texts were said after a message."""
     parts = agent._runner.parts
     drafts = [Draft("ana", "message", {"text": text}) for text in texts]
-    head = await parts.upkeep.log.append(parent, drafts, thread=f"novel/{name}", turn_id="turn")
-    async with parts.leases.hold(f"novel/{name}", wait=1) as lease:
-        await parts.branches.add(parts.branches.branch(f"novel/{name}", head, origin="novel/t1"), lease=lease)
+    head = await parts.stores.log.append(parent, drafts, thread=f"novel/{name}", turn_id="turn")
+    async with parts.stores.leases.hold(f"novel/{name}", wait=1) as lease:
+        await parts.stores.branches.add(
+            parts.stores.branches.branch(f"novel/{name}", head, origin="novel/t1"), lease=lease
+        )
 
 
 @pytest.mark.requirement("T4", "R7")

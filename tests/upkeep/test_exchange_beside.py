@@ -90,14 +90,14 @@ async def test_an_export_of_a_thread_that_is_removed_meanwhile_is_whole_or_says_
 
 IMPORTING = """
 import asyncio, os, sys
+from contextlib import aclosing
 from pathlib import Path
 from worldagent import Storage
-from worldagent.agent.threads import SCHEMAS
-from worldagent.agent.upkeep import Upkeep, UpkeepParts
+from worldagent.agent.stores import Stores
+from worldagent.agent.upkeep import Upkeep
 from worldagent.memory.attachments import Attachments
 from worldagent.memory.branches import Branches
 from worldagent.memory.upkeep import ReadMessage
-from worldagent.storage import Database
 
 def wait(*given):
     print("there", flush=True)
@@ -119,12 +119,12 @@ def write(*given, write=Branches.write):
 
 async def main():
     storage = Storage(home=Path(sys.argv[1]), url=os.environ.get("WORLDAGENT_DATABASE_URL"))
-    database = await Database.open(storage.place, schemas=SCHEMAS)
     match left:
         case -1: Branches.write = staticmethod(write)
         case -2: Attachments.settle = settle
         case _: ReadMessage.put_back = put_back
-    await Upkeep(UpkeepParts.of(storage, database), "novel").import_thread(Path(sys.argv[2]))
+    async with aclosing(await Stores.open(storage)) as stores:
+        await Upkeep(stores, "novel").import_thread(Path(sys.argv[2]))
 
 asyncio.run(main())
 """

@@ -116,11 +116,11 @@ async def test_a_history_that_cannot_be_changed_is_named_and_the_thread_is_remov
 
 _KILLED = """
 import asyncio, os, signal, sys
+from contextlib import aclosing
 from pathlib import Path
 from worldagent import Storage
-from worldagent.agent.threads import SCHEMAS
-from worldagent.agent.upkeep import Upkeep, UpkeepParts, removal
-from worldagent.storage import Database
+from worldagent.agent.stores import Stores
+from worldagent.agent.upkeep import Upkeep, removal
 
 def kill(*given):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -131,12 +131,12 @@ def forget(*given, forget_typed=removal.forget_typed):
 
 async def main():
     storage = Storage(home=Path(sys.argv[1]))
-    database = await Database.open(storage.place, schemas=SCHEMAS)
-    match sys.argv[2]:
-        case "before": removal.forget_typed = kill
-        case "after": removal.forget_typed = forget
-        case "scrub": type(database).scrub = kill
-    await Upkeep(UpkeepParts.of(storage, database), "novel").remove("t1")
+    async with aclosing(await Stores.open(storage)) as stores:
+        match sys.argv[2]:
+            case "before": removal.forget_typed = kill
+            case "after": removal.forget_typed = forget
+            case "scrub": type(stores.database).scrub = kill
+        await Upkeep(stores, "novel").remove("t1")
 
 asyncio.run(main())
 """

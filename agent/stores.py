@@ -1,39 +1,49 @@
-"""What the maintenance of a database works with, and the removal of checkpoints that nothing needs."""
+"""The stores of a home's database, as turns and maintenance share them, and the rows of its checkpoints.
+
+Opening them needs no engine and no model, and loads neither dspy nor langgraph.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ...core import Clock, SystemClock
-from ...harness.trace.index import TraceIndex
-from ...memory import ConversationLog, TurnRegister
-from ...memory.attachments import LIMIT, Attachments
-from ...memory.branches import Branches
-from ...storage import Database, Leases, PostgresAddress, Storage, Transaction
+from ..core import Clock, SystemClock
+from ..harness.journal import JOURNAL, Journal
+from ..harness.limits import USAGE
+from ..harness.trace.index import TraceIndex
+from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
+from ..memory.attachments import LIMIT, Attachments
+from ..memory.branches import Branches
+from ..memory.turn_log import EVENTS, TurnLog
+from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 
 if TYPE_CHECKING:
-    from ...graphs.checkpoints.saver import Heads, Position
+    from ..graphs.checkpoints.saver import Heads, Position
+
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)
+"""Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpkeepParts:
+class Stores:
     """A database opened with all tables, and its stores.
 
     Attributes:
         storage: The storage place.
         database: The database.
+        clock: Source of time.
         leases: The owners of threads.
         turns: The records of turns.
-        attachments: Images and files.
+        journal: The calls and pauses of turns.
+        events: The events of recorded turns.
         branches: The branches of threads.
         log: The conversation log.
+        attachments: Images and files.
         heads: The newest message of each conversation; None opens the checkpoints when one is needed.
-        clock: Source of time.
         wait: How many seconds a cancelled turn can take to end.
         removed: Is called for each removed thread, with its id and that of its newest turn.
         flush: Waits until the traces of everything so far are written.
@@ -41,31 +51,58 @@ class UpkeepParts:
 
     storage: Storage
     database: Database
+    clock: Clock
     leases: Leases
     turns: TurnRegister
-    attachments: Attachments
+    journal: Journal
+    events: TurnLog
     branches: Branches
     log: ConversationLog
+    attachments: Attachments
     heads: Heads | None = None
-    clock: Clock = field(default_factory=SystemClock)
     wait: float = 30.0
     removed: Callable[[str, str], None] = lambda thread, turn: None
     flush: Callable[[], Awaitable[None]] | None = None
 
     @staticmethod
-    def of(storage: Storage, database: Database, clock: Clock | None = None, *, limit: int = LIMIT) -> UpkeepParts:
-        """Create the parts for an agent, or for a command; `limit` is the maximum size of an attachment in bytes."""
-        clock = clock or SystemClock()
-        return UpkeepParts(
+    async def open(storage: Storage, clock: Clock | None = None, *, limit: int = LIMIT, wait: float = 30.0) -> Stores:
+        """Open the database of a home, for an agent or for a command. Use `aclosing`, or call `aclose` at the end.
+
+        Args:
+            storage: The storage place.
+            clock: Source of time.
+            limit: The maximum size of an attachment in bytes.
+            wait: How many seconds a cancelled turn can take to end.
+
+        Raises:
+            StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
+        """
+        clock, database = clock or SystemClock(), await Database.open(storage.place, schemas=SCHEMAS)
+        return Stores(
             storage=storage,
             database=database,
+            clock=clock,
             leases=Leases(database, storage.locks),
             turns=TurnRegister(database, clock),
-            attachments=Attachments(storage.attachments, database, limit=limit),
+            journal=Journal(database),
+            events=TurnLog(database, clock),
             branches=Branches(database, clock),
             log=ConversationLog(database, clock),
-            clock=clock,
+            attachments=Attachments(storage.attachments, database, limit=limit),
+            wait=wait,
         )
+
+    async def aclose(self) -> None:
+        """Close the database."""
+        await self.database.aclose()
+
+    async def find_heads(self) -> Heads:
+        """Return the newest message of each conversation; the first call of a command opens the checkpoints."""
+        if self.heads is not None:
+            return self.heads
+        from ..graphs.checkpoints.saver import Heads  # it loads langgraph
+
+        return await Heads.open(self.database, self.branches)
 
     async def position(self, thread: str) -> Position:
         """Return the position of a thread: its newest message and turn.
@@ -73,27 +110,20 @@ class UpkeepParts:
         Args:
             thread: The thread's key.
         """
-        if self.heads is not None:
-            return await self.heads.position(thread)
-        from ...graphs.checkpoints.saver import Heads  # it loads langgraph
-
-        return await (await Heads.open(self.database, self.branches)).position(thread)
+        return await (await self.find_heads()).position(thread)
 
     @asynccontextmanager
     async def traces(self) -> AsyncGenerator[TraceIndex]:
         """Yield the traces of the home, including everything so far."""
         if self.flush is not None:
             await self.flush()
-        index = TraceIndex(self.storage.traces)
-        try:
+        async with aclosing(TraceIndex(self.storage.traces)) as index:
             yield index
-        finally:
-            await index.aclose()
 
     @property
     def checkpoints(self) -> CheckpointRows:
         """The tables of checkpoints."""
-        return CheckpointRows.at(self.storage.place)
+        return CheckpointRows(isinstance(self.storage.place, PostgresAddress))
 
 
 _MAIN: Final = "SELECT checkpoint_id FROM checkpoints WHERE thread_id=? AND checkpoint_ns=''"
@@ -125,11 +155,6 @@ class CheckpointRows:
     """
 
     postgres: bool
-
-    @staticmethod
-    def at(place: Path | PostgresAddress) -> CheckpointRows:
-        """Return the tables of the database at `place`."""
-        return CheckpointRows(isinstance(place, PostgresAddress))
 
     @property
     def tables(self) -> tuple[str, ...]:
