@@ -75,17 +75,8 @@ class Turn:
 
     def to_json(self) -> dict[str, Any]:
         """Return the turn as JSON, with the fields that the command line and the sidecar use."""
-        return {
-            "id": self.id,
-            "thread": self.thread,
-            "status": self.status,
-            "text": self.text,
-            "result": to_jsonable_python(self.result),
-            "role_tiers": [tier.value for tier in self.role_tiers],
-            "skipped_tiers": [tier.value for tier in self.skipped_tiers],
-            "usage": asdict(self.usage),
-            "pauses": [pause.to_json() for pause in self.pauses],
-        }
+        found: dict[str, Any] = to_jsonable_python(self, exclude={"kept_as"})
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,26 +51,45 @@ def accessible_to_others(path: Path) -> bool:
     return False
 
 
-def replace_file(file: Path, data: bytes) -> None:
+def replace_file(file: Path, data: bytes, *, prefix: str = "", replace: bool = True) -> None:
     """Write a file that only its owner can read, or replace it, atomically and durably.
 
     Args:
         file: The file. Its folder must exist.
         data: The new content.
+        prefix: How the name of the unfinished file begins.
+        replace: Whether to replace an existing file.
 
     Raises:
+        FileExistsError: The file exists and `replace` is false.
         OSError: It cannot be written; an existing file is unchanged.
     """
-    handle, draft = tempfile.mkstemp(prefix=f".{file.name[:30]}.", dir=file.parent)  # a character can have four bytes
+    prefix = prefix or f".{file.name[:30]}."  # a character can have four bytes
+    handle, draft = tempfile.mkstemp(prefix=prefix, dir=file.parent)
     try:
         with os.fdopen(handle, "wb") as opened:
             opened.write(data)
             opened.flush()
             os.fsync(opened.fileno())
-        os.replace(draft, file)
+        (os.replace if replace else os.link)(draft, file)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(draft)
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a folder, survive a power failure. Some systems cannot open folders for that.
+
+    Raises:
+        OSError: It cannot be opened or written.
+    """
+    if os.name != "posix" and path.is_dir():
+        return
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,8 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, Literal
 from urllib.parse import quote, unquote
 
-from .clock import utc_text
+from pydantic_core import to_jsonable_python
+
 from .events import PauseKind, Risk
 
 UnattendedMode = Literal["refuse", "pause"]
@@ -125,25 +126,8 @@ class Pause:
 
     def to_json(self) -> dict[str, Any]:
         """The pause as JSON, with the fields that the command line and the sidecar use."""
-        return {
-            "id": self.id,
-            "kind": self.kind,
-            "function": self.function,
-            "arguments": dict(self.arguments),
-            "hash": self.hash,
-            "risk": list(self.risk),
-            "description": self.description,
-            "reason": self.reason,
-            "caller": self.caller,
-            "approvers": list(self.approvers),
-            "question": self.question,
-            "options": None if self.options is None else list(self.options),
-            "schema": None if self.schema is None else dict(self.schema),
-            "problem": self.problem,
-            "since": utc_text(self.since),
-            "expires": None if self.expires is None else utc_text(self.expires),
-            "answered": self.answered,
-        }
+        found: dict[str, Any] = to_jsonable_python(self)
+        return found
 
 
 def pause_id_of(call_id: str) -> str:

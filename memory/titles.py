@@ -11,11 +11,10 @@ from typing import Any, Final
 
 from ..core.errors import InvalidArgument, StorageInvalid
 from ..core.validation import is_text
-from ..storage import Database, Row, Transaction, check_row
+from ..storage import Database, Row, Transaction, check_row, portions
 
 MAX_TITLE_CHARACTERS: Final = 120  # the most characters of a title that the host sets
 MAX_DERIVED_CHARACTERS: Final = 60  # the most characters of a derived title
-_AT_ONCE: Final = 500
 
 TITLE_TABLES: Final = (
     "CREATE TABLE wa_title(thread TEXT PRIMARY KEY, title TEXT NOT NULL)",
@@ -67,8 +66,8 @@ class ThreadTitles:
             StorageInvalid: The row of a title was changed by another program.
         """
         found: dict[str, str] = {}
-        for some in _portions(sorted(threads)):
-            found |= await self._database.read(partial(self._read, threads=some))
+        for marks, some in portions(sorted(threads)):
+            found |= await self._database.read(partial(self._read, marks=marks, threads=some))
         return found
 
     async def rename(self, thread: str, title: str | None) -> bool:
@@ -106,13 +105,13 @@ class ThreadTitles:
         """Delete the title of a thread in a transaction."""
         transaction.execute(_DROP, (thread,))
 
-    def _read(self, transaction: Transaction, threads: Sequence[str]) -> dict[str, str]:
+    def _read(self, transaction: Transaction, marks: str, threads: Sequence[str]) -> dict[str, str]:
         found: dict[str, str] = {}
-        for thread, title in transaction.execute(_NAMED.format(_marks(threads)), threads):
+        for thread, title in transaction.execute(_NAMED.format(marks), threads):
             found[thread] = self._checked(thread, title)
         for statement in (_SHARED, _OWN):
             # Both statements always run, so that every page takes the same number of reads.
-            for thread, body in transaction.execute(statement.format(_marks(threads)), threads):
+            for thread, body in transaction.execute(statement.format(marks), threads):
                 if thread not in found and (title := _derived(body)):
                     found[thread] = title
         return found
@@ -165,11 +164,6 @@ def _derived(body: str) -> str:
     cut = line[:MAX_DERIVED_CHARACTERS]  # one of these characters is replaced by the ellipsis
     complete = cut.rpartition(" ")[0] or cut[:-1]
     return f"{complete}…"
-
-
-def _portions(threads: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(threads), _AT_ONCE):
-        yield threads[start : start + _AT_ONCE]
 
 
 def _marks(some: Sequence[str]) -> str:
@@ -257,7 +251,7 @@ def _saying(transaction: Transaction, ends: Sequence[str], query: str) -> set[st
     for head, message in transaction.execute(_SAYING.format(_marks(ends)), (*ends, pattern)):
         waiting.setdefault(message, set()).add(head)
     found: set[str] = set()
-    for some in _head_portions(list(waiting)):
+    for _, some in portions(list(waiting), _HEADS_AT_ONCE):
         left = [message for message in some if not waiting[message] <= found]
         for message, body in transaction.execute(_BODIES.format(_marks(left)), left) if left else ():
             if any(wanted in text.lower() for text in _texts(body)):
@@ -279,8 +273,3 @@ def _texts(body: str) -> Iterator[str]:
             level += one.values()
         elif isinstance(one, list):
             level += one
-
-
-def _head_portions(ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(ids), _HEADS_AT_ONCE):
-        yield ids[start : start + _HEADS_AT_ONCE]

@@ -7,7 +7,7 @@ removed from the last one up, and then those that it shared with removed threads
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, 
 from ..core import check_id
 from ..core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
 from ..core.validation import describe_failure
-from ..storage import Transaction
+from ..storage import Transaction, portions
 from .attachments import Attachment, read_references
 from .conversation import Draft, Message, MessageKind, StoredMessage, stored_moment, validation_errors
 from .log import insert_rows, rows_of
@@ -228,7 +228,6 @@ _GOING: Final = "SELECT thread, turn, CASE WHEN kind='message' THEN body END FRO
 _DELETE: Final = "DELETE FROM wa_message WHERE id IN ({})"
 _DROP_BRANCH: Final = "DELETE FROM wa_branch WHERE thread=?"
 _ORPHANED: Final = "UPDATE wa_branch SET origin=thread WHERE origin=?"
-_AT_ONCE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +312,6 @@ class _Removal:
                 self.said |= {text} if isinstance(text, str) else set()
             self.transaction.execute(_DELETE.format(marks), some)
         self.removed += len(messages)
-
-
-def portions(ids: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
-    """Split ids into portions, each with the question marks for a statement."""
-    for start in range(0, len(ids), _AT_ONCE):
-        some = ids[start : start + _AT_ONCE]
-        yield ", ".join("?" * len(some)), some
 
 
 def sharers(transaction: Transaction, thread: str) -> frozenset[str]:

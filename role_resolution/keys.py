@@ -8,12 +8,11 @@ too, so it is stretched: each guess costs one run of `_stretched`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
-import os
 import re
 import secrets
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -27,6 +26,7 @@ from ..core.errors import (
     StorageInvalid,
     StorageUnavailable,
 )
+from ..core.files import read_regular, replace_file, storage_errors
 from .role import ResolvedRole, Sealed
 
 MIN_KEY_LENGTH = 16  # characters in a key
@@ -98,21 +98,20 @@ class RoleKey(Sealed):
             StorageUnavailable: The file cannot be read.
             StorageInvalid: It is not a regular file, or does not contain a key.
         """
-        problem = found = ""
-        try:
-            found = _read(file)
-        except FileNotFoundError:
-            if not file.is_symlink():
-                return None
-            problem = "it is a link to a file that does not exist"
-        except OSError as error:
-            problem = error.strerror or type(error).__name__
-        except ValueError:
-            pass  # bytes that a key cannot have
-        if problem:
-            raise StorageUnavailable(
-                f"the role key {str(file)!r} cannot be used ({problem})", remedy="make it readable, or set role_key"
+        content, found = None, ""
+        with storage_errors(f"the role key {str(file)!r} cannot be used", remedy="make it readable, or set role_key"):
+            try:
+                content = read_regular(file)
+            except FileNotFoundError:
+                if not file.is_symlink():
+                    return None
+                raise FileNotFoundError(errno.ENOENT, "it is a link to a file that does not exist") from None
+        if content is None:
+            raise StorageInvalid(
+                f"the role key {str(file)!r} must be a regular file", remedy="move it away, or set role_key"
             )
+        with contextlib.suppress(ValueError):  # bytes that a key cannot have
+            found = content.decode("ascii").strip()
         if len(found) < MIN_KEY_LENGTH:
             raise StorageInvalid(
                 f"{str(file)!r} does not contain a role key",
@@ -207,17 +206,6 @@ def _stretched(secret: bytes) -> bytes:
     return hashlib.scrypt(secret, salt=_SALT, n=_COST, r=8, p=1, maxmem=2**26, dklen=32)
 
 
-def _read(file: Path) -> str:
-    """The content of a regular file. Nothing else is opened, because a pipe would wait for a writer.
-
-    Raises:
-        StorageInvalid: It is not a regular file.
-    """
-    if stat.S_ISREG(file.stat().st_mode):
-        return file.read_text(encoding="ascii").strip()
-    raise StorageInvalid(f"the role key {str(file)!r} must be a regular file", remedy="move it away, or set role_key")
-
-
 def _required(missing: list[Tier], scope: str) -> NoReturn:
     remedy = (
         f"give the role again, give None (null) to resume without it, or {_REFRESH}"
@@ -241,26 +229,11 @@ def _make(file: Path, *, replace: bool) -> str | None:
     Returns:
         The new key; None if the file exists and `replace` is false.
     """
-    secret = secrets.token_hex(32)
-    draft = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    problem = ""
-    try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as made:
-            made.write(f"{secret}\n")
-            made.flush()
-            os.fsync(made.fileno())
-        (os.replace if replace else os.link)(draft, file)
-    except FileExistsError:
-        return None
-    except OSError as error:
-        problem = error.strerror or type(error).__name__
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-    if problem:
-        raise StorageUnavailable(
-            f"the role key {str(file)!r} cannot be made ({problem})",
-            remedy="make its folder writable and move the file away, or set role_key",
-        )
+    secret, remedy = secrets.token_hex(32), "make its folder writable and move the file away, or set role_key"
+    with storage_errors(f"the role key {str(file)!r} cannot be made", remedy=remedy):
+        try:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(file, f"{secret}\n".encode("ascii"), replace=replace)
+        except FileExistsError:
+            return None
     return secret

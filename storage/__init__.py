@@ -7,7 +7,7 @@ from .database import Database
 from .home import CONNECTIONS, MOST_CONNECTIONS, PostgresAddress, Storage
 from .lease import EPOCHS, Known, Lease, Leases
 from .locks import from_sqlite
-from .schema import Moment, Row, Schema, Transaction, check_row
+from .schema import Moment, Row, Schema, Transaction, check_row, portions
 
 __all__ = [
     "CONNECTIONS",
@@ -25,4 +25,5 @@ __all__ = [
     "Transaction",
     "check_row",
     "from_sqlite",
+    "portions",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -67,6 +67,13 @@ def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, database: 
         f"{what[:300]} in {database!r} cannot be read: {problems[:1000]}",
         remedy="restore the database from a copy, or continue on another thread",
     )
+
+
+def portions(ids: Sequence[str], most: int = 500) -> Iterator[tuple[str, Sequence[str]]]:
+    """Split ids into portions of at most `most`, each with the question marks for a statement."""
+    for start in range(0, len(ids), most):
+        some = ids[start : start + most]
+        yield ", ".join("?" * len(some)), some
 
 
 VERSIONS = "CREATE TABLE IF NOT EXISTS wa_schema(name TEXT PRIMARY KEY, version INTEGER NOT NULL)"

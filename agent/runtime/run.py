@@ -9,9 +9,10 @@ import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from traceback import clear_frames
+from typing import Final
 
 from ...core import Emitter, Tier
 from ...core.clock import uninterrupted
@@ -30,6 +31,9 @@ from ..unattended import notify
 from ..upkeep import Retention
 from .resume import resume
 from .work import Begun, KeyBegun, NewTurn, ResumedTurn, RunnerParts, emit_started, limited, unless_begun
+
+_SHOWN: Final = PauseOpened.model_fields.keys() & {each.name for each in fields(Pause)}
+"""What an event shows of a pause, besides its id and the schema of its answer."""
 
 
 @dataclass(slots=True)
@@ -272,21 +276,8 @@ class TurnPath:
     def _emit_pauses(self, emit: Emitter, outcome: TurnOutcome) -> None:
         """Emit the turn's open pauses, and which of them a person was notified of."""
         for pause in outcome.pauses:
-            emit(
-                PauseOpened,
-                pause_id=pause.id,
-                kind=pause.kind,
-                function=pause.function,
-                arguments=dict(pause.arguments),
-                hash=pause.hash,
-                risk=pause.risk,
-                reason=pause.reason,
-                caller=pause.caller,
-                approvers=pause.approvers,
-                question=pause.question,
-                options=pause.options,
-                answer_schema=None if pause.schema is None else dict(pause.schema),
-            )
+            shown = {name: getattr(pause, name) for name in _SHOWN}
+            emit(PauseOpened, pause_id=pause.id, answer_schema=pause.schema, **shown)
         scope = self.work.scope
         for pause in self._new_pauses:
             emit(

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from heapq import merge
 from typing import Any, Final, Literal, Self, get_args
 
+from pydantic_core import to_jsonable_python
+
 from ...core import Scope, Tier, check_id, utc_text
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.events import TurnKind
@@ -70,20 +72,8 @@ class ThreadState:
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON, with the fields that the sidecar uses."""
-        return {
-            "thread": self.thread,
-            "title": self.title,
-            "account": self.account,
-            "channel": self.channel,
-            "turn_id": self.turn_id or None,
-            "kind": self.kind,
-            "status": self.status,
-            "since": utc_text(self.since),
-            "pauses": self.pauses,
-            "answers": self.answers,
-            "resumable": self.resumable,
-            "page_key": self.page_key,
-        }
+        found = to_jsonable_python(self, exclude={"recorded", "needs", "unattended"})
+        return {**found, "turn_id": self.turn_id or None, "resumable": self.resumable}
 
 
 MAX_THREADS: Final = 1000

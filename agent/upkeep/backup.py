@@ -23,6 +23,7 @@ from typing import Final
 from filelock import FileLock, Timeout
 
 from ...core.errors import InvalidArgument, StorageUnavailable, WorldAgentError
+from ...core.files import sync
 from ...storage import Storage, from_sqlite
 
 BUSY_TIMEOUT_SECONDS: Final = 30.0  # seconds
@@ -162,7 +163,7 @@ def _copy_database(source: Path, target: Path, check: _Check) -> None:
     except sqlite3.Error as error:
         failure = from_sqlite(error, source)
     else:
-        _sync(target)
+        sync(target)
         return
     raise failure or StorageUnavailable(
         f"the copy of {str(source)!r} is damaged", remedy="check both disks, and see `worldagent doctor`"
@@ -188,7 +189,7 @@ def _reading(database: Path) -> contextlib.closing[sqlite3.Connection]:
 def _copy_file(source: Path, target: Path) -> None:
     target.touch(mode=0o600)
     shutil.copyfile(source, target)
-    _sync(target)
+    sync(target)
 
 
 def _copy_pieces(source: Path, target: Path, check: _Check) -> None:
@@ -240,22 +241,11 @@ def _atomic_folder(folder: Path) -> Generator[Path]:
         new = Path(tempfile.mkdtemp(prefix=beginning, dir=folder.parent))  # only its owner can read it
         try:
             yield new
-            _sync(new)
+            sync(new)
             os.rename(new, folder)
-            _sync(folder.parent)
+            sync(folder.parent)
         finally:
             shutil.rmtree(new, ignore_errors=True)  # nothing is left of it once it is renamed
-
-
-def _sync(path: Path) -> None:
-    """Make a file or folder durable."""
-    if os.name != "posix" and path.is_dir():
-        return  # a folder cannot be opened on this system
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextlib.contextmanager

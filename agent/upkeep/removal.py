@@ -23,8 +23,8 @@ from ...memory.conversation import KeptMessages
 from ...memory.titles import ThreadTitles
 from ...memory.turn_log import TurnLog
 from ...memory.turns import keys_of
-from ...memory.upkeep import RemovedMessages, portions, remove_messages, sharers
-from ...storage import Lease, Transaction
+from ...memory.upkeep import RemovedMessages, remove_messages, sharers
+from ...storage import Lease, Transaction, portions
 from ..stores import CheckpointRows, Stores
 
 _NAMING: Final = ("/thread", "/fork", "/new")  # commands that take a thread's name

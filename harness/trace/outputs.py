@@ -16,7 +16,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import MissingExtra, StorageUnavailable, TraceInvalid
+from ...core.errors import MissingExtra, TraceInvalid
+from ...core.files import storage_errors
 from .recorder import Recorder
 from .records import FORMAT, HEADER, Traced, TraceRecord, read_record
 
@@ -221,8 +222,8 @@ class JsonLinesTrace:
         """Do nothing: no file is open between two writes."""
 
     def _add(self, data: bytes) -> None:
-        problem = ""
-        try:
+        problem = f"the trace file {str(self.file)!r} cannot be written"
+        with storage_errors(problem, remedy="check the disk and the permissions of the file"):
             self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             handle = os.open(self.file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             try:
@@ -235,13 +236,6 @@ class JsonLinesTrace:
                     data = data[os.write(handle, data) :]
             finally:
                 os.close(handle)
-        except OSError as error:
-            problem = error.strerror or type(error).__name__
-        if problem:
-            raise StorageUnavailable(
-                f"the trace file {str(self.file)!r} cannot be written ({problem})",
-                remedy="check the disk and the permissions of the file",
-            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

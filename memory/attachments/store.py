@@ -13,12 +13,13 @@ import io
 import json
 import os
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
 from ...core.errors import AttachmentInvalid, AttachmentMissing, InvalidArgument, StorageUnavailable
-from ...core.files import read_regular
+from ...core.files import read_regular, replace_file, storage_errors, sync
 from ...storage import Database, Transaction
 from ..conversation import Message
 from .sources import MOST, Attachment, AttachmentSource, Loaded, attachments_of, check_sha256, load
@@ -60,18 +61,9 @@ class Pieces:
             self._check_free(place)
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             place.parent.mkdir(mode=0o700, exist_ok=True)
-            new = place.with_name(f"{_NEW}{os.urandom(8).hex()}")
-            try:
-                with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(new, place)
-            except BaseException:  # of any type, cancellation too: it is raised again, and no part of a file stays
-                new.unlink(missing_ok=True)
-                raise
+            replace_file(place, data, prefix=_NEW)
             for folder in (place.parent, self.folder, self.folder.parent):
-                _sync(folder)
+                sync(folder)
 
     def read(self, sha256: str) -> bytes | None:
         """The content, or None if it is missing or does not match its hash.
@@ -80,17 +72,13 @@ class Pieces:
             StorageUnavailable: It cannot be read.
         """
         place = self._path(sha256)
-        try:
+        problem = f"the folder {str(self.folder)!r} cannot be read"
+        with storage_errors(problem, remedy="make it readable for this user"):
             for path in (place, self._aside(place), place):  # a piece can be put back between the first two reads
                 data = _content(path)
                 if data is not None:
                     return data if hashlib.sha256(data).hexdigest() == sha256 else None
-            return None
-        except OSError as error:
-            problem = error.strerror or type(error).__name__
-        raise StorageUnavailable(
-            f"the folder {str(self.folder)!r} cannot be read: {problem}", remedy="make it readable for this user"
-        )
+        return None
 
     def has(self, sha256: str) -> bool:
         """Whether the piece is stored. A piece that is set aside is put back. The content is not read."""
@@ -175,17 +163,9 @@ class Pieces:
     def _aside(place: Path) -> Path:
         return place.with_name(f"{_ASIDE}{place.name}")
 
-    @contextlib.contextmanager
-    def _writable(self) -> Generator[None]:
-        try:
-            yield
-            return
-        except OSError as error:
-            problem = error.strerror or type(error).__name__
-        raise StorageUnavailable(
-            f"the folder {str(self.folder)!r} cannot be written: {problem}",
-            remedy="free disk space, or make it writable for this user",
-        )
+    def _writable(self) -> AbstractContextManager[None]:
+        remedy = "free disk space, or make it writable for this user"
+        return storage_errors(f"the folder {str(self.folder)!r} cannot be written", remedy=remedy)
 
 
 def _content(path: Path) -> bytes | None:
@@ -196,17 +176,6 @@ def _content(path: Path) -> bytes | None:
         if error.errno in _NO_FILE:
             return None
         raise
-
-
-def _sync(folder: Path) -> None:
-    """Sync a folder, so that its names survive a power failure. Systems that cannot open folders do not need it."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 ATTACHMENT_TABLES: Final = (
