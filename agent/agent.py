@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from pydantic import BaseModel
 
 from ..core import STORED_TIERS, Clock, Scope, SystemClock, check_id
-from ..core.clock import abandoned
+from ..core.clock import Expiring, abandoned
 from ..core.errors import HostError, InvalidArgument, ModelNotConfigured
 from ..core.events import Event
 from ..core.validation import is_text, own_copy
@@ -31,9 +31,9 @@ from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
-from ..memory.conversation import KeptMessages
 from ..profiles import Profile
 from ..role_resolution import (
+    ResolvedRole,
     ResolverOptions,
     Role,
     RoleExplanation,
@@ -66,7 +66,7 @@ from .choices import (
 from .following import EventFollower
 from .recording import Recorder
 from .roles import RoleRequests, Roles, StoredRoles
-from .runtime import Pins, RunnerParts, TurnRunner, call_without_turn
+from .runtime import RunnerParts, TurnRunner, call_without_turn
 from .settings import Settings
 from .stores import Stores
 from .thread import Thread
@@ -531,13 +531,13 @@ class WorldAgent:
             on_error=self._on_error,
             journal=stores.journal,
             branches=stores.branches,
-            kept=KeptMessages(stores.database, self._clock),
+            kept=stores.kept,
             attachments=stores.attachments,
             policy=self._policy,
             approver=self._approver,
             clock=self._clock,
         )
-        pins = Pins(settings.role_pin_ttl, self._clock)
+        pins = Expiring[ResolvedRole](self._clock)
         recorder = Recorder(stores.events, stores.leases, age=settings.event_age)
         opened.push_async_callback(recorder.aclose)
         account_events = AccountEvents()

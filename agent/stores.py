@@ -18,6 +18,8 @@ from ..harness.trace.index import TraceIndex
 from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
 from ..memory.attachments import LIMIT, Attachments
 from ..memory.branches import Branches
+from ..memory.conversation import KeptMessages
+from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
 
@@ -42,6 +44,8 @@ class Stores:
         events: The events of recorded turns.
         branches: The branches of threads.
         log: The conversation log.
+        kept: The marks of messages that stay word for word.
+        titles: The titles of threads.
         attachments: Images and files.
         heads: The newest message of each conversation; None opens the checkpoints when one is needed.
         wait: How many seconds a cancelled turn can take to end.
@@ -58,6 +62,8 @@ class Stores:
     events: TurnLog
     branches: Branches
     log: ConversationLog
+    kept: KeptMessages
+    titles: ThreadTitles
     attachments: Attachments
     heads: Heads | None = None
     wait: float = 30.0
@@ -88,6 +94,8 @@ class Stores:
             events=TurnLog(database, clock),
             branches=Branches(database, clock),
             log=ConversationLog(database, clock),
+            kept=KeptMessages(database, clock),
+            titles=ThreadTitles(database),
             attachments=Attachments(storage.attachments, database, limit=limit),
             wait=wait,
         )

@@ -20,7 +20,7 @@ from ..role_resolution import Role
 from ..role_resolution.role import check_role
 from .choices import TurnModel, Unattended, check_skills, check_unattended, output_type, turn_models
 from .roles import ThreadRole
-from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner, keep, kept, unkeep
+from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner
 from .settings import UNSET, Unset
 from .threads import ThreadState
 from .turns import Trigger, Turn, TurnStream
@@ -395,7 +395,9 @@ class Thread:
             UnknownMessage: The thread has no such message.
             InvalidArgument: The message is of another kind, or the thread already keeps 100 messages.
         """
-        await keep(self._runner.parts, self.scope, message_id)
+        parts = self._runner.parts
+        found = await parts.branching.find(self.scope, _checked_id(message_id))
+        await parts.stores.kept.keep(thread_key(self.scope), found.id, found.kind)
 
     async def unkeep(self, message_id: str) -> bool:
         """Let the next summary cover a message again, like any other.
@@ -403,11 +405,13 @@ class Thread:
         Returns:
             False if it was not kept.
         """
-        return await unkeep(self._runner.parts, self.scope, message_id)
+        return await self._runner.parts.stores.kept.unkeep(thread_key(self.scope), _checked_id(message_id))
 
     async def kept(self) -> tuple[Message, ...]:
         """Return the kept messages, oldest first."""
-        return await kept(self._runner.parts, self.scope)
+        stores, key = self._runner.parts.stores, thread_key(self.scope)
+        head = (await stores.position(key)).head
+        return () if head is None else await stores.log.some(head, await stores.kept.of(key))
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """Create a thread that continues from a message of this one. It costs one row, however long the past is.
@@ -580,6 +584,12 @@ class Thread:
             "payload": dict(trigger.payload),
         }
         return TurnRequest("schedule", self.scope, body, model=turn_models(model))
+
+
+def _checked_id(message_id: object) -> str:
+    if not isinstance(message_id, str):
+        raise InvalidArgument("`message_id` must be a string", remedy="use an id from history() or kept()")
+    return message_id
 
 
 def _checked(attachments: Sequence[AttachmentSource]) -> tuple[AttachmentSource, ...]:

@@ -1,12 +1,13 @@
-"""Time as a protocol, so that tests of code that waits need not wait; and waiting for work that is cancelled."""
+"""Time as a protocol, so that tests need not wait; values that expire; and waiting for work that is cancelled."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections import OrderedDict
+from collections.abc import Coroutine, Hashable
 from datetime import UTC, datetime
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 
 @runtime_checkable
@@ -44,9 +45,45 @@ class SystemClock:
         await asyncio.sleep(seconds)
 
 
-# --- waiting ----------------------------------------------------------------------------------------------------------
-
 T = TypeVar("T")
+
+
+class Expiring(Generic[T]):
+    """Values by key, each held for a limited time. If there are too many, the one that was used longest ago goes first.
+
+    Args:
+        clock: The source of time.
+        most: How many values are held at most.
+    """
+
+    def __init__(self, clock: Clock, most: int = 1000) -> None:
+        self._clock = clock
+        self._most = most
+        self._held: OrderedDict[Hashable, tuple[float, T]] = OrderedDict()
+
+    def put(self, key: Hashable, value: T, *, end: float) -> None:
+        """Hold a value until `end`, in seconds of the clock's `monotonic`, and drop those that have expired."""
+        self._held[key] = (end, value)
+        self._held.move_to_end(key)
+        now = self._clock.monotonic()
+        while self._held and (len(self._held) > self._most or next(iter(self._held.values()))[0] <= now):
+            self._held.popitem(last=False)
+
+    def get(self, key: Hashable) -> T | None:
+        """Return the value of a key; None if it has none, or it has expired."""
+        end, value = self._held.get(key, (0.0, None))
+        if value is None or end <= self._clock.monotonic():
+            self.drop(key)
+            return None
+        self._held.move_to_end(key)
+        return value
+
+    def drop(self, key: Hashable) -> None:
+        """Drop the value of a key, if it has one."""
+        self._held.pop(key, None)
+
+
+# --- waiting ----------------------------------------------------------------------------------------------------------
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> tuple[T, bool]:

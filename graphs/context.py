@@ -5,13 +5,12 @@ Only `TurnContext` carries the role. LangGraph passes it as `context=` and never
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..core import Clock, Emitter, ModelUsage, Scope
+from ..core.clock import Expiring
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
 from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
 from ..harness import Policy, Registry
@@ -34,29 +33,6 @@ if TYPE_CHECKING:
     from .loop import Tools
 
 
-COOLDOWN: Final = timedelta(minutes=5)
-MAX_THREADS: Final = 1000
-
-
-class SummaryCooldown:
-    """The threads whose summaries failed recently in this process. They are not tried again at every turn."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._until: OrderedDict[str, datetime] = OrderedDict()
-
-    def begin(self, thread: str) -> None:
-        """Try no summary of a thread for a while."""
-        self._until[thread] = self._clock.now() + COOLDOWN
-        self._until.move_to_end(thread)
-        while len(self._until) > MAX_THREADS:
-            self._until.popitem(last=False)
-
-    def __contains__(self, thread: str) -> bool:
-        until = self._until.get(thread)
-        return until is not None and self._clock.now() < until
-
-
 T = TypeVar("T")
 
 _OUTAGE: Final = (ModelUnavailable, ModelTimeout, ModelRateLimited)
@@ -77,6 +53,7 @@ class Services:
     Attributes:
         caller: The default model.
         fallbacks: The names of the models that are tried if it cannot be reached.
+        summary_cooldown: The threads whose summaries failed recently in this process, and are not tried at every turn.
     """
 
     caller: ModelCaller
@@ -88,7 +65,8 @@ class Services:
     conversation: Tools
     resolver: RoleResolver
     log: ConversationLog
-    summary_cooldown: SummaryCooldown
+    clock: Clock
+    summary_cooldown: Expiring[bool]
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel
 
 from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock, canonical_json
+from ..core.clock import Expiring
 from ..core.errors import (
     Diverged,
     GraphChanged,
@@ -53,7 +54,7 @@ from ..storage import Known, Lease, Transaction
 from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver
 from .checkpoints.saver import Heads
-from .context import Services, SummaryCooldown, TurnContext
+from .context import Services, TurnContext
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state, run_graph
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
@@ -156,7 +157,8 @@ class TurnEngine:
             conversation=Tools.of_conversation(self._converse[caller.plain], registry, policy),
             resolver=resolver,
             log=log,
-            summary_cooldown=SummaryCooldown(clock),
+            clock=clock,
+            summary_cooldown=Expiring(clock),
             kept=kept,
             attachments=attachments,
             options=options(caller),
@@ -166,7 +168,6 @@ class TurnEngine:
             approver=approver,
         )
         self.heads = Heads(saver, branches)
-        self._clock = clock
         self._options = options
         self._identity, self._prompt = identity, prompt
         self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
@@ -587,7 +588,7 @@ class TurnEngine:
         gate = Gate(
             services.policy,
             approver=services.approver,
-            clock=self._clock,
+            clock=self.services.clock,
             workers=services.registry.worker_policies,
         )
         # A function that is missing, such as one of a server that is down, counts as untrusted.
@@ -612,7 +613,7 @@ class TurnEngine:
             gate=gate,
             caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
-            budget=Budget(clock=self._clock) if run.use is None else run.use.budget,
+            budget=Budget(clock=self.services.clock) if run.use is None else run.use.budget,
         )
         return replace(turn, noted=turn.role_digest(run.role))
 
@@ -627,7 +628,7 @@ class TurnEngine:
         """
         run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, use=use)
         turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)
-        drive = Drive(path, clock=self._clock)
+        drive = Drive(path, clock=self.services.clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)
 
     def _new_drive(
@@ -643,7 +644,7 @@ class TurnEngine:
             records=records,
             journal=self.services.journal,
             lease=lease,
-            clock=self._clock,
+            clock=self.services.clock,
             thinkers=(SUBAGENT,),
         )
         drive.refreshed = refreshed

@@ -38,6 +38,7 @@ MAX_LOOKBACK_MESSAGES: Final = 2000  # how many messages a summary looks back; i
 DEFAULT_CONTEXT_CHARACTERS: Final = 48_000  # characters that are summarised at once if the model's context is unknown
 SUMMARY_DIVISOR: Final = 8  # the divisor: a summary can take one eighth of the characters
 CHARACTERS_PER_WORD: Final = 7  # characters of a word and its space
+COOLDOWN_SECONDS: Final = 300.0  # seconds after a failure in which no summary of the thread is tried
 _LEAST: Final = 500
 
 
@@ -70,19 +71,19 @@ async def summarise(turn: TurnContext, view: View, head: str, bounds: Bounds) ->
     Returns:
         The summary's id, which is the new head; None if it failed.
     """
-    summary_cooldown = turn.services.summary_cooldown
-    if turn.thread_key in summary_cooldown:
+    services, log = turn.services, turn.services.log
+    if services.summary_cooldown.get(turn.thread_key):
         return None
-    log = turn.services.log
     older = await uncovered(log, view, most=MAX_LOOKBACK_MESSAGES)
     kept = await log.some(head, await kept_of(turn))
-    work = _work(view, bounds, older, kept, results_stay=turn.services.options.results_stay)
+    work = _work(view, bounds, older, kept, results_stay=services.options.results_stay)
     try:
         body = await _body(turn, view, work, bounds.characters)
     except ABOUT_THE_TURN:
         raise
     except WorldAgentError as error:
-        summary_cooldown.begin(turn.thread_key)
+        end = services.clock.monotonic() + COOLDOWN_SECONDS
+        services.summary_cooldown.put(turn.thread_key, True, end=end)
         turn.emit(SummaryFailed, code=error.code)
         return None
     untrusted = turn.gate.marks | untrusted_in(older)

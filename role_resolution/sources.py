@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from ..core import STORED_TIERS, Clock, Scope, Tier, check_id, new_id
+from ..core.clock import Expiring
 from ..core.errors import InvalidArgument, RoleNotStorable, UnknownTier
 from ..storage import Database, Schema, Transaction
 from .role import ROLE_LIMIT, Role, check_length
@@ -211,8 +212,7 @@ class CachedRoleStore:
         self._ttl = ttl
         self._clock = clock
         self._limit = limit
-        self._bound = bound
-        self._kept: OrderedDict[_Key, tuple[float, Role | None]] = OrderedDict()
+        self._kept = Expiring[tuple[Role | None]](clock, bound)  # a tuple, since no role is an answer too
         self._changes = 0
         if isinstance(store, RemoteStore):
             store.on_change(lambda tier, scope_id: self._forget((tier, scope_id)))
@@ -232,15 +232,13 @@ class CachedRoleStore:
 
     def peek(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role] | None:
         """The answer to `list` if all of it is in memory and has not expired, else None."""
-        now = self._clock.monotonic()
         found: dict[Tier, Role] = {}
         for key in scope_ids.items():
             kept = self._kept.get(key)
-            if kept is None or kept[0] <= now:
+            if kept is None:
                 return None
-            self._kept.move_to_end(key)
-            if kept[1] is not None:
-                found[key[0]] = kept[1]
+            if kept[0] is not None:
+                found[key[0]] = kept[0]
         return found
 
     async def list(self, scope_ids: Mapping[Tier, str]) -> dict[Tier, Role]:
@@ -276,15 +274,11 @@ class CachedRoleStore:
         for key in scope_ids.items():
             role = found.get(key[0])
             if role is None or isinstance(role, Role):
-                self._kept[key] = (asked + self._ttl, role)
-                self._kept.move_to_end(key)
-        now = self._clock.monotonic()
-        while self._kept and (len(self._kept) > self._bound or next(iter(self._kept.values()))[0] <= now):
-            self._kept.popitem(last=False)
+                self._kept.put(key, (role,), end=asked + self._ttl)
 
     def _forget(self, key: _Key) -> None:
         self._changes += 1
-        self._kept.pop(key, None)
+        self._kept.drop(key)
 
 
 MAX_THREADS: Final = 1000

@@ -2,18 +2,14 @@
 
 from ..threads.branching import Edit, Replay
 from .runner import TurnRunner
-from .work import OnRoleChange, Pins, Resumption, RunnerParts, call_without_turn, keep, kept, unkeep
+from .work import OnRoleChange, Resumption, RunnerParts, call_without_turn
 
 __all__ = [
     "Edit",
     "OnRoleChange",
-    "Pins",
     "Replay",
     "Resumption",
     "RunnerParts",
     "TurnRunner",
     "call_without_turn",
-    "keep",
-    "kept",
-    "unkeep",
 ]

@@ -20,7 +20,7 @@ from ...core.errors import (
 )
 from ...core.events import PauseClosed, TextReplaced
 from ...core.pauses import call_id_of, pause_id_of
-from ...graphs import TurnOutcome, TurnRequest, TurnRun
+from ...graphs import TurnOutcome, TurnRequest
 from ...harness.inside import Origin
 from ...harness.journal import decision_of, pause_of
 from ...memory import OPEN, Message, TurnRecord, thread_key
@@ -291,7 +291,13 @@ async def resume(
     )
     del how
     use = await parts.usage.open(record.id, record.scope, again=True)
-    run = TurnRun(
+    if origin is not None and work.origin is not None:
+        record = parts.stores.turns.set_origin(record, origin.to_json(), lease=lease)
+    begin = None if recording is None else recording.write_begin
+    written, cancelled = await uninterrupted(parts.stores.turns.end(record, "running", lease=lease, each=begin))
+    if recording is not None:
+        recording.open(lease)
+    return Begun(
         turn_id=record.id,
         role=resolution.role,
         emit=emit,
@@ -300,19 +306,8 @@ async def resume(
         role_key=record.role["key"],
         refreshed=refreshed,
         use=use,
-    )
-    if origin is not None and work.origin is not None:
-        record = parts.stores.turns.set_origin(record, origin.to_json(), lease=lease)
-    begin = None if recording is None else recording.write_begin
-    written, cancelled = await uninterrupted(parts.stores.turns.end(record, "running", lease=lease, each=begin))
-    if recording is not None:
-        recording.open(lease)
-    return Begun(
         record=written,
         request=request,
-        run=run,
-        lease=lease,
-        use=use,
         skipped=resolution.skipped_tiers,
         resumed=True,
         announced=announced,

@@ -19,7 +19,7 @@ from ...core.clock import uninterrupted
 from ...core.errors import StorageUnavailable, ThreadPaused, WorldAgentError
 from ...core.events import PauseNotified, PauseOpened, TextReplaced, TurnEnded
 from ...core.pauses import Pause, pause_id_of
-from ...graphs import TurnOutcome, TurnRequest, TurnRun
+from ...graphs import TurnOutcome, TurnRequest
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
 from ...role_resolution import ResolvedRole
@@ -120,7 +120,7 @@ class TurnPath:
                     raise asyncio.CancelledError
                 async with limited(parts.settings.turn_timeout, parts.stores.clock):
                     outcome = await parts.engine.run(
-                        begun.request, begun.run, asked=begun.record.asked, resumed=begun.resumed
+                        begun.request, begun, asked=begun.record.asked, resumed=begun.resumed
                     )
                 await self._notify(begun, outcome)
                 await self._settled()
@@ -211,7 +211,7 @@ class TurnPath:
 
     async def _record(self, begun: Begun, outcome: TurnOutcome) -> Turn:
         """Record the outcome of a run."""
-        parts, role = self.parts, begun.run.role
+        parts, role = self.parts, begun.role
         turn = self._turn(outcome, tiers=role.tiers, skipped=begun.skipped)
         record = await self._write_end(
             begun,
@@ -222,7 +222,8 @@ class TurnPath:
         if record.status == "cancelled":  # the cancellation arrived before the outcome was written
             return Turn(id=record.id, thread=self._thread, kept_as=self._kept_as, status="cancelled")
         if outcome.status == "paused":
-            parts.pins.keep(record.id, role)
+            end = parts.stores.clock.monotonic() + parts.settings.role_pin_ttl
+            parts.pins.put(record.id, role, end=end)
         else:
             parts.pins.drop(record.id)
         if self.work.recording is None:
@@ -381,13 +382,15 @@ async def begin(parts: RunnerParts, turn_id: str, work: NewTurn, lease: Lease, e
             lease.known.pop(Branch, None)
         if recording is not None:
             recording.open(lease)
-    run = TurnRun(turn_id=turn_id, role=resolution.role, emit=emit, lease=lease, stream=deltas, use=use)
     return Begun(
+        turn_id=turn_id,
+        role=resolution.role,
+        emit=emit,
+        lease=lease,
+        stream=deltas,
+        use=use,
         record=record,
         request=work.request,
-        run=run,
-        lease=lease,
-        use=use,
         skipped=resolution.skipped_tiers,
         kept_as="" if start is None else start.kept_as,
         cancelled=cancelled,

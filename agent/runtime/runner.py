@@ -218,13 +218,7 @@ class TurnRunner:
 
     async def cancel(self, scope: Scope) -> bool:
         """Cancel the thread's turn, in whatever process it runs or while it waits; returns False if there is none."""
-        threads = self.parts.threads
-        turn_id = await threads.ask_to_cancel(scope)
-        if turn_id is None:
-            return False
-        self._cancel(turn_id)
-        await threads.end_waiting(scope, turn_id)
-        return True
+        return await self.parts.threads.cancel(scope, self._cancel)
 
     def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edit | None) -> NewTurn:
         if request.model:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from pydantic import BaseModel, TypeAdapter
 
 from ...core import Clock, Emitter, Scope, Tier, new_id
-from ...core.errors import AgentClosed, InvalidArgument, TurnTimeout, WorldAgentError
+from ...core.clock import Expiring
+from ...core.errors import AgentClosed, TurnTimeout, WorldAgentError
 from ...core.events import RoleTierSkipped, TurnEnded, TurnKind, TurnStarted
 from ...graphs import TurnRequest, TurnRun
 from ...harness.inside import Origin
@@ -21,9 +21,8 @@ from ...harness.limits import Usage, Use
 from ...harness.pipeline import call_alone
 from ...harness.trace.tracer import Tracer
 from ...mcp_client.tools import McpSources
-from ...memory import Message, TurnRecord, thread_key
+from ...memory import TurnRecord
 from ...memory.attachments import Loaded
-from ...memory.conversation import KeptMessages
 from ...profiles import Profile
 from ...role_resolution import Resolution, ResolvedRole, Role, RoleResolver
 from ...storage import Lease
@@ -182,43 +181,6 @@ def _closed() -> AgentClosed:
     )
 
 
-MAX_PINS: Final = 1000
-
-
-class Pins:
-    """Holds resolved roles for a limited time, and a limited number of them.
-
-    Args:
-        ttl: Seconds that each role is held.
-        clock: Source of time.
-    """
-
-    def __init__(self, ttl: float, clock: Clock) -> None:
-        self._ttl = ttl
-        self._clock = clock
-        self._held: OrderedDict[str, tuple[float, ResolvedRole]] = OrderedDict()
-
-    def keep(self, turn_id: str, role: ResolvedRole) -> None:
-        """Hold the role of a paused turn; drops the oldest roles when there are too many."""
-        self._held.pop(turn_id, None)
-        self._held[turn_id] = (self._clock.monotonic() + self._ttl, role)
-        now = self._clock.monotonic()
-        while self._held and (len(self._held) > MAX_PINS or next(iter(self._held.values()))[0] <= now):
-            self._held.popitem(last=False)
-
-    def get(self, turn_id: str) -> ResolvedRole | None:
-        """Return the role of a paused turn, or None if it has expired or is not held."""
-        end, role = self._held.get(turn_id, (0.0, None))
-        if role is not None and end > self._clock.monotonic():
-            return role
-        self.drop(turn_id)
-        return None
-
-    def drop(self, turn_id: str) -> None:
-        """Drop the role of a turn that is over."""
-        self._held.pop(turn_id, None)
-
-
 async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: Mapping[str, Any] | BaseModel) -> Any:
     """Call a function, worker or shape by name; see `WorldAgent.call`."""
     path, tap = new_id("call"), parts.tracer.tap(scope)
@@ -239,46 +201,6 @@ async def call_without_turn(parts: RunnerParts, scope: Scope, name: str, input: 
     return value
 
 
-async def keep(parts: RunnerParts, scope: Scope, message_id: str) -> None:
-    """Mark a message.
-
-    Raises:
-        UnknownMessage: The thread has no such message.
-        InvalidArgument: Models do not see messages of this kind, too many are marked, or the id is not a string.
-    """
-    _check(message_id)
-    found = await parts.branching.find(scope, message_id)
-    await _marks(parts).keep(thread_key(scope), found.id, found.kind)
-
-
-async def unkeep(parts: RunnerParts, scope: Scope, message_id: str) -> bool:
-    """Remove a mark; returns False if there was none.
-
-    Raises:
-        InvalidArgument: `message_id` is not a string.
-    """
-    _check(message_id)
-    return await _marks(parts).unkeep(thread_key(scope), message_id)
-
-
-async def kept(parts: RunnerParts, scope: Scope) -> tuple[Message, ...]:
-    """The marked messages of a thread, oldest first."""
-    key = thread_key(scope)
-    head = await parts.engine.head(key)
-    return () if head is None else await parts.engine.services.log.some(head, await _marks(parts).of(key))
-
-
-def _check(message_id: object) -> None:
-    if not isinstance(message_id, str):
-        raise InvalidArgument("`message_id` must be a string", remedy="use an id from history() or kept()")
-
-
-def _marks(parts: RunnerParts) -> KeptMessages:
-    found = parts.engine.services.kept
-    assert found is not None, "an agent's engine has marks"
-    return found
-
-
 OnRoleChange = Literal["fail", "refresh", "pin"]
 
 
@@ -290,7 +212,7 @@ class RunnerParts:
     resolver: RoleResolver
     stores: Stores
     settings: Settings
-    pins: Pins
+    pins: Expiring[ResolvedRole]
     retention: Retention
     usage: Usage
     mcp: McpSources
@@ -375,15 +297,12 @@ class ResumedTurn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A turn that is in the log and in the register, and whose graph can run.
+class Begun(TurnRun):
+    """A run of a turn that is in the log and in the register, and whose graph can run.
 
     Attributes:
         record: The turn in the register.
         request: The request.
-        run: The state of this run.
-        lease: The ownership of the thread.
-        use: The usage that counts against its limits, and where it is stored.
         skipped: The tiers that its role does without.
         resumed: Whether it ran before.
         kept_as: The id of the thread that keeps the messages from before an edit; empty if nothing was edited.
@@ -391,11 +310,10 @@ class Begun:
         cancelled: Whether it was cancelled while its begin was written.
     """
 
-    record: TurnRecord
-    request: TurnRequest
-    run: TurnRun = field(repr=False)
     lease: Lease
     use: Use
+    record: TurnRecord
+    request: TurnRequest
     skipped: tuple[Tier, ...] = ()
     resumed: bool = False
     kept_as: str = ""

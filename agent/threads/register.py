@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from ...core.pauses import Pause, UnattendedMode, pause_id_of
 from ...harness.journal import pause_of
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
-from ...memory.titles import ThreadSearch, ThreadTitles, check_query, check_title
+from ...memory.titles import ThreadSearch, check_query, check_title
 from ..stores import Stores
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
@@ -204,7 +204,6 @@ class ThreadRegister:
 
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
-        self._titles = ThreadTitles(stores.database)
         self._search = ThreadSearch(stores.database)
 
     async def list(self, workspace: str, wanted: ThreadFilters) -> tuple[ThreadState, ...]:
@@ -248,9 +247,9 @@ class ThreadRegister:
             InvalidArgument: `title` is invalid, or the thread does not exist.
         """
         key = thread_key(scope)
-        if not await self._titles.rename(key, None if title is None else check_title(title)):
+        if not await self._stores.titles.rename(key, None if title is None else check_title(title)):
             raise InvalidArgument(f"thread {scope.thread!r} does not exist yet", remedy="send a message on it first")
-        return (await self._titles.of([key])).get(key)
+        return (await self._stores.titles.of([key])).get(key)
 
     async def find(self, scope: Scope) -> ThreadState | None:
         """Return the state of one thread; None if it does not exist."""
@@ -260,7 +259,7 @@ class ThreadRegister:
         branch = await self._stores.branches.get(thread_key(scope))
         if branch is None:
             return None
-        return _forked(branch, (await self._titles.of([branch.thread])).get(branch.thread))
+        return _forked(branch, (await self._stores.titles.of([branch.thread])).get(branch.thread))
 
     async def of_turn(self, workspace: str, turn_id: str) -> ThreadState | None:
         """Return the state of one turn, its thread's newest or not; None if the workspace does not have it."""
@@ -284,15 +283,19 @@ class ThreadRegister:
         found = {} if record is None else await self._stores.journal.load(record.id)
         return frozenset(pause_id_of(entry.id) for entry in found.values() if entry.settled)
 
-    async def ask_to_cancel(self, scope: Scope) -> str | None:
-        """Request the cancellation of a thread's turn, whatever process runs it; returns the turn's id, or None.
+    async def cancel(self, scope: Scope, here: Callable[[str], object] = lambda turn_id: None) -> bool:
+        """Cancel a thread's turn, whatever process runs it or while it waits; returns False if there is none.
 
-        The turn's owner ends it. `end_waiting` ends a turn that no process runs.
+        Args:
+            scope: The thread.
+            here: Is called with the turn's id, and cancels it if this process runs it.
         """
         record = await self._stores.turns.latest(thread_key(scope))
         if record is None or not await self._stores.turns.ask_to_cancel(record.id):
-            return None
-        return record.id
+            return False
+        here(record.id)
+        await self.end_waiting(scope, record.id)
+        return True
 
     async def end_waiting(self, scope: Scope, turn_id: str) -> None:
         """End a turn that no process runs; a running one ends itself because of the request."""
@@ -329,7 +332,7 @@ class ThreadRegister:
         return list(rows)[:size]
 
     async def _matching(self, wanted: ThreadFilters, page: Sequence[_Row]) -> Sequence[ThreadState]:
-        titles = await self._titles.of([row.key for row in page])
+        titles = await self._stores.titles.of([row.key for row in page])
         if wanted.account is not None:
             heads = {row.key: row.branch.head for row in page if row.branch is not None and row.branch.head is not None}
             spoken = await self._search.speaking(heads, wanted.account)
@@ -353,7 +356,7 @@ class ThreadRegister:
         self, records: Sequence[TurnRecord], titles: Mapping[str, str] | None = None
     ) -> tuple[ThreadState, ...]:
         if titles is None:
-            titles = await self._titles.of({record.thread for record in records})
+            titles = await self._stores.titles.of({record.thread for record in records})
         asked = await self._stores.journal.asked([record.id for record in records if record.status in OPEN])
         running = [record for record in records if record.status == "running"]
         recorded = await self._stores.events.recorded([record.id for record in records])

@@ -136,8 +136,8 @@ async def _conversation(stores: Stores, scope: Scope) -> _Conversation:
         )
     # An edit keeps marks on messages that have left the thread.
     thread_ids = set(ids)
-    kept = [message for message in await KeptMessages(stores.database).of(key) if message in thread_ids]
-    return _Conversation(header, ids, kept, await ThreadTitles(stores.database).get(key))
+    kept = [message for message in await stores.kept.of(key) if message in thread_ids]
+    return _Conversation(header, ids, kept, await stores.titles.get(key))
 
 
 async def _write_messages(stores: Stores, writer: ThreadFileWriter, found: _Conversation) -> set[str]:

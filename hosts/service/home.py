@@ -122,11 +122,7 @@ class HomeThread:
 
     async def cancel(self) -> bool:
         """As `Thread.cancel`."""
-        turn_id = await self.home.register.ask_to_cancel(self.scope)
-        if turn_id is None:
-            return False
-        await self.home.register.end_waiting(self.scope, turn_id)
-        return True
+        return await self.home.register.cancel(self.scope)
 
     async def rename(self, title: str | None) -> str | None:
         """As `Thread.rename`."""
