@@ -85,10 +85,10 @@ class Shape(Generic[P, R]):
                         remedy="remove 'exclude'",
                     )
         if signatures := self.all_signatures():
-            from ..signatures import PredictorPool  # this loads dspy, which a Signature has loaded already
+            from ..signatures.signature import check_signature  # this loads dspy, which a Signature has loaded already
 
             for signature in signatures:
-                PredictorPool.check(signature)
+                check_signature(signature)
 
     @property
     def declared(self) -> str:

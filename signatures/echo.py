@@ -82,17 +82,29 @@ class RunIndex:
         )
 
 
+class Hidden:
+    """An object with the text of a role or an answer. Its repr shows none, and it cannot be pickled or copied."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(<hidden>)"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise TypeError(f"a {type(self).__name__} holds text and is never serialised or copied; make one for each call")
+
+    def __getstate__(self) -> NoReturn:
+        self.__reduce_ex__(0)
+
+
 MARK = "[role withheld]"
 """The replacement of a withheld run in an answer."""
 
 _GRAM = 8
 
 
-class EchoGuard:
+class EchoGuard(Hidden):
     """Holds one call's role and its other inputs, and makes filters for the outputs of that call (R16).
 
-    It holds role text, so its repr shows none, and it cannot be pickled or copied. The indexes are built at the first
-    output; that of the other inputs only after a part of the role was seen.
+    The indexes are built at the first output; that of the other inputs only after a part of the role was seen.
     """
 
     def __init__(self, *role: str, others: Sequence[str] = (), run: int = ECHO_RUN, gram: int = _GRAM) -> None:
@@ -236,17 +248,8 @@ class EchoGuard:
         if at < starts.stop:
             yield range(at, starts.stop)
 
-    def __repr__(self) -> str:
-        return "EchoGuard(<hidden>)"
 
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("an EchoGuard holds role text and is never serialised or copied; build one for each call")
-
-    def __getstate__(self) -> NoReturn:
-        self.__reduce_ex__(0)
-
-
-class EchoFilter:
+class EchoFilter(Hidden):
     """Withholds the role in one output that arrives in chunks.
 
     It delays the last characters, because they can begin a run: seven of them, and more only while they continue to
@@ -295,12 +298,3 @@ class EchoFilter:
         out.append(self._text.raw(begin, end))
         self._marked = False
         return end
-
-    def __repr__(self) -> str:
-        return "EchoFilter(<hidden>)"
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
-        raise TypeError("an EchoFilter holds text of an answer and is never serialised or copied")
-
-    def __getstate__(self) -> NoReturn:
-        self.__reduce_ex__(0)

@@ -22,7 +22,6 @@ from .calling import CALLS, OfferedTools, ToolCall
 from .engines.providers import is_local
 from .media import MEDIA_FIELDS
 from .predictor import Answer, ModelCaller, OnError, Predictor, open_model
-from .signature import check_signature
 
 
 class Models:
@@ -144,15 +143,6 @@ class PredictorPool:
             if other is not None and other.signature is not predictor.signature:
                 raise NameTaken(f"two Signatures or workers are called {predictor.name!r}", remedy="rename one of them")
         self._made.update({predictor.signature: predictor for predictor in made})
-
-    @staticmethod
-    def check(signature: Signature) -> None:
-        """Refuse a Signature that cannot carry a role or cannot be parsed.
-
-        Raises:
-            FunctionInvalid: The text names the reason.
-        """
-        check_signature(signature)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, S
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, Literal
 
 import dspy
 from dspy.lm15 import CacheConfig, Message
@@ -33,7 +33,7 @@ from ..core.errors import (
 )
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, without_unpaired_surrogates
-from .echo import EchoGuard
+from .echo import EchoGuard, Hidden
 from .engines.classification import classify, refuses_form
 from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
@@ -338,7 +338,7 @@ class Predictor:
         return made
 
 
-class _Call:
+class _Call(Hidden):
     """One call with its retries. It holds the role's text only for as long as the call lasts.
 
     The traceback of its exceptions keeps its frames. So no local variable of a frame that raises may hold the text, or
@@ -429,7 +429,7 @@ class _Call:
             settled = True
             return answer
         finally:
-            if self._stream is not None and self._stream.text and not settled:
+            if self._emitted and not settled:
                 self._listener.withdraw()
             used = usage.used() or (_UNSAID if settled else None)
             if used is not None:
@@ -506,12 +506,6 @@ class _Call:
         own = sending(self._caller.headers) if self._caller.headers else contextlib.nullcontext()
         with _no_instrumentation(), own, dspy.context(**settings):
             return await predict.acall(**inputs, config=config)
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        raise TypeError("a call holds role text and is never serialised or copied")
-
-    def __getstate__(self) -> NoReturn:
-        self.__reduce_ex__(0)
 
     async def _read(self, prediction: dspy.Prediction) -> Answer:
         fields = {name: prediction[name] for name in self._predictor.signature.output_fields}

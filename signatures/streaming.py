@@ -250,13 +250,42 @@ def _decoded(piece: str) -> str:
         return piece[1:]
 
 
+class _Text:
+    """A text of an answer on its way to a reader.
+
+    Args:
+        steps: Change it, one after the other: a parser, an echo filter.
+        emit: Called with each part that is not empty; None if no part is shown.
+    """
+
+    def __init__(self, *steps: FieldParser, emit: Callable[[str], None] | None) -> None:
+        self._steps, self._emit = steps, emit
+        self._left = MAX_CHARACTERS
+
+    def count(self, characters: int) -> None:
+        """Count characters that the model has sent.
+
+        Raises:
+            AnswerTooLong: There are more than the limit.
+        """
+        self._left -= characters
+        if self._left < 0:
+            raise AnswerTooLong
+
+    def feed(self, text: str, *, last: bool = False) -> None:
+        """Take the next part; with the last one, delayed text is emitted."""
+        if self._emit is None:
+            return
+        for step in self._steps:
+            text = step.feed(text) + (step.close() if last else "")
+        if text:
+            self._emit(text)
+
+
 class AnswerStream:
     """The `send_stream` of a dspy call: parser, then echo guard, then `emit` (D18).
 
     Use one per call, and never store it in a state. dspy sends it every chunk of the completion; it reads their text.
-
-    Attributes:
-        text: The text that was emitted so far.
     """
 
     def __init__(
@@ -274,17 +303,10 @@ class AnswerStream:
             emit: Called in the event loop with each non-empty part; it must not block.
             reason: The same for the model's reasoning; None if it is not streamed.
         """
-        self.text = ""
-        self._parser, self._emit, self._reason = parser, emit, reason
-        self._guard = None if guard is None else guard.filter()
-        self._reason_guard = None if guard is None or reason is None else guard.filter()
-        self._left = self._reason_left = MAX_CHARACTERS
+        own, thought = ([] if guard is None else [guard.filter()] for _ in range(2))
+        self._answer = _Text(emit=None) if parser is None else _Text(parser, *own, emit=emit)
+        self._thought = None if reason is None else _Text(*thought, emit=reason)
         self._pause = Pause()  # for all chunks, because many can arrive without a chance for other work of the loop
-
-    @property
-    def withheld(self) -> int:
-        """How many stretches of the role were withheld so far."""
-        return self._guard.withheld if self._guard else 0
 
     async def send(self, chunk: Any) -> None:
         """Take one chunk, in the form of OpenAI's chat completion chunks, which is what dspy sends.
@@ -297,52 +319,19 @@ class AnswerStream:
             AnswerTooLong: The answer is longer than the limit; dspy closes the connection.
         """
         for choice in getattr(chunk, "choices", None) or ():
-            text = getattr(choice.delta, "content", None)
-            if text:
-                await self._take(text)
+            await self._take(self._answer, getattr(choice.delta, "content", None) or "")
             for call in getattr(choice.delta, "tool_calls", None) or ():
-                self._left -= 1 + len(getattr(getattr(call, "function", None), "arguments", None) or "")
-                if self._left < 0:
-                    raise AnswerTooLong
-            if self._reason is not None and (thought := getattr(choice.delta, "reasoning_content", None)):
-                await self._take_thought(thought)
+                self._answer.count(1 + len(getattr(getattr(call, "function", None), "arguments", None) or ""))
+            if self._thought is not None:
+                await self._take(self._thought, getattr(choice.delta, "reasoning_content", None) or "")
 
-    async def _take(self, text: str) -> None:
-        self._left -= len(text)
-        if self._left < 0:
-            raise AnswerTooLong
-        if self._parser is None:
-            return
+    async def _take(self, shown: _Text, text: str) -> None:
+        shown.count(len(text))
         for begin in range(0, len(text), SLICE):
-            self._put(self._parser.feed(text[begin : begin + SLICE]))
-            await self._pause()
-
-    async def _take_thought(self, text: str) -> None:
-        self._reason_left -= len(text)
-        if self._reason_left < 0:
-            raise AnswerTooLong
-        for begin in range(0, len(text), SLICE):
-            piece = text[begin : begin + SLICE]
-            self._think(self._reason_guard.feed(piece) if self._reason_guard else piece)
+            shown.feed(text[begin : begin + SLICE])
             await self._pause()
 
     def close(self) -> None:
         """The completion has ended: emit the delayed text."""
-        if self._reason_guard:
-            self._think(self._reason_guard.close())
-        if self._parser is not None:
-            self._put(self._parser.close())
-        if self._guard:
-            self._show(self._guard.close())
-
-    def _think(self, text: str) -> None:
-        if text and self._reason is not None:
-            self._reason(text)
-
-    def _put(self, text: str) -> None:
-        self._show(self._guard.feed(text) if self._guard else text)
-
-    def _show(self, text: str) -> None:
-        if text:
-            self.text += text
-            self._emit(text)
+        for shown in filter(None, (self._thought, self._answer)):
+            shown.feed("", last=True)

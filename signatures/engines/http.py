@@ -323,37 +323,8 @@ def _spoken(message: Message) -> Message:
     return message if len(parts) == len(message.parts) else replace(message, parts=parts)
 
 
-class HttpAbilities:
-    """The part from which dspy reads a model's abilities. It makes no calls.
-
-    They are looked up on first use only, because dspy fetches a price list over the network for it, once per process,
-    unless `LITELLM_LOCAL_MODEL_COST_MAP=true` is set.
-    """
-
-    def __init__(self, route: Route) -> None:
-        ours = any(each.id == route.provider for each in declared())  # dspy's own LM does not know these
-        model = f"{'openai-chat' if ours else route.provider}:{route.model}"
-        self._probe = dspy.LM(model, engine="lm15", api_key=_NO_KEY, cache=False)
-
-    @property
-    def supports_function_calling(self) -> bool:
-        """Whether the model supports tools."""
-        return bool(self._probe.supports_function_calling)
-
-    @property
-    def supports_reasoning(self) -> bool:
-        """Whether reasoning can be requested from the model."""
-        return bool(self._probe.supports_reasoning)
-
-    @property
-    def supports_response_schema(self) -> bool:
-        """Whether the model's output can be constrained by a JSON schema."""
-        return bool(self._probe.supports_response_schema)
-
-    @property
-    def supported_params(self) -> frozenset[str]:
-        """The generation settings that the model supports."""
-        return frozenset(self._probe.supported_params)
+class AsyncOnly:
+    """The engine for calls without an event loop, which dspy asks for next to the asynchronous one."""
 
     def complete(self, request: Request) -> Response:
         """Refuse: only the asynchronous engine makes calls."""
@@ -370,7 +341,7 @@ async def open_http(model: str, *, api_key: str | None, api_base: str | None) ->
     engine = HttpEngine(route)
     try:
         engine.check()
-        return (dspy.LM(model, engine=HttpAbilities(route), async_engine=engine, cache=False, num_retries=0), engine)
+        return (dspy.LM(model, engine=AsyncOnly(), async_engine=engine, cache=False, num_retries=0), engine)
     except NotConfiguredError as error:
         variables = " or ".join(error.env_keys) or route.variable
     except (LM15Error, LMError, ValueError):

