@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ..core.errors import InvalidArgument, ProfileInvalid
 from ..core.generation import GenerationOptions
 from ..harness.yaml import LONGEST, YamlDocument, read_yaml
 from ..mcp_client.tools import McpEntry
-from .profile import Key, ProfileFile, Sections, Setting, Strategy, near
+from .profile import Key, MemoryOverrides, Part, ProfileFile, Sections, Setting, Skills, Verification, near
 
 _TEXTS: Mapping[str, str] = {"boolean": "true or false", "object": "a mapping of keys and values", "null": "null"}
 
@@ -104,39 +104,6 @@ NOT_BLANK: Final = r"\S"
 _Name = Annotated[str, Field(pattern=NAME)]
 
 
-class Part(BaseModel):
-    """A mapping that accepts only its declared keys, and only values of their types."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
-
-
-class MemoryKeys(Part):
-    """How much of a thread the model sees. A key that is null has the value of the settings."""
-
-    short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the model sees")
-    compression_threshold: int | None = Field(
-        None, ge=1, le=100_000_000, description="Tokens of messages above which older ones are compressed"
-    )
-    compression_ratio: float | None = Field(
-        None, gt=0, le=1, description="The longest summary, as a fraction of the text that it replaces"
-    )
-    strategy: Strategy | None = Field(None, description="What happens to older messages; null chooses by the model")
-    long_term_memory: bool = Field(True, description="Whether messages that are marked as kept stay, however old")
-
-
-class SkillsKeys(Part):
-    """Whether skills can run."""
-
-    enabled: bool = Field(True, description="Whether skills can run")
-
-
-class VerificationKeys(Part):
-    """Whether an answer is checked before it is final."""
-
-    enabled: bool = Field(True, description="Whether answers are checked")
-    max_iterations: int = Field(3, ge=1, le=10, description="How often an answer can be rejected and written again")
-
-
 _Output = Annotated[
     int, Field(default=None, ge=1_000, le=10_000_000, description="Characters of a result; a longer one is cut")
 ]
@@ -191,9 +158,9 @@ class ProfileKeys(Part):
         "auto", description="Which sections the instructions have; all adds those for demanding work"
     )
     agents_md: bool = Field(True, description="Whether the instructions mention AGENTS.md files")
-    memory: MemoryKeys | None = None
-    skills: SkillsKeys | None = None
-    verification: VerificationKeys | None = None
+    memory: MemoryOverrides | None = None
+    skills: Skills | None = None
+    verification: Verification | None = None
     options: GenerationOptions | None = None
     tool_settings: ToolKeys | None = None
     mcp_servers: dict[Annotated[str, Field(min_length=1)], McpEntry] | None = Field(

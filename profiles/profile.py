@@ -9,9 +9,11 @@ import difflib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.errors import ProfileInvalid
 from ..core.generation import GenerationOptions
@@ -33,48 +35,41 @@ GENERAL: Final = "general"
 """The profile that changes nothing (P3)."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryOverrides:
-    """A profile's settings for how much of a thread the model sees; None means the value of the agent's settings.
+class Part(BaseModel):
+    """A mapping that accepts only its declared keys, and only values of their types."""
 
-    Attributes:
-        short_term_size: How many messages of the log the model sees, 1 to 1000.
-        compression_threshold: Tokens of messages above which older ones are compressed. A token counts as 4 characters.
-        compression_ratio: The longest summary, as a fraction of the text that it replaces, above 0 and at most 1.
-        strategy: What happens to older messages. `sliding_window` leaves them out. `summary` replaces them with one
-            summary. `selective` does too, but keeps results of tasks word for word. None chooses by the model.
-        long_term_memory: Whether messages that a person marked as kept stay word for word, however old.
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class MemoryOverrides(Part):
+    """How much of a thread the model sees. A key that is null has the value of the settings.
+
+    A token counts as 4 characters. `sliding_window` leaves older messages out. `summary` puts one summary in their
+    place. `selective` does too, but keeps results of tasks word for word.
     """
 
-    short_term_size: int | None = None
-    compression_threshold: int | None = None
-    compression_ratio: float | None = None
-    strategy: Strategy | None = None
-    long_term_memory: bool = True
+    short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the model sees")
+    compression_threshold: int | None = Field(
+        None, ge=1, le=100_000_000, description="Tokens of messages above which older ones are compressed"
+    )
+    compression_ratio: float | None = Field(
+        None, gt=0, le=1, description="The longest summary, as a fraction of the text that it replaces"
+    )
+    strategy: Strategy | None = Field(None, description="What happens to older messages; null chooses by the model")
+    long_term_memory: bool = Field(True, description="Whether messages that are marked as kept stay, however old")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skills:
-    """Whether skills can run.
+class Skills(Part):
+    """Whether skills can run."""
 
-    Attributes:
-        enabled: Whether skills can run.
-    """
-
-    enabled: bool = True
+    enabled: bool = Field(True, description="Whether skills can run")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
-    """Whether an answer is checked before it is final.
+class Verification(Part):
+    """Whether an answer is checked before it is final."""
 
-    Attributes:
-        enabled: Whether answers are checked.
-        max_iterations: How often an answer can be rejected and written again, 1 to 10.
-    """
-
-    enabled: bool = True
-    max_iterations: int = 3
+    enabled: bool = Field(True, description="Whether answers are checked")
+    max_iterations: int = Field(3, ge=1, le=10, description="How often an answer can be rejected and written again")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +113,7 @@ class Profile:
 DEFAULT: Final = "default"
 """The source of a setting that no file sets."""
 
-_PARTS: Final[Mapping[str, type]] = {"memory": MemoryOverrides, "skills": Skills, "verification": Verification}
+_PARTS: Final[Mapping[str, type[Part]]] = {"memory": MemoryOverrides, "skills": Skills, "verification": Verification}
 _PLAIN: Final = ("description", "system_prompt", "tools", "sections", "agents_md")
 
 Key = tuple[str, ...]
@@ -194,7 +189,7 @@ def _under(given: Mapping[Key, Setting], name: str) -> dict[str, Any]:
 def _sources(file: ProfileFile, given: Mapping[Key, Setting]) -> dict[str, str]:
     sources = {"name": file.where, **dict.fromkeys(_PLAIN, DEFAULT)}
     for name, kind in _PARTS.items():
-        sources |= {f"{name}.{part.name}": DEFAULT for part in fields(kind)}
+        sources |= {f"{name}.{part}": DEFAULT for part in kind.model_fields}
     sources |= {f"options.{name}": DEFAULT for name in GenerationOptions.model_fields}
     for key, setting in sorted(given.items()):
         sources[".".join(key)] = setting.where

@@ -233,12 +233,10 @@ def test_the_schema_is_one_and_has_every_key_of_a_profile_with_its_words() -> No
     Draft202012Validator.check_schema(schema)
     keys = {*schema["properties"]} - {"profile", "extends"}
     assert keys == {*Profile.__dataclass_fields__} - {"_", "sources"}
-    parts = (("MemoryKeys", MemoryOverrides), ("SkillsKeys", Skills), ("VerificationKeys", Verification))
-    for called, kind in parts:
-        assert {*schema["$defs"][called]["properties"]} == {*kind.__dataclass_fields__}
-        for key, said in schema["$defs"][called]["properties"].items():
+    for kind in (MemoryOverrides, Skills, Verification):
+        for key, said in schema["$defs"][kind.__name__]["properties"].items():
             assert said["description"]
-            assert said.get("default") == kind.__dataclass_fields__[key].default
+            assert said.get("default") == kind.model_fields[key].default
 
 
 def test_a_profile_of_more_than_a_megabyte_is_not_parsed() -> None:
