@@ -39,6 +39,28 @@ def read_regular(path: Path, most: int = -1) -> bytes | None:
         os.close(handle)
 
 
+def read_limited(path: str | os.PathLike[str], most: int) -> bytes | str:
+    """Read a regular file, or enough of it to know that it is too large.
+
+    Args:
+        path: The file.
+        most: How many bytes it can have.
+
+    Returns:
+        The content; a text says why it cannot be read.
+    """
+    try:
+        file = Path(path)
+        data = read_regular(file, most + 1)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    except (TypeError, ValueError):  # a caller can ignore the type hint
+        return "it is not a path"
+    if data is None:
+        return "it is not a regular file, but a directory" if file.is_dir() else "it is not a regular file"
+    return data if len(data) <= most else f"it has more than {most} bytes"
+
+
 def accessible_to_others(path: Path) -> bool:
     """Whether users other than the owner can read or change a file. False if it is gone or the system has no modes.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..core.errors import FunctionInvalid, PolicyInvalid, WorkerInvalid
-from ..core.files import read_regular
+from ..core.files import read_limited
 from .gate import Policy, policy_in
 from .worker import Worker
 from .yaml import LONGEST, YamlDocument, read_yaml
@@ -119,15 +119,10 @@ def _policy(document: YamlDocument) -> Policy:
 
 
 def _data(path: Path) -> bytes:
-    try:
-        data = read_regular(path, LONGEST + 1)
-    except (OSError, ValueError) as error:
-        problem = type(error).__name__
-    else:
-        if data is not None and len(data) <= LONGEST:
-            return data
-        problem = "it is not a regular file" if data is None else f"it has more than {LONGEST} bytes"
-    raise WorkerInvalid(f"the worker {str(path)!r} cannot be read: {problem}", remedy="pass the path of a worker file")
+    data = read_limited(path, LONGEST)
+    if isinstance(data, bytes):
+        return data
+    raise WorkerInvalid(f"the worker {str(path)!r} cannot be read: {data}", remedy="pass the path of a worker file")
 
 
 def _parts(path: Path, data: bytes) -> tuple[bytes, str, int]:

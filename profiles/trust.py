@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ..core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
-from ..core.files import read_regular, replace_file
+from ..core.files import read_limited, read_regular, replace_file
 
 PROJECT_FOLDER: Final = Path(".worldagent", "profiles")
 """The folder of a project's profiles, relative to the project."""
@@ -99,15 +99,10 @@ def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
 
 def read_one(path: Path) -> bytes | ProfileInvalid:
     """The content of a file, or why it cannot be read."""
-    try:
-        data = read_regular(path, MAX_PROFILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or type(error).__name__
-    else:
-        if data is not None and len(data) <= MAX_PROFILE_BYTES:
-            return data
-        reason = "it is not a regular file" if data is None else f"it has more than {MAX_PROFILE_BYTES} bytes"
-    return ProfileInvalid(f"{path}:1 cannot be read: {reason}", remedy="replace it with a readable file, or remove it")
+    data = read_limited(path, MAX_PROFILE_BYTES)
+    if isinstance(data, bytes):
+        return data
+    return ProfileInvalid(f"{path}:1 cannot be read: {data}", remedy="replace it with a readable file, or remove it")
 
 
 def _link_error(path: Path, within: Path | None) -> ProfileInvalid | None:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar, cast
 
 from pydantic import BaseModel, Field, field_validator, model_validator
@@ -14,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 from ...core.errors import PolicyInvalid
 from ...core.events import Risk
-from ...core.files import read_regular
+from ...core.files import read_limited
 from ...core.pauses import MAX_WAIT_SECONDS
 from ..function import CALLERS, Function
 from ..yaml import LONGEST, YamlDocument, read_yaml
@@ -275,8 +274,11 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
         PolicyInvalid: The file cannot be read; the text names the file, the line and the problem.
         MissingExtra: The extra `yaml` is not installed.
     """
-    file, data = _read(path)
-    return policy_in(read_yaml(data, name=str(file), error=PolicyInvalid))
+    data = read_limited(path, LONGEST)
+    if isinstance(data, str):
+        named = repr(str(path)) if isinstance(path, str | os.PathLike) else f"of type {type(path).__name__!r}"
+        raise PolicyInvalid(f"the policy {named} cannot be read: {data}", remedy="pass the path of a file")
+    return policy_in(read_yaml(data, name=str(path), error=PolicyInvalid))
 
 
 def policy_in(document: YamlDocument, *path: str) -> Policy:
@@ -317,29 +319,6 @@ def policy_in(document: YamlDocument, *path: str) -> Policy:
         _with_place(document.where(*path, "rules", place), partial(rule.check_against, rules[:place]))
     others = {key: value for key, value in said.items() if key not in ("version", "rules")}
     return _with_place(document.where(*path, *list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
-
-
-def _read(path: object) -> tuple[Path, bytes]:
-    """Read the file, or enough of it to know that it is too large. A pipe or a device is not opened: it could block."""
-    problem, file = "", Path()
-    data: bytes | None = None
-    try:
-        file = Path(os.fspath(path))  # type: ignore[call-overload]  # a caller can ignore the type hint
-        data = read_regular(file, LONGEST + 1)
-        if data is None:
-            problem = "it is a directory" if file.is_dir() else "it is not a regular file"
-    except OSError as failure:
-        problem = failure.strerror or type(failure).__name__
-    except (TypeError, ValueError):
-        problem = "it is not a path"
-    if data is None:
-        named = str(file) if isinstance(path, str | os.PathLike) else f"of type {type(path).__name__}"
-        raise PolicyInvalid(f"the policy {named!r} cannot be read: {problem}", remedy="pass the path of a file")
-    if len(data) > LONGEST:
-        raise PolicyInvalid(
-            f"the policy {str(file)!r} has more than {LONGEST} bytes", remedy=f"keep it to {LONGEST} bytes"
-        )
-    return file, data
 
 
 def _rule(document: YamlDocument, path: tuple[str | int, ...], said: Any) -> Rule:

@@ -134,10 +134,10 @@ def test_a_file_that_does_not_fit_is_told_with_its_line_and_a_remedy(tmp_path: P
     assert "shopper.worker.md" in failed.value.problem
 
 
-def test_places_that_hold_no_workers_are_told(tmp_path: Path) -> None:
+def test_places_without_workers_are_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkerInvalid, match="has no worker files"):
         load_workers(tmp_path)
-    with pytest.raises(WorkerInvalid, match=r"cannot be read: FileNotFoundError"):
+    with pytest.raises(WorkerInvalid, match=r"cannot be read: No such file"):
         load_workers(tmp_path / "none.worker.md")
     with pytest.raises(WorkerInvalid, match=r"not the name of a worker file; rename it to NAME.worker.md"):
         load_workers(written(tmp_path, WHOLE, "shopper.md"))
