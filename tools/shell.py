@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -37,23 +36,22 @@ _KEPT: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """The result of a command.
+class ShellResult(BaseModel):
+    """What became of a command.
 
     Attributes:
-        exit_code: Its exit code, or 128 and the signal's number if a signal ended it; None if it was stopped.
-        stopped: The limit that stopped it: `time`, `output` or `processes`.
-        head: The first bytes of its output.
-        tail: The last bytes.
-        cut: How many bytes between them are missing.
+        exit_code: What it ended with, 128 and the signal's number where a signal ended it; None where it was stopped.
+        output: What it wrote to standard output and standard error, in the order in which it did.
+        stopped: The limit that stopped it: its time, what it wrote, or how many processes it started.
+        cut: How many bytes are missing in the middle of the output.
     """
 
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
     exit_code: int | None
-    stopped: str | None
-    head: bytes
-    tail: bytes
-    cut: int
+    output: str
+    stopped: Literal["time", "output", "processes"] | None = None
+    cut: int = 0
 
 
 class _Header(BaseModel):
@@ -77,7 +75,7 @@ def environment(host: Mapping[str, str]) -> dict[str, str]:
     return {"PATH": os.defpath, **kept}
 
 
-async def run_command(command: str, folder: Path, *, seconds: float, limit: int) -> Ran:
+async def run_command(command: str, folder: Path, *, seconds: float, limit: int) -> ShellResult:
     """Run a command; no process that it started is left when this returns, raises or is cancelled.
 
     Args:
@@ -151,7 +149,7 @@ def _kill(group: int) -> None:
         os.killpg(group, signal.SIGKILL)
 
 
-def _read(said: bytes) -> Ran:
+def _read(said: bytes) -> ShellResult:
     header, _, rest = said.partition(b"\n")
     try:
         summary = _Header.model_validate_json(header)
@@ -162,32 +160,15 @@ def _read(said: bytes) -> Ran:
             "the command was lost: its launcher was killed or disturbed, or could not begin",
             remedy="try again, and kill only processes that the command has started",
         )
-    head, tail = rest[: summary.head], rest[summary.head :]
-    return Ran(exit_code=summary.exit_code, stopped=summary.stopped, head=head, tail=tail, cut=summary.size - len(rest))
+    cut = summary.size - len(rest)
+    output = _shown(rest[: summary.head], rest[summary.head :], cut)
+    return ShellResult(exit_code=summary.exit_code, output=output, stopped=summary.stopped, cut=cut)
 
 
 # --- the tool ---------------------------------------------------------------------------------------------------------
 
 _LONGEST: Final = 100_000  # bytes; Linux takes no argument of more than 128 KiB
 _TOO_LONG: Final = "write it into a file and run that"
-
-
-class ShellResult(BaseModel):
-    """What became of a command.
-
-    Attributes:
-        exit_code: What it ended with, 128 and the signal's number where a signal ended it; None where it was stopped.
-        output: What it wrote to standard output and standard error, in the order in which it did.
-        stopped: The limit that stopped it: its time, what it wrote, or how many processes it started.
-        cut: How many bytes are missing in the middle of the output.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    exit_code: int | None
-    output: str
-    stopped: Literal["time", "output", "processes"] | None = None
-    cut: int = 0
 
 
 def shell_function(roots: Roots, *, timeout: float = 60, limit: int = 30_000) -> Function:
@@ -218,10 +199,7 @@ def shell_function(roots: Roots, *, timeout: float = 60, limit: int = 30_000) ->
     ) -> ShellResult:
         _check(command)
         folder = await asyncio.to_thread(roots.folder, cwd)
-        ran = await run_command(command, folder, seconds=min(most, timeout or most), limit=int(limit))
-        return ShellResult.model_validate(
-            {"exit_code": ran.exit_code, "output": _shown(ran), "stopped": ran.stopped, "cut": ran.cut}
-        )
+        return await run_command(command, folder, seconds=min(most, timeout or most), limit=int(limit))
 
     return shell
 
@@ -239,11 +217,11 @@ def _check(command: str) -> None:
         raise ToolFailed(f"the command is longer than {_LONGEST:,} bytes", remedy=_TOO_LONG)
 
 
-def _shown(ran: Ran) -> str:
+def _shown(head: bytes, tail: bytes, cut: int) -> str:
     """Return the output as text. Invalid bytes are replaced; a character that is cut through is dropped."""
-    if not ran.cut:
-        return (ran.head + ran.tail).decode("utf-8", "replace")
-    head = codecs.getincrementaldecoder("utf-8")("replace").decode(ran.head)
-    begins = next((at for at, byte in enumerate(ran.tail[:4]) if byte & 0xC0 != 0x80), 0)
-    tail = ran.tail[begins:].decode("utf-8", "replace")
-    return f"{head}\n[... {ran.cut:,} bytes are omitted here ...]\n{tail}"
+    if not cut:
+        return (head + tail).decode("utf-8", "replace")
+    begin = codecs.getincrementaldecoder("utf-8")("replace").decode(head)
+    whole = next((at for at, byte in enumerate(tail[:4]) if byte & 0xC0 != 0x80), 0)
+    end = tail[whole:].decode("utf-8", "replace")
+    return f"{begin}\n[... {cut:,} bytes are omitted here ...]\n{end}"

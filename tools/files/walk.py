@@ -356,18 +356,11 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
-    name: str
-    folder: bool
-    file: bool
-
-
-@dataclass(frozen=True, slots=True)
 class _Level:
     identity: Identity
     state: State
     names: tuple[str, ...]
-    entries: Iterator[_Entry]
+    entries: Iterator[tuple[str, bool, bool]]  # name, whether it is a folder, whether it is a file
 
 
 def walk(start: Handle, pattern: Pattern, search: Search) -> Generator[Match]:
@@ -385,11 +378,12 @@ def walk(start: Handle, pattern: Pattern, search: Search) -> Generator[Match]:
                 continue
             if not search.check_limits():
                 break
-            state = pattern.after(level.state, entry.name)
-            names = (*level.names, entry.name)
+            name, folder, file = entry
+            state = pattern.after(level.state, name)
+            names = (*level.names, name)
             if pattern.matches(state):
-                yield Match(names, entry.folder, entry.file, handle)
-            if entry.folder and pattern.can_match_below(state) and (inner := _inner(handle, names, search)):
+                yield Match(names, folder, file, handle)
+            if folder and pattern.can_match_below(state) and (inner := _inner(handle, names, search)):
                 if below := _level(inner, state, names, search):
                     handle = _replace_handle(handle, inner, start)
                     levels.append(below)
@@ -457,19 +451,18 @@ def _back(handle: Handle, to: Identity, search: Search) -> Handle | None:
 
 def _level(handle: Handle, state: State, names: tuple[str, ...], search: Search) -> _Level | None:
     """Read a folder; returns None if it cannot be listed, or if its parent cannot be opened again."""
-    found: list[_Entry] = []
+    found: list[tuple[str, bool, bool]] = []
     try:
         handle.stat(".")
         with handle.entries() as entries:
             for entry in entries:
                 if len(found) % 1000 == 0 and not search.check_limits(1000 if found else 0):
                     break
-                found.append(
-                    _Entry(entry.name, entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False))
-                )
+                kinds = entry.is_dir(follow_symlinks=False), entry.is_file(follow_symlinks=False)
+                found.append((entry.name, *kinds))
         identity = handle.identity
     except OSError:
         search.closed += 1
         return None
     search.check_limits(len(found) % 1000)
-    return _Level(identity, state, names, iter(sorted(found, key=lambda each: each.name)))
+    return _Level(identity, state, names, iter(sorted(found)))

@@ -183,7 +183,6 @@ class Rows:
         self._path = path
         self._lock = threading.Lock()
         self._memory: sqlite3.Connection | None = None
-        self._ready = False
 
     def stamps(self, sources: str) -> dict[tuple[str, str], str]:
         """Return the stamps of the texts in the index, by source and place.
@@ -239,13 +238,8 @@ class Rows:
         try:
             with self._lock, self._connected() as rows:
                 self._prepare(rows)
-                rows.execute(begin)
-                try:
+                with _transaction(rows, begin):
                     yield rows
-                except BaseException:
-                    rows.execute("ROLLBACK")
-                    raise
-                rows.execute("COMMIT")
                 return
         except sqlite3.Error as error:
             problem = error.sqlite_errorname if hasattr(error, "sqlite_errorname") else type(error).__name__
@@ -268,20 +262,13 @@ class Rows:
             weakref.finalize(self, self._memory.close)
         yield self._memory
 
-    def _prepare(self, rows: sqlite3.Connection) -> None:
-        if self._ready and self._path is None:
+    @staticmethod
+    def _prepare(rows: sqlite3.Connection) -> None:
+        if _form(rows) == (_ID, _VERSION):
             return
-        (known,), (version,) = (
-            rows.execute("PRAGMA application_id").fetchone(),
-            rows.execute("PRAGMA user_version").fetchone(),
-        )
-        if (known, version) == (_ID, _VERSION):
-            return
-        rows.execute("BEGIN IMMEDIATE")
-        try:
-            (known,) = rows.execute("PRAGMA application_id").fetchone()
-            (version,) = rows.execute("PRAGMA user_version").fetchone()
+        with _transaction(rows, "BEGIN IMMEDIATE"):
             (tables,) = rows.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            known, version = _form(rows)  # another process can have created them
             if known != _ID and tables:
                 raise sqlite3.DatabaseError("not an index")
             if (known, version) != (_ID, _VERSION):
@@ -289,11 +276,23 @@ class Rows:
                     rows.execute(statement)
                 rows.execute(f"PRAGMA application_id = {_ID}")
                 rows.execute(f"PRAGMA user_version = {_VERSION}")
-        except BaseException:
-            rows.execute("ROLLBACK")
-            raise
-        rows.execute("COMMIT")
-        self._ready = True
+
+
+@contextmanager
+def _transaction(rows: sqlite3.Connection, begin: str) -> Generator[None]:
+    rows.execute(begin)
+    try:
+        yield
+    except BaseException:
+        rows.execute("ROLLBACK")
+        raise
+    rows.execute("COMMIT")
+
+
+def _form(rows: sqlite3.Connection) -> tuple[int, int]:
+    """Return what marks a file as such an index, and its version."""
+    (known,), (version,) = (rows.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+    return known, version
 
 
 def _remove(rows: sqlite3.Connection, source: str, place: str) -> None:
