@@ -174,6 +174,3 @@ async def _check_point(site: Site, point: Point, results: Mapping[str, Result]) 
         if results[needed].status in ("fail", "skip"):
             raise Skipped(f"it needs {needed}, which did not pass", f"fix {needed} first", reason="needs")
     return await point.check(site)
-
-
-__all__ = ["INSTALLATION_POINTS", "check_installation"]

@@ -90,12 +90,14 @@ async def private(site: Site) -> str | None:
 
 @point("database.agent", "the conversation database is intact")
 async def conversations(site: Site) -> str | None:
+    """The database of messages and turns can be read, is not damaged, and is not too new."""
     place = site.storage.place
     return await (_check_server(place) if isinstance(place, PostgresAddress) else _check_file(place, SCHEMAS))
 
 
 @point("database.roles", "the embedded role store is intact")
 async def roles(site: Site) -> str | None:
+    """The same of the database of stored roles."""
     file = site.storage.roles
     return await _check_file(file, [ROLE_SCHEMA])
 
@@ -253,6 +255,3 @@ def holders(files: list[Path]) -> set[str]:
         return set()
     rows = [line.split() for line in lines if "->" not in line]
     return {row[4] for row in rows if len(row) > 5 and row[5].rpartition(":")[2] in numbers}
-
-
-__all__ = ["NOT_YET", "POINTS", "check_private", "holders", "is_there", "opened"]

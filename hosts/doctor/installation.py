@@ -87,6 +87,7 @@ OTHER_VARIABLES: Final = {f"{_PREFIX}SETTINGS", f"{_PREFIX}LOCAL_MODEL"}
 
 @point("python.version", "Python is new enough")
 async def python(site: Site) -> str | None:
+    """The version of Python is one that the package supports."""
     if sys.version_info < MIN_PYTHON:
         raise Failed(f"Python must be 3.11 or newer, and this is {platform.python_version()}", "use 3.11 or newer")
     return f"{platform.python_version()}, {platform.system()}"
@@ -155,6 +156,3 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-__all__ = ["POINTS", "InstallationOptions", "Site"]

@@ -253,14 +253,3 @@ def turn_names(turns: Sequence[RecordedTurn]) -> str:
     """The first turns by workspace and thread, and how many more there are."""
     more = f" and {len(turns) - MAX_SHOWN_TURNS} more" if len(turns) > MAX_SHOWN_TURNS else ""
     return ", ".join(map(str, turns[:MAX_SHOWN_TURNS])) + more
-
-
-__all__ = [
-    "POINTS",
-    "KeyState",
-    "RecordedTurn",
-    "look_at_key",
-    "make_key",
-    "turn_names",
-    "unfinished_turns_text",
-]

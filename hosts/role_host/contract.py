@@ -142,18 +142,3 @@ def _keep_tiers(part: Any, tiers: set[str]) -> None:
         _keep_tiers(value, tiers)
     if isinstance(part, dict) and part.get("enum") == _TIERS:
         part["enum"] = [tier for tier in _TIERS if tier in tiers]
-
-
-__all__ = [
-    "CONTRACT",
-    "TOOLS",
-    "Code",
-    "ListAnswer",
-    "ListArguments",
-    "PutArguments",
-    "RoleAnswer",
-    "RoleRecord",
-    "ScopeArguments",
-    "offered",
-    "schemas",
-]

@@ -220,20 +220,3 @@ async def _own_thread(call: Call[Any], agent: WorldAgent) -> Thread:
     if state is not None and state.status in _OPEN:
         check_turn(call.caller, state)
     return thread
-
-
-__all__ = [
-    "OneThread",
-    "Threads",
-    "cancel",
-    "explain_role",
-    "fork",
-    "history",
-    "pauses",
-    "role_of",
-    "thread_of",
-    "thread_rename",
-    "thread_role_clear",
-    "thread_role_set",
-    "threads",
-]

@@ -146,6 +146,3 @@ def status_answer(call: Call[Any], state: ThreadState, pauses: Sequence[Pause], 
 
 def _skill_of(given: SkillArgument) -> Composed:
     return Composed(given.prompt, shape=given.shape, params=given.params, name=given.name)
-
-
-__all__ = ["begin", "checked_answers", "has_changes", "resume", "status_answer", "turn_answer", "with_detach"]

@@ -120,6 +120,3 @@ def check_limits(limits: object, *names: str) -> None:
         value: float = getattr(limits, name)
         if not (math.isfinite(value) and value > 0):
             raise InvalidArgument(f"{name} must be above 0 and finite, got {value!r}", remedy="give a number above 0")
-
-
-__all__ = ["MIB", "PATH", "Address", "HttpOptions", "check_limits"]

@@ -153,6 +153,3 @@ def without_text(message: JSONRPCMessage) -> JSONRPCMessage:
     if isinstance(message, JSONRPCError):
         message.error = ErrorData(code=message.error.code, message="")
     return message
-
-
-__all__ = ["STATE", "Client", "client_of", "guard", "guarded", "without_text"]

@@ -198,6 +198,3 @@ def _kind(record: logging.LogRecord) -> str | None:
 def _word(value: Any) -> str:
     text = str(value)
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
-
-
-__all__ = ["LogForm", "LogLevel", "RequestLog", "log", "quiet_logs"]

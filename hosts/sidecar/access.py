@@ -60,6 +60,3 @@ def _grant_of(table: dict[str, Any]) -> Grant:
     if not lists.get("workspaces"):
         raise ValueError("must name at least one workspace in workspaces")
     return Grant(**lists, operator=operator)
-
-
-__all__ = ["EVERYTHING", "NOTHING", "read_token_file", "tokens_of_setting"]

@@ -150,6 +150,3 @@ def _tiers_of(offer: Mapping[str, Any]) -> frozenset[Tier] | Failure:
 def _same(one: ServerSession, other: ServerSession) -> bool:
     """Whether two calls came over one connection. All calls of a connection share the object `client_params`."""
     return one is other or (one.client_params is not None and one.client_params is other.client_params)
-
-
-__all__ = ["CAPABILITY", "ClientRoles"]

@@ -412,6 +412,3 @@ def _record(read: _Read, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnR
             "pauses": [pause_record(pause) for pause in pauses],
         }
     )
-
-
-__all__ = ["Context", "Following", "Progress", "SidecarParts", "Start", "ToolCall", "behind", "events"]

@@ -181,6 +181,3 @@ class Sidecar:
                 code=facts.code,
                 ms=(time.perf_counter() - began) * 1000,
             )
-
-
-__all__ = ["Sidecar"]

@@ -277,6 +277,3 @@ def _block(text: str) -> TextContent:
 
 def _as_json(content: Mapping[str, Any]) -> str:
     return json.dumps(content, ensure_ascii=False)
-
-
-__all__ = ["TOOLS", "SidecarTool", "answered", "call_tool", "failed", "schemas"]

@@ -219,6 +219,3 @@ def _answering(given: SurfaceArguments | ResumeArguments, thread: Thread, answer
 
 def _beginning(given: SurfaceArguments, thread: Thread) -> Start:
     return Start(lambda: turns.begin(given, thread), thread, key=given.key)
-
-
-__all__ = ["resume", "surface"]

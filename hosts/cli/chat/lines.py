@@ -181,6 +181,3 @@ class Printer(Output):
 
     def hung_up(self) -> None:
         """Do nothing: the terminal is gone, but the streams may still work."""
-
-
-__all__ = ["Interrupted", "LineInput", "Printer"]

@@ -224,6 +224,3 @@ class Chat:
         if not self._ending:
             self._ending = True
             main.cancel()
-
-
-__all__ = ["Chat", "chat"]
