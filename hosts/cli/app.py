@@ -10,7 +10,7 @@ import typer
 from . import approvals, doctor, models, policy, profiles, ps, roles, serve, storage, threads, trace, turns, upkeep
 from .command import DEBUG
 from .exits import USAGE
-from .options import ChatOptions, flag
+from .options import ChatOptions
 
 # Tracebacks must not show local variables, since one of them can hold a role.
 app = typer.Typer(
@@ -36,7 +36,7 @@ def _worldagent(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and exit.")
     ] = False,
     debug: Annotated[
-        bool, flag("--debug", "Print on stderr where an error comes from, without prompts or answers.")
+        bool, typer.Option("--debug", help="Print on stderr where an error comes from, without prompts or answers.")
     ] = False,
 ) -> None:
     """Run World Agents: turns and tasks that follow a role. The runtime never stores the role.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _WITH: Final = "answer with one of these commands, and add the --app or other options that the turn began with:"
 
-_Ids = Annotated[list[str], argument("ID...", "Ids of calls, as `approvals list` shows them, all of one thread.")]
-_Thread = Annotated[str | None, option("ID", "The thread. Default: the thread of the ids.", WHERE)]
+_IDS: Final = argument("ID...", "Ids of calls, as `approvals list` shows them, all of one thread.")
+_THREAD: Final = option("ID", "The thread. Default: the thread of the ids.", WHERE)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -40,12 +40,8 @@ def _approvals() -> None:
 
 
 @app.command("list")
-@command
-async def list_approvals(
-    options: ThreadsOptions,
-    output: Output,
-    thread: Annotated[str | None, option("ID", "List only the calls of this thread.", WHICH)] = None,
-) -> None:
+@command(thread=option("ID", "List only the calls of this thread.", WHICH))
+async def list_approvals(options: ThreadsOptions, output: Output, thread: str | None) -> None:
     """List the calls that wait for approval, in all threads of the workspace, the longest waiting first.
 
     No model is needed. For questions and interrupted calls, use [bold]threads show[/bold].
@@ -76,38 +72,31 @@ async def list_approvals(
 
 
 @app.command()
-@command
+@command(
+    ids=_IDS,
+    thread=_THREAD,
+    arguments=option(
+        "JSON|@FILE|-", "A JSON object with all arguments, which replace those of the call. For one call only.", ANSWERS
+    ),
+    always=flag(
+        "--always",
+        "Also approve later calls by the same caller with equal arguments in this turn, within the policy's limits.",
+        ANSWERS,
+    ),
+    always_any=flag("--always-any", "Like --always, for calls of this function with any arguments.", ANSWERS),
+    hash=option(
+        "HASH", "The hash of the call that you saw, so that no other call is approved. For one call only.", ANSWERS
+    ),
+)
 def approve(
     options: ResumingOptions,
     output: Output,
-    ids: _Ids,
-    thread: _Thread = None,
-    arguments: Annotated[
-        str | None,
-        option(
-            "JSON|@FILE|-",
-            "A JSON object with all arguments, which replace those of the call. For one call only.",
-            ANSWERS,
-        ),
-    ] = None,
-    always: Annotated[
-        bool,
-        flag(
-            "--always",
-            "Also approve later calls by the same caller with equal arguments in this turn, within the policy's "
-            "limits.",
-            ANSWERS,
-        ),
-    ] = False,
-    always_any: Annotated[
-        bool, flag("--always-any", "Like --always, for calls of this function with any arguments.", ANSWERS)
-    ] = False,
-    hash: Annotated[
-        str | None,
-        option(
-            "HASH", "The hash of the call that you saw, so that no other call is approved. For one call only.", ANSWERS
-        ),
-    ] = None,
+    ids: list[str],
+    thread: str | None,
+    arguments: str | None,
+    always: bool,
+    always_any: bool,
+    hash: str | None,
 ) -> Work:
     """Approve waiting calls and resume their turn, as [bold]resume[/bold] does.
 
@@ -139,14 +128,8 @@ def approve(
 
 
 @app.command()
-@command
-def reject(
-    options: ResumingOptions,
-    output: Output,
-    ids: _Ids,
-    thread: _Thread = None,
-    reason: Annotated[str, option("TEXT", "The reason, which the caller receives.", ANSWERS)] = "",
-) -> Work:
+@command(ids=_IDS, thread=_THREAD, reason=option("TEXT", "The reason, which the caller receives.", ANSWERS, default=""))
+def reject(options: ResumingOptions, output: Output, ids: list[str], thread: str | None, reason: str) -> Work:
     """Reject waiting calls and resume their turn, as [bold]resume[/bold] does.
 
     The caller receives the reason. The exit code is 3 if the turn still waits for answers.

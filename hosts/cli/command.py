@@ -17,6 +17,7 @@ from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from .exits import DONE, FAILED, INTERRUPTED, USAGE, exit_early
 from .output import Output
@@ -33,30 +34,39 @@ Work = Coroutine[Any, Any, int | None]
 """The work of a command. It returns the exit code; None is 0."""
 
 
-def command(function: Callable[..., Any]) -> Callable[..., None]:
+def command(**declared: ParameterInfo) -> Callable[[Callable[..., Any]], Callable[..., None]]:
     """Make a function that typer takes as a command, with the same docstring.
 
-    A parameter whose type is a dataclass becomes one option or argument for each field. The parameter `output` is not
-    an option: it prints as `--json`, `--events` and `--verbose` say. All other parameters are passed to typer.
+    A parameter whose type is an `option_group` becomes one option or argument for each field. The parameter `output` is
+    not an option: it prints as `--json`, `--events` and `--verbose` say.
+
+    The function is a coroutine function, or it checks its arguments and loads what it needs, which an interrupt ends at
+    once, and returns the rest of the command as a coroutine. A function without `output` runs to its end and returns
+    the exit code.
 
     Args:
-        function: A coroutine function, or a function that checks its arguments and loads what it needs, which an
-            interrupt ends at once, and returns the rest of the command as a coroutine. A function without `output` runs
-            to its end and returns the exit code.
+        declared: The options and arguments of the other parameters.
     """
-    hints = get_type_hints(function, include_extras=True)
+    return lambda function: _command(function, declared)
+
+
+def _command(function: Callable[..., Any], declared: Mapping[str, ParameterInfo]) -> Callable[..., None]:
+    hints = get_type_hints(function)
     bags: dict[str, Any] = {}
     parameters: list[inspect.Parameter] = []
-    for name, parameter in inspect.signature(function).parameters.items():
+    for name in inspect.signature(function).parameters:
         if is_dataclass(hints[name]):
             bags[name] = hints[name]
-            field_hints = get_type_hints(hints[name], include_extras=True)
-            parameters += [
-                each.replace(annotation=field_hints[field])
-                for field, each in inspect.signature(hints[name]).parameters.items()
-            ]
+            types = get_type_hints(hints[name])
+            shown = {each.name: (types[each.name], each.metadata["declared"]) for each in fields(hints[name])}
         elif name != "output":
-            parameters.append(parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY))
+            shown = {name: (hints[name], declared[name])}
+        else:
+            continue
+        parameters += [
+            inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=kind)
+            for each, (kind, info) in shown.items()
+        ]
 
     def call(**given: Any) -> None:
         words = dict(given)

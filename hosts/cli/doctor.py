@@ -10,15 +10,14 @@ import shutil
 import textwrap
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from .command import Work, bad_usage, command, confirmed, run
 from .exits import FAILED
-from .options import OUTPUT, HostOptions, flag, home_option, option
+from .options import OUTPUT, HostOptions, flag, home_option, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -42,54 +41,37 @@ _RESTART: Final = "Running agents keep the old key in memory: restart them, here
 app = typer.Typer()
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class DoctorOptions(HostOptions):
     """What `doctor` takes."""
 
-    write: Annotated[
-        bool, flag("--write", "Also put and delete roles, in the check's own scopes, which it clears.", _HOST)
-    ] = False
-    scope: Annotated[
-        list[str] | None,
-        option(
-            "TIER=ID",
-            "A scope to use, if the token does not reach all scopes. With --write it must have no role. "
-            "Repeatable, once for each tier.",
-            _HOST,
-        ),
-    ] = None
-    foreign_scope: Annotated[
-        list[str] | None,
-        option(
-            "TIER=ID", "A scope that the token must not reach; it is only read. Repeatable, once for each tier.", _HOST
-        ),
-    ] = None
-    timeout: Annotated[
-        float | None, option("SECONDS", "The time limit of one call. Default: 10 for a role host, 60 for the model.")
-    ] = None
-    model: Annotated[
-        bool, flag("--model", "Send the model one tiny question. A service can charge for it.", _INSTALLATION)
-    ] = False
-    lm: Annotated[
-        str | None, option("MODEL", "The model. Default: the setting lm (WORLDAGENT_LM), else local.", _INSTALLATION)
-    ] = None
-    home: Annotated[Path | None, home_option(_INSTALLATION)] = None
-    rekey: Annotated[
-        bool,
-        flag(
-            "--rekey",
-            "Make a new role.key after the old one was lost, and list the turns that were recorded with another.",
-            _INSTALLATION,
-        ),
-    ] = False
-    yes: Annotated[bool, flag("--yes", "With --rekey: replace an existing key without asking.", _INSTALLATION)] = False
-    json: Annotated[
-        bool, flag("--json", "Print one JSON object: whether all points passed, and the points.", OUTPUT)
-    ] = False
+    write: bool = flag("--write", "Also put and delete roles, in the check's own scopes, which it clears.", _HOST)
+    scope: list[str] | None = option(
+        "TIER=ID",
+        "A scope to use, if the token does not reach all scopes. With --write it must have no role. "
+        "Repeatable, once for each tier.",
+        _HOST,
+    )
+    foreign_scope: list[str] | None = option(
+        "TIER=ID", "A scope that the token must not reach; it is only read. Repeatable, once for each tier.", _HOST
+    )
+    timeout: float | None = option(
+        "SECONDS", "The time limit of one call. Default: 10 for a role host, 60 for the model."
+    )
+    model: bool = flag("--model", "Send the model one tiny question. A service can charge for it.", _INSTALLATION)
+    lm: str | None = option("MODEL", "The model. Default: the setting lm (WORLDAGENT_LM), else local.", _INSTALLATION)
+    home: Path | None = home_option(_INSTALLATION)
+    rekey: bool = flag(
+        "--rekey",
+        "Make a new role.key after the old one was lost, and list the turns that were recorded with another.",
+        _INSTALLATION,
+    )
+    yes: bool = flag("--yes", "With --rekey: replace an existing key without asking.", _INSTALLATION)
+    json: bool = flag("--json", "Print one JSON object: whether all points passed, and the points.", OUTPUT)
 
 
 @app.command(rich_help_panel="Configuration")
-@command
+@command()
 def doctor(options: DoctorOptions) -> int:
     """Check this installation, or a role host in any language. Print what is wrong and what to do.
 

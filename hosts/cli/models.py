@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from .command import command
-from .options import JsonResult, argument
+from .options import JSON_RESULT, argument
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -26,19 +26,16 @@ app = typer.Typer()
 
 
 @app.command(rich_help_panel="Configuration")
-@command
-async def models(
-    output: Output,
-    which: Annotated[
-        list[str] | None,
-        argument(
-            "[MODEL]...",
-            "Model strings, or names from the setting models. Default: list the providers, their examples and the "
-            "models of the settings.",
-        ),
-    ] = None,
-    json: JsonResult = False,
-) -> None:
+@command(
+    which=argument(
+        "[MODEL]...",
+        "Model strings, or names from the setting models. Default: list the providers, their examples and the "
+        "models of the settings.",
+        default=None,
+    ),
+    json=JSON_RESULT,
+)
+async def models(output: Output, which: list[str] | None, json: bool) -> None:
     """List the providers of models that --lm and the setting lm can name, and what models can do.
 
     For each provider, it prints its prefix, the environment variable of its key, whether that is set, what else it

@@ -1,15 +1,16 @@
-"""Options that several commands share, word for word, and the groups that commands take as one dataclass.
+"""Options that several commands share, word for word, and the groups that commands take as one object.
 
 Every `--help` imports this module, so it must not import the package or anything that is slow to load.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final, TypeVar, dataclass_transform
 
 import typer
+from typer.models import ParameterInfo
 
 WHERE: Final = "Where"
 MODEL: Final = "Model and role"
@@ -24,21 +25,40 @@ WORKSPACE = "default"
 _SEEN: Final = "It is never stored, but other users of the machine can see TEXT in its list of processes."
 
 
-def option(metavar: str, help: str, panel: str | None = None, *names: str) -> Any:
-    """An option with a value, for `Annotated`.
+T = TypeVar("T")
+
+
+def option(metavar: str, help: str, panel: str | None = None, *names: str, default: Any = None) -> Any:
+    """An option with a value.
 
     Args:
         metavar: The form of the value.
         help: What it does.
         panel: The heading in `--help` that it is listed under.
         names: Its names, if they are not that of the parameter.
+        default: The value if it is not given; `...` if it must be given.
     """
-    return typer.Option(*names, metavar=metavar, help=help, rich_help_panel=panel)
+    return typer.Option(default, *names, metavar=metavar, help=help, rich_help_panel=panel)
 
 
 def flag(name: str, help: str, panel: str | None = None, *names: str) -> Any:
     """An option without a value, and without typer's second name that begins with `--no-`."""
-    return typer.Option(name, *names, help=help, rich_help_panel=panel)
+    return typer.Option(False, name, *names, help=help, rich_help_panel=panel)
+
+
+def argument(metavar: str, help: str, *, default: Any = ...) -> Any:
+    """An argument, which must be given unless it has a default."""
+    return typer.Argument(default, metavar=metavar, help=help)
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def option_group(group: type[T]) -> type[T]:
+    """Make a class the options of a command: a frozen dataclass with an option or an argument for each field."""
+    for name, declared in list(vars(group).items()):
+        if isinstance(declared, ParameterInfo):
+            default = MISSING if declared.default is ... else declared.default
+            setattr(group, name, field(default=default, metadata={"declared": declared}))
+    return dataclass(frozen=True, kw_only=True)(group)
 
 
 def home_option(panel: str, what: str = "the databases") -> Any:
@@ -56,251 +76,180 @@ def role_host_option(token_file: str) -> Any:
     )
 
 
-def argument(metavar: str, help: str) -> Any:
-    """An argument, for `Annotated`."""
-    return typer.Argument(metavar=metavar, help=help)
-
-
 # Options of several commands, word for word.
-Home = Annotated[Path | None, home_option(WHERE)]
-Events = Annotated[bool, flag("--events", "Print each event of the turn as a line of JSON.", OUTPUT)]
-Policy = Annotated[
-    Path | None,
-    option(
-        "FILE",
-        "The policy, as YAML or JSON: which calls run, which require approval, and which are refused. Default: "
-        "the setting policy.",
-        WHERE,
-    ),
-]
-Lm = Annotated[
-    str | None,
-    option(
-        "MODEL",
-        "A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
-        "(WORLDAGENT_LM), else local. Keys come from the environment.",
-        MODEL,
-    ),
-]
-Identity = Annotated[str | None, option("TEXT", "Who the agent is. A role cannot change it.", MODEL)]
-ProfileName = Annotated[
-    str | None,
-    option(
-        "NAME",
-        "The profile that the agent starts with, such as coder: see worldagent profiles list. Its tools work in "
-        "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
-        MODEL,
-    ),
-]
-WorkerTexts = Annotated[
-    list[str] | None,
-    option(
-        "NAME=TEXT|NAME=@FILE",
-        "A worker that the agent can dispatch work to, with its instructions. Repeatable.",
-        MODEL,
-    ),
-]
-WorkersFolder = Annotated[
-    Path | None, option("FOLDER", "A folder with workers in files NAME.worker.md. Default: the setting workers.", MODEL)
-]
-Unattended = Annotated[
-    str | None,
-    option(
-        "refuse|pause", "No person watches this turn: refuse calls that require approval, or pause and notify.", MODEL
-    ),
-]
+HOME: Final = home_option(WHERE)
+EVENTS: Final = flag("--events", "Print each event of the turn as a line of JSON.", OUTPUT)
+POLICY: Final = option(
+    "FILE",
+    "The policy, as YAML or JSON: which calls run, which require approval, and which are refused. Default: "
+    "the setting policy.",
+    WHERE,
+)
+LM: Final = option(
+    "MODEL",
+    "A model string such as openai/gpt-4o, or local for the embedded model. Default: the setting lm "
+    "(WORLDAGENT_LM), else local. Keys come from the environment.",
+    MODEL,
+)
+IDENTITY: Final = option("TEXT", "Who the agent is. A role cannot change it.", MODEL)
+PROFILE: Final = option(
+    "NAME",
+    "The profile that the agent starts with, such as coder: see worldagent profiles list. Its tools work in "
+    "the current folder, unless the setting tool_roots names others. Default: the setting profile, else general.",
+    MODEL,
+)
+WORKER: Final = option(
+    "NAME=TEXT|NAME=@FILE", "A worker that the agent can dispatch work to, with its instructions. Repeatable.", MODEL
+)
+WORKERS: Final = option("FOLDER", "A folder with workers in files NAME.worker.md. Default: the setting workers.", MODEL)
+UNATTENDED: Final = option(
+    "refuse|pause", "No person watches this turn: refuse calls that require approval, or pause and notify.", MODEL
+)
 
-TurnModels = Annotated[
-    list[str] | None,
-    option(
-        "NAME",
-        "The model of this turn only: a name from the setting models, or a model string. A turn that waits "
-        "resumes with it. Repeatable: if one model cannot be reached, the next one is called.",
-        MODEL,
-    ),
-]
-JsonResult = Annotated[bool, flag("--json", "Print one JSON object: the result, or the error.", OUTPUT)]
-RoleHostToken = Annotated[Path | None, option("FILE", "A file with the token for --role-host.", STORED)]
+TURN_MODEL: Final = option(
+    "NAME",
+    "The model of this turn only: a name from the setting models, or a model string. A turn that waits "
+    "resumes with it. Repeatable: if one model cannot be reached, the next one is called.",
+    MODEL,
+)
+JSON_RESULT: Final = flag("--json", "Print one JSON object: the result, or the error.", OUTPUT)
+ROLE_HOST_TOKEN: Final = option("FILE", "A file with the token for --role-host.", STORED)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class HostOptions:
     """The options of every command that needs the stored roles."""
 
-    role_host: Annotated[str | None, role_host_option("--token-file")] = None
-    role_host_stdio: Annotated[
-        str | None,
-        option(
-            "COMMAND",
-            "A role host that is a program, such as 'my-host --stdio'.",
-            STORED,
-            "--role-host-stdio",
-            "--stdio",
-        ),
-    ] = None
-    token_file: RoleHostToken = None
+    role_host: str | None = role_host_option("--token-file")
+    role_host_stdio: str | None = option(
+        "COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED, "--role-host-stdio", "--stdio"
+    )
+    token_file: Path | None = ROLE_HOST_TOKEN
 
     def option_name(self, field: str) -> str:
         """The name of a field's option on the command line."""
         return f"--{field.replace('_', '-')}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class AgentOptions(HostOptions):
     """The options of every command that opens an agent."""
 
-    app: Annotated[
-        str | None,
-        option(
-            "MODULE:NAME",
-            "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
-            "Modules of the current folder can be named.",
-            WHERE,
-        ),
-    ] = None
-    workspace: Annotated[str, option("ID", "The agent's workspace.", WHERE)] = WORKSPACE
-    home: Home = None
-    policy: Policy = None
-    lm: Lm = None
-    temperature: Annotated[
-        float | None,
-        option(
-            "NUMBER",
-            "How much the model's answers vary, 0 to 2. Default: the setting model_options, else the service's.",
-            MODEL,
-        ),
-    ] = None
-    max_tokens: Annotated[
-        int | None,
-        option(
-            "TOKENS", "The longest answer of the model. Default: the setting model_options, else the service's.", MODEL
-        ),
-    ] = None
-    reasoning_effort: Annotated[
-        str | None,
-        option(
-            "off|minimal|low|medium|high|xhigh|max",
-            "How much the model thinks before it answers. Default: the setting model_options, else the service's.",
-            MODEL,
-        ),
-    ] = None
-    header: Annotated[
-        list[str] | None,
-        option(
-            "NAME=VALUE|NAME=@FILE",
-            "A header for the model's service, such as an organisation's id. It is never printed, but other users of "
-            "the machine can see VALUE in its list of processes. Repeatable.",
-            MODEL,
-        ),
-    ] = None
-    identity: Identity = None
-    profile: ProfileName = None
-    role: Annotated[
-        str | None,
-        option(
-            "TEXT|@FILE|-",
-            "The role for this turn: how to go about it. @FILE reads a file, - reads standard input, @@ begins a "
-            f"text with a single @. {_SEEN}",
-            MODEL,
-        ),
-    ] = None
-    worker: WorkerTexts = None
-    workers: WorkersFolder = None
-    json: Annotated[bool, flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)] = False
-    verbose: Annotated[bool, flag("--verbose", "Print on stderr which role tiers were active.", OUTPUT, "-v")] = False
+    app: str | None = option(
+        "MODULE:NAME",
+        "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
+        "Modules of the current folder can be named.",
+        WHERE,
+    )
+    workspace: str = option("ID", "The agent's workspace.", WHERE, default=WORKSPACE)
+    home: Path | None = HOME
+    policy: Path | None = POLICY
+    lm: str | None = LM
+    temperature: float | None = option(
+        "NUMBER",
+        "How much the model's answers vary, 0 to 2. Default: the setting model_options, else the service's.",
+        MODEL,
+    )
+    max_tokens: int | None = option(
+        "TOKENS", "The longest answer of the model. Default: the setting model_options, else the service's.", MODEL
+    )
+    reasoning_effort: str | None = option(
+        "off|minimal|low|medium|high|xhigh|max",
+        "How much the model thinks before it answers. Default: the setting model_options, else the service's.",
+        MODEL,
+    )
+    header: list[str] | None = option(
+        "NAME=VALUE|NAME=@FILE",
+        "A header for the model's service, such as an organisation's id. It is never printed, but other users of "
+        "the machine can see VALUE in its list of processes. Repeatable.",
+        MODEL,
+    )
+    identity: str | None = IDENTITY
+    profile: str | None = PROFILE
+    role: str | None = option(
+        "TEXT|@FILE|-",
+        "The role for this turn: how to go about it. @FILE reads a file, - reads standard input, @@ begins a "
+        f"text with a single @. {_SEEN}",
+        MODEL,
+    )
+    worker: list[str] | None = WORKER
+    workers: Path | None = WORKERS
+    json: bool = flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)
+    verbose: bool = flag("--verbose", "Print on stderr which role tiers were active.", OUTPUT, "-v")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class SpeakerOptions(AgentOptions):
     """The options of every command that begins a turn, without the thread."""
 
-    account: Annotated[str | None, option("ID", "The account that speaks. Its stored role applies.", WHERE)] = None
-    channel: Annotated[str | None, option("ID", "The channel of the thread. Its stored role applies.", WHERE)] = None
+    account: str | None = option("ID", "The account that speaks. Its stored role applies.", WHERE)
+    channel: str | None = option("ID", "The channel of the thread. Its stored role applies.", WHERE)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class TurnOptions(SpeakerOptions):
     """The options of the commands that begin a turn on the thread `main` by default."""
 
-    thread: Annotated[str, option("ID", "The conversation within the workspace.", WHERE)] = "main"
+    thread: str = option("ID", "The conversation within the workspace.", WHERE, default="main")
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ChatOptions(TurnOptions):
     """The options of `chat`."""
 
-    attach: Annotated[
-        list[str] | None,
-        option(
-            "FILE|URL", "An image or a file to send with the first message. /attach adds to later ones. Repeatable."
-        ),
-    ] = None
-    role: Annotated[
-        str | None,
-        option(
-            "TEXT|@FILE",
-            "A call role for every message, on every thread, until /role changes it. @FILE reads a file, @@ begins "
-            f"a text with a single @. {_SEEN}",
-            MODEL,
-        ),
-    ] = None
-    json: Annotated[
-        bool,
-        flag(
-            "--json", "Read messages line by line, and print one JSON object per line: the turn, or the error.", OUTPUT
-        ),
-    ] = False
-    verbose: Annotated[
-        bool,
-        flag(
-            "--verbose",
-            "Print on stderr which role tiers were active. At a terminal, chat always shows them.",
-            OUTPUT,
-            "-v",
-        ),
-    ] = False
+    attach: list[str] | None = option(
+        "FILE|URL", "An image or a file to send with the first message. /attach adds to later ones. Repeatable."
+    )
+    role: str | None = option(
+        "TEXT|@FILE",
+        "A call role for every message, on every thread, until /role changes it. @FILE reads a file, @@ begins "
+        f"a text with a single @. {_SEEN}",
+        MODEL,
+    )
+    json: bool = flag(
+        "--json", "Read messages line by line, and print one JSON object per line: the turn, or the error.", OUTPUT
+    )
+    verbose: bool = flag(
+        "--verbose",
+        "Print on stderr which role tiers were active. At a terminal, chat always shows them.",
+        OUTPUT,
+        "-v",
+    )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ResumingOptions(AgentOptions):
     """The options of every command that resumes a turn. The turn keeps the account and the channel it began with."""
 
-    role: Annotated[
-        str | None,
-        option(
-            "TEXT|@FILE|-",
-            "The call role again, if the turn began with one. @FILE reads a file, - reads standard input, @@ begins a "
-            f"text with a single @. {_SEEN}",
-            MODEL,
-        ),
-    ] = None
-    account: Annotated[
-        str | None, option("ID", "The account that answers. A policy can limit the approvers.", ANSWERS)
-    ] = None
-    no_role: Annotated[bool, flag("--no-role", "Resume without the call role that the turn began with.", MODEL)] = False
-    on_role_change: Annotated[
-        str,
-        option(
-            "fail|refresh",
-            "What to do if the active role differs from the one that the turn began with: fail, or resume with "
-            "the one that is active now.",
-            MODEL,
-        ),
-    ] = "fail"
-    events: Events = False
+    role: str | None = option(
+        "TEXT|@FILE|-",
+        "The call role again, if the turn began with one. @FILE reads a file, - reads standard input, @@ begins a "
+        f"text with a single @. {_SEEN}",
+        MODEL,
+    )
+    account: str | None = option("ID", "The account that answers. A policy can limit the approvers.", ANSWERS)
+    no_role: bool = flag("--no-role", "Resume without the call role that the turn began with.", MODEL)
+    on_role_change: str = option(
+        "fail|refresh",
+        "What to do if the active role differs from the one that the turn began with: fail, or resume with "
+        "the one that is active now.",
+        MODEL,
+        default="fail",
+    )
+    events: bool = EVENTS
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ThreadsOptions:
     """The options of every command of `threads`."""
 
-    workspace: Annotated[str, option("ID", "The workspace.", WHERE)] = WORKSPACE
-    home: Home = None
-    json: JsonResult = False
+    workspace: str = option("ID", "The workspace.", WHERE, default=WORKSPACE)
+    home: Path | None = HOME
+    json: bool = JSON_RESULT
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ThreadOptions(ThreadsOptions):
     """The options of `threads cancel` and of every other command about one thread."""
 
-    thread: Annotated[str, argument("THREAD", "The conversation within the workspace.")]
+    thread: str = argument("THREAD", "The conversation within the workspace.")

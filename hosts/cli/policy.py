@@ -6,12 +6,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .command import Work, command
-from .options import WHERE, AgentOptions, JsonResult, argument, option
+from .options import JSON_RESULT, WHERE, AgentOptions, argument, option
 from .output import Output, counted
 
 if TYPE_CHECKING:
@@ -34,20 +34,16 @@ def _policy() -> None:
 
 
 @app.command()
-@command
-def check(
-    output: Output,
-    file: Annotated[Path, argument("FILE", "The policy, as YAML or JSON.")],
-    app: Annotated[
-        str | None,
-        option(
-            "MODULE:NAME",
-            "An agent of your own. Each rule must match something that it can call. The agent is opened for this.",
-            WHERE,
-        ),
-    ] = None,
-    json: JsonResult = False,
-) -> Work:
+@command(
+    file=argument("FILE", "The policy, as YAML or JSON."),
+    app=option(
+        "MODULE:NAME",
+        "An agent of your own. Each rule must match something that it can call. The agent is opened for this.",
+        WHERE,
+    ),
+    json=JSON_RESULT,
+)
+def check(output: Output, file: Path, app: str | None, json: bool) -> Work:
     """Check that a policy can be read and, with --app, that each rule matches something that can be called.
 
     For each rule that approves calls, it also names calls that the rule approves unexpectedly, with the predicate to

@@ -7,13 +7,13 @@ import os
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from .command import Work, command
 from .exits import USAGE
-from .options import WHERE, WHICH, AgentOptions, JsonResult, argument, flag, option
+from .options import JSON_RESULT, WHERE, WHICH, AgentOptions, argument, flag, option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def _profiles() -> None:
 
 
 @app.command("list")
-@command
-async def list_profiles(output: Output, json: JsonResult = False) -> None:
+@command(json=JSON_RESULT)
+async def list_profiles(output: Output, json: bool) -> None:
     """List all profiles, with their purpose. For those that cannot be used, it prints what is wrong.
 
     [bold]Example[/bold]
@@ -62,12 +62,8 @@ async def list_profiles(output: Output, json: JsonResult = False) -> None:
 
 
 @app.command("show")
-@command
-async def show_profile(
-    output: Output,
-    name: Annotated[str, argument("NAME", "The name of the profile, as `profiles list` shows it.")],
-    json: JsonResult = False,
-) -> None:
+@command(name=argument("NAME", "The name of the profile, as `profiles list` shows it."), json=JSON_RESULT)
+async def show_profile(output: Output, name: str, json: bool) -> None:
     """Show every setting of a profile that takes effect, and which file and line it is from.
 
     A setting that no file gives is from [bold]default[/bold]. For an MCP server, only the program or address is shown.
@@ -90,22 +86,16 @@ async def show_profile(
 
 
 @app.command("check")
-@command
-async def check_profiles(
-    output: Output,
-    which: Annotated[
-        list[str] | None, argument("FILE|NAME...", "The profiles to check. Default: all profiles.")
-    ] = None,
-    app: Annotated[
-        str | None,
-        option(
-            "MODULE:NAME",
-            "An agent of your own: its functions, workers and shapes are known tools. It is opened for this.",
-            WHERE,
-        ),
-    ] = None,
-    json: JsonResult = False,
-) -> int | None:
+@command(
+    which=argument("FILE|NAME...", "The profiles to check. Default: all profiles.", default=None),
+    app=option(
+        "MODULE:NAME",
+        "An agent of your own: its functions, workers and shapes are known tools. It is opened for this.",
+        WHERE,
+    ),
+    json=JSON_RESULT,
+)
+async def check_profiles(output: Output, which: list[str] | None, app: str | None, json: bool) -> int | None:
     """Check profiles: whether their files can be read, what they extend, and whether the tools that they name exist.
 
     It prints all problems with file and line, and the exit code is then 2. Tools are checked once a profile and those
@@ -147,7 +137,7 @@ async def check_profiles(
 
 
 @app.command("schema")
-@command
+@command()
 async def print_schema(output: Output) -> None:
     """Print the JSON Schema of a profile's file, for editors.
 
@@ -161,14 +151,13 @@ async def print_schema(output: Output) -> None:
 
 
 @app.command("trust")
-@command
-def trust_project(
-    output: Output,
-    folder: Annotated[Path | None, argument("DIR", "A folder of the project. Default: the current one.")] = None,
-    remove: Annotated[bool, flag("--remove", "Stop trusting the project.", WHICH)] = False,
-    yes: Annotated[bool, flag("--yes", "Trust it without asking.", WHICH, "-y")] = False,
-    json: JsonResult = False,
-) -> Work:
+@command(
+    folder=argument("DIR", "A folder of the project. Default: the current one.", default=None),
+    remove=flag("--remove", "Stop trusting the project.", WHICH),
+    yes=flag("--yes", "Trust it without asking.", WHICH, "-y"),
+    json=JSON_RESULT,
+)
+def trust_project(output: Output, folder: Path | None, remove: bool, yes: bool, json: bool) -> Work:
     """Trust the profiles of a project as they are now. A profile that changes is no longer trusted.
 
     It shows their contents first and asks, unless --yes is given. The project is the nearest folder at or above DIR

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from .command import command, storage_of
-from .options import Home, JsonResult
+from .options import HOME, JSON_RESULT
 from .output import Output, table, time_text
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ app = typer.Typer()
 
 
 @app.command(rich_help_panel="Servers")
-@command
-async def ps(output: Output, home: Home = None, json: JsonResult = False) -> None:
+@command(home=HOME, json=JSON_RESULT)
+async def ps(output: Output, home: Path | None, json: bool) -> None:
     """List the running sidecars of this home, and the running and interrupted turns of all workspaces.
 
     It shows no text of a turn and no token. [bold]worldagent threads cancel[/bold] ends a turn, and [bold]worldagent

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from .command import Work, bad_usage, command
 from .exits import FAILED
-from .options import STORED, WHICH, WORKSPACE, HostOptions, JsonResult, argument, home_option, option
+from .options import JSON_RESULT, STORED, WHICH, WORKSPACE, HostOptions, argument, home_option, option, option_group
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -36,27 +35,24 @@ def _roles() -> None:
     """
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RolesOptions(HostOptions):
     """The options of every command of `roles`."""
 
-    tier: Annotated[
-        str | None,
-        option(
-            "workspace|account|channel",
-            "The tier. Default: the one of --account or --channel, else workspace. For list: all tiers.",
-            WHICH,
-        ),
-    ] = None
-    workspace: Annotated[str, option("ID", "The workspace.", WHICH)] = WORKSPACE
-    account: Annotated[str | None, option("ID", "The account.", WHICH)] = None
-    channel: Annotated[str | None, option("ID", "The channel.", WHICH)] = None
-    home: Annotated[Path | None, home_option(STORED, "the embedded store")] = None
-    json: JsonResult = False
+    tier: str | None = option(
+        "workspace|account|channel",
+        "The tier. Default: the one of --account or --channel, else workspace. For list: all tiers.",
+        WHICH,
+    )
+    workspace: str = option("ID", "The workspace.", WHICH, default=WORKSPACE)
+    account: str | None = option("ID", "The account.", WHICH)
+    channel: str | None = option("ID", "The channel.", WHICH)
+    home: Path | None = home_option(STORED, "the embedded store")
+    json: bool = JSON_RESULT
 
 
 @app.command("list")
-@command
+@command()
 async def list_roles(options: RolesOptions, output: Output) -> None:
     """List the roles of the workspace, and of the account and channel that are named.
 
@@ -78,7 +74,7 @@ async def list_roles(options: RolesOptions, output: Output) -> None:
 
 
 @app.command("get")
-@command
+@command()
 async def get_role(options: RolesOptions, output: Output) -> int | None:
     """Print the text of one role.
 
@@ -98,18 +94,13 @@ async def get_role(options: RolesOptions, output: Output) -> int | None:
 
 
 @app.command("put")
-@command
-def put_role(
-    options: RolesOptions,
-    output: Output,
-    text: Annotated[
-        str,
-        argument(
-            "TEXT|@FILE|-", "The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @."
-        ),
-    ],
-    name: Annotated[str | None, option("LABEL", "The name that people see. Default: its tier.", WHICH)] = None,
-) -> Work:
+@command(
+    text=argument(
+        "TEXT|@FILE|-", "The role. @FILE reads a file, - reads standard input, @@ begins a text with a single @."
+    ),
+    name=option("LABEL", "The name that people see. Default: its tier.", WHICH),
+)
+def put_role(options: RolesOptions, output: Output, text: str, name: str | None) -> Work:
     """Set or replace one role.
 
     Other users of the machine can see TEXT in its list of processes. Use @FILE or - to hide it.
@@ -137,7 +128,7 @@ def put_role(
 
 
 @app.command("delete")
-@command
+@command()
 async def delete_role(options: RolesOptions, output: Output) -> int | None:
     """Clear one role.
 

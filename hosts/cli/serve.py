@@ -5,33 +5,33 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
 
 from .command import Work, bad_usage, command
 from .exits import INTERRUPTED, TERMINATED
 from .options import (
+    HOME,
+    IDENTITY,
+    LM,
     OUTPUT,
+    POLICY,
+    PROFILE,
     REACH,
+    ROLE_HOST_TOKEN,
     STORED,
     WHERE,
     WHICH,
-    Home,
-    Identity,
-    Lm,
-    Policy,
-    ProfileName,
-    RoleHostToken,
-    WorkersFolder,
-    WorkerTexts,
+    WORKER,
+    WORKERS,
     flag,
     home_option,
     option,
+    option_group,
     role_host_option,
 )
 from .output import Output
@@ -61,101 +61,75 @@ def _tokens_option(what: str, variable: str) -> Any:
 
 
 # Options of both commands.
-Stdio = Annotated[bool, flag("--stdio", "Serve the process that started this one, and end with it.", REACH)]
-Http = Annotated[str | None, option("HOST:PORT", "Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", REACH)]
-AllowRemote = Annotated[
-    bool,
-    flag(
-        "--allow-remote",
-        "Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
-        REACH,
-    ),
-]
+STDIO: Final = flag("--stdio", "Serve the process that started this one, and end with it.", REACH)
+HTTP: Final = option("HOST:PORT", "Serve at http://HOST:PORT/mcp. Port 0 picks a free port.", REACH)
+ALLOW_REMOTE: Final = flag(
+    "--allow-remote",
+    "Let other machines reach it without its own TLS, such as behind a proxy. It requires a token.",
+    REACH,
+)
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ServeOptions:
     """The options of `serve`."""
 
-    stdio: Stdio = False
-    http: Http = None
-    token_file: Annotated[Path | None, _tokens_option("what each can use", "WORLDAGENT_SIDECAR_TOKEN")] = None
-    workspace: Annotated[
-        list[str] | None,
-        option(
-            "ID",
-            "A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.",
-            REACH,
-        ),
-    ] = None
-    allow_remote: AllowRemote = False
-    tls_cert: Annotated[Path | None, option("FILE", "The certificate, with its chain, as PEM.", REACH)] = None
-    tls_key: Annotated[Path | None, option("FILE", "Its private key, as PEM.", REACH)] = None
-    server_name: Annotated[
-        list[str] | None,
-        option(
-            "NAME",
-            "A name under which other machines reach it, besides its address and the names of loopback. Requests "
-            "for other names are refused. Repeatable. Default: any name, or no other name if it listens on loopback.",
-            REACH,
-        ),
-    ] = None
-    app: Annotated[
-        str | None,
-        option(
-            "MODULE:NAME",
-            "Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
-            "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named.",
-            WHERE,
-        ),
-    ] = None
-    home: Home = None
-    policy: Policy = None
-    lm: Lm = None
-    identity: Identity = None
-    profile: ProfileName = None
-    worker: WorkerTexts = None
-    workers: WorkersFolder = None
-    role_host: Annotated[str | None, role_host_option("--role-host-token-file")] = None
-    role_host_stdio: Annotated[
-        str | None, option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
-    ] = None
-    role_host_token_file: RoleHostToken = None
-    turns: Annotated[int, option("N", "The most concurrent turns of one workspace. More are refused.", _LIMITS)] = 1000
-    workspaces: Annotated[
-        int, option("N", "The most workspaces with open agents. Idle agents are closed.", _LIMITS)
-    ] = 64
-    drain: Annotated[
-        float,
-        option(
-            "SECONDS",
-            "How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
-            "in the middle of a step.",
-            _LIMITS,
-        ),
-    ] = 5.0
-    log_format: Annotated[str, option("text|json", "The format of the log on stderr.", OUTPUT)] = "text"
-    log_level: Annotated[
-        str | None,
-        option(
-            "LEVEL",
-            "The lowest level to log: debug, info or warning. Requests are logged at info. Default: info, or "
-            "warning with --stdio.",
-            OUTPUT,
-        ),
-    ] = None
-    json: Annotated[
-        bool,
-        flag(
-            "--json",
-            "Print one JSON object when the sidecar can be reached: address, process, workspaces; or the error.",
-            OUTPUT,
-        ),
-    ] = False
+    stdio: bool = STDIO
+    http: str | None = HTTP
+    token_file: Path | None = _tokens_option("what each can use", "WORLDAGENT_SIDECAR_TOKEN")
+    workspace: list[str] | None = option(
+        "ID", "A workspace to serve; * is any. Repeatable. Default: those that the tokens name, else default.", REACH
+    )
+    allow_remote: bool = ALLOW_REMOTE
+    tls_cert: Path | None = option("FILE", "The certificate, with its chain, as PEM.", REACH)
+    tls_key: Path | None = option("FILE", "Its private key, as PEM.", REACH)
+    server_name: list[str] | None = option(
+        "NAME",
+        "A name under which other machines reach it, besides its address and the names of loopback. Requests "
+        "for other names are refused. Repeatable. Default: any name, or no other name if it listens on loopback.",
+        REACH,
+    )
+    app: str | None = option(
+        "MODULE:NAME",
+        "Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
+        "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named.",
+        WHERE,
+    )
+    home: Path | None = HOME
+    policy: Path | None = POLICY
+    lm: str | None = LM
+    identity: str | None = IDENTITY
+    profile: str | None = PROFILE
+    worker: list[str] | None = WORKER
+    workers: Path | None = WORKERS
+    role_host: str | None = role_host_option("--role-host-token-file")
+    role_host_stdio: str | None = option("COMMAND", "A role host that is a program, such as 'my-host --stdio'.", STORED)
+    role_host_token_file: Path | None = ROLE_HOST_TOKEN
+    turns: int = option("N", "The most concurrent turns of one workspace. More are refused.", _LIMITS, default=1000)
+    workspaces: int = option("N", "The most workspaces with open agents. Idle agents are closed.", _LIMITS, default=64)
+    drain: float = option(
+        "SECONDS",
+        "How long turns can take to reach their next step at SIGTERM. Turns that take longer are stopped "
+        "in the middle of a step.",
+        _LIMITS,
+        default=5.0,
+    )
+    log_format: str = option("text|json", "The format of the log on stderr.", OUTPUT, default="text")
+    log_level: str | None = option(
+        "LEVEL",
+        "The lowest level to log: debug, info or warning. Requests are logged at info. Default: info, or "
+        "warning with --stdio.",
+        OUTPUT,
+    )
+    json: bool = flag(
+        "--json",
+        "Print one JSON object when the sidecar can be reached: address, process, workspaces; or the error.",
+        OUTPUT,
+    )
 
 
 @app.command(rich_help_panel="Servers")
-@command
+@command()
 def serve(options: ServeOptions, output: Output) -> Work:
     """Serve agents to programs in any language, with the sidecar: an MCP server over its standard streams or HTTP.
 
@@ -277,34 +251,27 @@ def _check_transport(options: ServeOptions | RoleHostOptions, name: str) -> None
 # --- role-host --------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class RoleHostOptions:
     """The options of `role-host`."""
 
-    stdio: Stdio = False
-    http: Http = None
-    allow_remote: AllowRemote = False
-    token_file: Annotated[Path | None, _tokens_option("their scopes", "WORLDAGENT_ROLE_HOST_TOKEN")] = None
-    workspace: Annotated[
-        list[str] | None,
-        option(
-            "ID",
-            "A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
-            WHICH,
-        ),
-    ] = None
-    account: Annotated[
-        list[str] | None, option("ID", "An account that callers can use; * is any. Repeatable.", WHICH)
-    ] = None
-    channel: Annotated[
-        list[str] | None, option("ID", "A channel that callers can use; * is any. Repeatable.", WHICH)
-    ] = None
-    home: Annotated[Path | None, home_option(WHERE, "the embedded store")] = None
-    store: Annotated[Path | None, option("FILE", "Keep the roles in this file instead.", WHERE)] = None
+    stdio: bool = STDIO
+    http: str | None = HTTP
+    allow_remote: bool = ALLOW_REMOTE
+    token_file: Path | None = _tokens_option("their scopes", "WORLDAGENT_ROLE_HOST_TOKEN")
+    workspace: list[str] | None = option(
+        "ID",
+        "A workspace that callers can use; * is any. Repeatable. If you name a scope, all others are refused.",
+        WHICH,
+    )
+    account: list[str] | None = option("ID", "An account that callers can use; * is any. Repeatable.", WHICH)
+    channel: list[str] | None = option("ID", "A channel that callers can use; * is any. Repeatable.", WHICH)
+    home: Path | None = home_option(WHERE, "the embedded store")
+    store: Path | None = option("FILE", "Keep the roles in this file instead.", WHERE)
 
 
 @app.command("role-host", rich_help_panel="Servers")
-@command
+@command()
 def role_host(options: RoleHostOptions, output: Output) -> Work:
     """Run a role host, which keeps roles for other programs. It speaks MCP over its standard streams or HTTP.
 

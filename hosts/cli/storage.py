@@ -6,12 +6,12 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from .command import Work, bad_usage, command, storage_of
-from .options import JsonResult, argument, option
+from .options import JSON_RESULT, argument, option
 from .output import Output, table
 
 if TYPE_CHECKING:
@@ -35,15 +35,12 @@ def _storage() -> None:
 
 
 @app.command("copy")
-@command
-def copy(
-    output: Output,
-    source: Annotated[str | None, option("PLACE", "What to copy. Default: the home.", _PLACES, "--from")] = None,
-    target: Annotated[
-        str | None, option("PLACE", "Where to. Default: the setting database_url.", _PLACES, "--to")
-    ] = None,
-    json: JsonResult = False,
-) -> Work:
+@command(
+    source=option("PLACE", "What to copy. Default: the home.", _PLACES, "--from"),
+    target=option("PLACE", "Where to. Default: the setting database_url.", _PLACES, "--to"),
+    json=JSON_RESULT,
+)
+def copy(output: Output, source: str | None, target: str | None, json: bool) -> Work:
     """Copy all data of agents from one place to another, such as from a home to a Postgres database, or back.
 
     Stop the agents of both places first. Until the copy is complete, nothing else can open the target. If a copy is
@@ -64,12 +61,8 @@ def copy(
 
 
 @app.command("drop")
-@command
-async def drop(
-    output: Output,
-    place: Annotated[str, argument("PLACE", "The target of the copy.")],
-    json: JsonResult = False,
-) -> None:
+@command(place=argument("PLACE", "The target of the copy."), json=JSON_RESULT)
+async def drop(output: Output, place: str, json: bool) -> None:
     """Remove the data of an interrupted copy. A complete copy is refused.
 
     [bold]Example[/bold]

@@ -6,15 +6,25 @@ import contextlib
 import shlex
 import shutil
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
 from .command import Work, command, storage_of
 from .exits import FAILED
-from .options import WHERE, WHICH, WORKSPACE, AgentOptions, ThreadOptions, ThreadsOptions, argument, option
+from .options import (
+    WHERE,
+    WHICH,
+    WORKSPACE,
+    AgentOptions,
+    ThreadOptions,
+    ThreadsOptions,
+    argument,
+    option,
+    option_group,
+)
 from .output import Output, last_turn_text, time_text
 
 if TYPE_CHECKING:
@@ -49,30 +59,25 @@ def _threads() -> None:
     """
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ThreadsListOptions(ThreadsOptions):
     """The options of `threads list`."""
 
-    status: Annotated[str | None, option("STATUS", "Only threads with this status, such as paused.", WHICH)] = None
-    account: Annotated[str | None, option("ID", "Only threads with a turn of this account.", WHICH)] = None
-    channel: Annotated[str | None, option("ID", "Only threads whose newest turn is of this channel.", WHICH)] = None
-    query: Annotated[
-        str | None, option("TEXT", "Only threads whose title or messages contain TEXT, in any case.", WHICH)
-    ] = None
-    before: Annotated[
-        str | None,
-        option(
-            "KEY|TIME",
-            "The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
-            "2026-11-24T10:00 lists those whose newest turn began before it.",
-            WHICH,
-        ),
-    ] = None
-    limit: Annotated[int, option("N", "How many to list, 1 to 1000.", WHICH)] = 100
+    status: str | None = option("STATUS", "Only threads with this status, such as paused.", WHICH)
+    account: str | None = option("ID", "Only threads with a turn of this account.", WHICH)
+    channel: str | None = option("ID", "Only threads whose newest turn is of this channel.", WHICH)
+    query: str | None = option("TEXT", "Only threads whose title or messages contain TEXT, in any case.", WHICH)
+    before: str | None = option(
+        "KEY|TIME",
+        "The next page: the page_key of the last thread that --json shows. A TIME such as 2026-11-24 or "
+        "2026-11-24T10:00 lists those whose newest turn began before it.",
+        WHICH,
+    )
+    limit: int = option("N", "How many to list, 1 to 1000.", WHICH, default=100)
 
 
 @app.command("list")
-@command
+@command()
 async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     """List the threads of a workspace by their newest turns, the newest first.
 
@@ -99,21 +104,16 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
 
 
 @app.command("show")
-@command
-def show_thread(
-    options: ThreadOptions,
-    output: Output,
-    app: Annotated[
-        str | None,
-        option(
-            "MODULE:NAME",
-            "Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
-            "that is shown names it.",
-            WHERE,
-        ),
-    ] = None,
-    messages: Annotated[int, option("N", "How many of the last messages to show, 1 to 1000.", WHICH)] = 6,
-) -> Work:
+@command(
+    app=option(
+        "MODULE:NAME",
+        "Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
+        "that is shown names it.",
+        WHERE,
+    ),
+    messages=option("N", "How many of the last messages to show, 1 to 1000.", WHICH, default=6),
+)
+def show_thread(options: ThreadOptions, output: Output, app: str | None, messages: int) -> Work:
     """Show the status of a thread, what it waits for, and its last messages.
 
     Pauses are shown with the command that answers them. Add the --app or other options that the turn began with.
@@ -152,14 +152,8 @@ def show_thread(
 
 
 @app.command("rename")
-@command
-async def rename_thread(
-    options: ThreadOptions,
-    output: Output,
-    title: Annotated[
-        str, argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread.")
-    ],
-) -> None:
+@command(title=argument("TITLE", "1 to 120 characters. An empty title restores the first words of the thread."))
+async def rename_thread(options: ThreadOptions, output: Output, title: str) -> None:
     """Set the title that lists show for a thread.
 
     A thread without a title is listed with the first words of its first message. An empty TITLE restores them.
@@ -175,7 +169,7 @@ async def rename_thread(
 
 
 @app.command("cancel")
-@command
+@command()
 async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
     """Cancel a thread's turn, also if it waits or runs in another process.
 
@@ -199,15 +193,11 @@ async def cancel_thread(options: ThreadOptions, output: Output) -> int | None:
 
 
 @app.command("fork")
-@command
-async def fork_thread(
-    options: ThreadOptions,
-    output: Output,
-    at: Annotated[
-        str | None, option("ID", "The message that the new thread continues from. Default: the newest.", _NEW)
-    ] = None,
-    to: Annotated[str | None, option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW)] = None,
-) -> None:
+@command(
+    at=option("ID", "The message that the new thread continues from. Default: the newest.", _NEW),
+    to=option("NAME", "The new thread. Default: a name from THREAD and a number.", _NEW),
+)
+async def fork_thread(options: ThreadOptions, output: Output, at: str | None, to: str | None) -> None:
     """Make a thread that continues from a message of another one, and print its name.
 
     Both threads share the earlier messages, so a fork costs only one row. [bold]threads show --messages 100

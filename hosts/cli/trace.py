@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
@@ -41,13 +41,11 @@ def _trace() -> None:
 
 
 @app.command("list")
-@command
-async def list_traces(
-    options: ThreadsOptions,
-    output: Output,
-    thread: Annotated[str | None, option("ID", "List only traces of this thread.", WHICH)] = None,
-    limit: Annotated[int, option("N", "How many to list, 1 to 1000.", WHICH)] = 50,
-) -> None:
+@command(
+    thread=option("ID", "List only traces of this thread.", WHICH),
+    limit=option("N", "How many to list, 1 to 1000.", WHICH, default=50),
+)
+async def list_traces(options: ThreadsOptions, output: Output, thread: str | None, limit: int) -> None:
     """List the newest turns and calls of a workspace, the newest first.
 
     TOKENS is the sum of the tokens that were sent to models and received from them.
@@ -78,25 +76,18 @@ async def list_traces(
 
 
 @app.command("show")
-@command
+@command(
+    turn=argument("[TURN]", "The turn, or a call without a turn. Default: the newest turn.", default=None),
+    file=option("FILE", "Read traces from JSON Lines, not from the home.", WHERE, "--file"),
+    html=option(
+        "FILE",
+        "Write it as one self-contained page. An existing file is replaced only if it is such a page.",
+        OUTPUT,
+        "--html",
+    ),
+)
 async def show_trace(
-    options: ThreadsOptions,
-    output: Output,
-    turn: Annotated[
-        str | None, argument("[TURN]", "The turn, or a call without a turn. Default: the newest turn.")
-    ] = None,
-    file: Annotated[
-        Path | None, option("FILE", "Read traces from JSON Lines, not from the home.", WHERE, "--file")
-    ] = None,
-    html: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "Write it as one self-contained page. An existing file is replaced only if it is such a page.",
-            OUTPUT,
-            "--html",
-        ),
-    ] = None,
+    options: ThreadsOptions, output: Output, turn: str | None, file: Path | None, html: Path | None
 ) -> None:
     """Draw what a turn did as a tree, with times, decisions, tokens and costs.
 
@@ -133,18 +124,13 @@ async def show_trace(
 
 
 @app.command("export")
-@command
-async def export_trace(
-    options: ThreadsOptions,
-    output: Output,
-    turn: Annotated[str, argument("TURN", "The turn, or a call without a turn.")],
-    file: Annotated[
-        Path | None,
-        option(
-            "FILE", "The file to write. An existing file is replaced only if it is a trace.", OUTPUT, "--output", "-o"
-        ),
-    ] = None,
-) -> None:
+@command(
+    turn=argument("TURN", "The turn, or a call without a turn."),
+    file=option(
+        "FILE", "The file to write. An existing file is replaced only if it is a trace.", OUTPUT, "--output", "-o"
+    ),
+)
+async def export_trace(options: ThreadsOptions, output: Output, turn: str, file: Path | None) -> None:
     """Write a turn's trace as JSON Lines (trace/1), to standard output or a file.
 
     [bold]Example[/bold]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperCommand
@@ -12,17 +11,18 @@ from typer.core import TyperCommand
 from .command import Work, command
 from .options import (
     ANSWERS,
+    EVENTS,
+    TURN_MODEL,
+    UNATTENDED,
     WHERE,
     ChatOptions,
-    Events,
     ResumingOptions,
     SpeakerOptions,
-    TurnModels,
     TurnOptions,
-    Unattended,
     argument,
     flag,
     option,
+    option_group,
 )
 from .output import Output
 
@@ -34,27 +34,28 @@ app = typer.Typer()
 
 
 @app.command(rich_help_panel="Turns")
-@command
+@command(
+    thread=option("ID", "The conversation to continue. Default: a new one for each call.", WHERE),
+    text=argument(
+        "[TEXT]",
+        "The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
+        "-, the command reads the message from standard input.",
+        default=None,
+    ),
+    attach=option("FILE|URL", "An image or a file to send with the message. Repeatable."),
+    turn_model=TURN_MODEL,
+    unattended=UNATTENDED,
+    events=EVENTS,
+)
 def ask(
     options: SpeakerOptions,
     output: Output,
-    thread: Annotated[
-        str | None, option("ID", "The conversation to continue. Default: a new one for each call.", WHERE)
-    ] = None,
-    text: Annotated[
-        str | None,
-        argument(
-            "[TEXT]",
-            "The message. Data that is piped to the command follows it after a blank line. Without TEXT, or with "
-            "-, the command reads the message from standard input.",
-        ),
-    ] = None,
-    attach: Annotated[
-        list[str] | None, option("FILE|URL", "An image or a file to send with the message. Repeatable.")
-    ] = None,
-    turn_model: TurnModels = None,
-    unattended: Unattended = None,
-    events: Events = False,
+    thread: str | None,
+    text: str | None,
+    attach: list[str] | None,
+    turn_model: list[str] | None,
+    unattended: str | None,
+    events: bool,
 ) -> Work:
     """Send a message to the agent and print its answer.
 
@@ -89,7 +90,7 @@ def ask(
 
 
 @app.command(rich_help_panel="Turns")
-@command
+@command()
 def chat(options: ChatOptions) -> int:
     """Talk with the agent, message by message.
 
@@ -116,18 +117,21 @@ def open_chat(options: ChatOptions) -> int:
 
 
 @app.command(rich_help_panel="Turns")
-@command
+@command(
+    shape=argument("SHAPE", "The kind of work, such as subagent."),
+    param=option("KEY=VALUE", "One param, as text. Overrides --params. Repeatable.", None, "--param", "-p"),
+    params=option("JSON|@FILE|-", "The params as a JSON object."),
+    turn_model=TURN_MODEL,
+    unattended=UNATTENDED,
+)
 def task(
     options: TurnOptions,
     output: Output,
-    shape: Annotated[str, argument("SHAPE", "The kind of work, such as subagent.")],
-    param: Annotated[
-        list[str] | None,
-        option("KEY=VALUE", "One param, as text. Overrides --params. Repeatable.", None, "--param", "-p"),
-    ] = None,
-    params: Annotated[str | None, option("JSON|@FILE|-", "The params as a JSON object.")] = None,
-    turn_model: TurnModels = None,
-    unattended: Unattended = None,
+    shape: str,
+    param: list[str] | None,
+    params: str | None,
+    turn_model: list[str] | None,
+    unattended: str | None,
 ) -> Work:
     """Dispatch one task to a shape and print its result.
 
@@ -155,28 +159,22 @@ def task(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@option_group
 class ResumeOptions(ResumingOptions):
     """The options of `resume`."""
 
-    thread: Annotated[str, argument("THREAD", "The thread whose turn to resume.")]
-    answer: Annotated[
-        list[str] | None,
-        option(
-            "[ID=]ANSWER",
-            "An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
-            "fields of a form for a question. If only one pause waits, ID can be omitted. Repeatable.",
-            ANSWERS,
-        ),
-    ] = None
-    approve: Annotated[list[str] | None, option("[ID]", "Approve the call that waits. Repeatable.", ANSWERS)] = None
-    approve_all: Annotated[
-        bool, flag("--approve-all", "Approve every call that waits and is not rejected.", ANSWERS)
-    ] = False
-    reject: Annotated[
-        list[str] | None,
-        option("[ID][=REASON]", "Reject the call that waits. The caller receives the reason. Repeatable.", ANSWERS),
-    ] = None
+    thread: str = argument("THREAD", "The thread whose turn to resume.")
+    answer: list[str] | None = option(
+        "[ID=]ANSWER",
+        "An answer to a pause: yes, no, edit FIELD=VALUE or always for a call; an option, a text, or the "
+        "fields of a form for a question. If only one pause waits, ID can be omitted. Repeatable.",
+        ANSWERS,
+    )
+    approve: list[str] | None = option("[ID]", "Approve the call that waits. Repeatable.", ANSWERS)
+    approve_all: bool = flag("--approve-all", "Approve every call that waits and is not rejected.", ANSWERS)
+    reject: list[str] | None = option(
+        "[ID][=REASON]", "Reject the call that waits. The caller receives the reason. Repeatable.", ANSWERS
+    )
 
 
 class BareValues(TyperCommand):
@@ -193,7 +191,7 @@ class BareValues(TyperCommand):
 
 
 @app.command(cls=BareValues, rich_help_panel="Turns")
-@command
+@command()
 def resume(options: ResumeOptions, output: Output) -> Work:
     """Resume a turn that waits for a person, was stopped, failed temporarily, or was interrupted with its process.
 

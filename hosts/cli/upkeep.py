@@ -7,13 +7,13 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Final
+from typing import IO, TYPE_CHECKING, Final
 
 import typer
 
 from .command import Work, bad_usage, command, confirmed, storage_of
 from .exits import FAILED, TERMINATED
-from .options import WHERE, WHICH, Home, JsonResult, ThreadOptions, ThreadsOptions, argument, flag, option
+from .options import HOME, JSON_RESULT, WHERE, WHICH, ThreadOptions, ThreadsOptions, argument, flag, option
 from .output import Output, counted
 from .threads import app as threads_app
 from .threads import check_ids, missing
@@ -28,13 +28,11 @@ app = typer.Typer()
 
 
 @threads_app.command("rm")
-@command
-def remove_thread(
-    options: ThreadOptions,
-    output: Output,
-    yes: Annotated[bool, flag("--yes", "Remove it without asking.", WHICH, "-y")] = False,
-    cancel: Annotated[bool, flag("--cancel", "Cancel its turn, if one runs or can be resumed.", WHICH)] = False,
-) -> Work:
+@command(
+    yes=flag("--yes", "Remove it without asking.", WHICH, "-y"),
+    cancel=flag("--cancel", "Cancel its turn, if one runs or can be resumed.", WHICH),
+)
+def remove_thread(options: ThreadOptions, output: Output, yes: bool, cancel: bool) -> Work:
     """Remove a thread with all its messages and turns, so that no file holds any of them.
 
     Messages that a fork shares stay with the fork. A thread whose turn runs or can be resumed is removed only with
@@ -66,21 +64,17 @@ def remove_thread(
 
 
 @threads_app.command("export")
-@command
-async def export_thread(
-    options: ThreadOptions,
-    output: Output,
-    file: Annotated[
-        Path,
-        option(
-            "FILE",
-            "The file to write, or - for standard output. An existing file is replaced only if it is an export.",
-            WHERE,
-            "--output",
-            "-o",
-        ),
-    ],
-) -> None:
+@command(
+    file=option(
+        "FILE",
+        "The file to write, or - for standard output. An existing file is replaced only if it is an export.",
+        WHERE,
+        "--output",
+        "-o",
+        default=...,
+    )
+)
+async def export_thread(options: ThreadOptions, output: Output, file: Path) -> None:
     """Write a thread's conversation to a file of JSON Lines: its messages and attachments, but no role.
 
     The file holds neither the calls of turns nor a turn that waits.
@@ -110,15 +104,11 @@ async def export_thread(
 
 
 @threads_app.command("import")
-@command
-def import_thread(
-    options: ThreadsOptions,
-    output: Output,
-    file: Annotated[Path, argument("FILE", "A file that `threads export` wrote, or - for standard input.")],
-    to: Annotated[
-        str | None, option("THREAD", "The name of the new thread. Default: the name it had.", WHERE, "--as")
-    ] = None,
-) -> Work:
+@command(
+    file=argument("FILE", "A file that `threads export` wrote, or - for standard input."),
+    to=option("THREAD", "The name of the new thread. Default: the name it had.", WHERE, "--as"),
+)
+def import_thread(options: ThreadsOptions, output: Output, file: Path, to: str | None) -> Work:
     """Read an exported conversation into a thread: all of it, or nothing if the file was changed.
 
     A thread that already has the conversation is not changed.
@@ -149,25 +139,17 @@ def import_thread(
 
 
 @threads_app.command("prune")
-@command
-async def prune_threads(
-    options: ThreadsOptions,
-    output: Output,
-    keep: Annotated[
-        int | None,
-        option(
-            "N",
-            "How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
-            WHICH,
-        ),
-    ] = None,
-    age: Annotated[
-        float | None,
-        option(
-            "SECONDS", "The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.", WHICH
-        ),
-    ] = None,
-) -> None:
+@command(
+    keep=option(
+        "N",
+        "How many checkpoints of each thread to keep, 1 to 1000000000. Default: the setting checkpoint_keep.",
+        WHICH,
+    ),
+    age=option(
+        "SECONDS", "The highest age of a checkpoint, up to 315360000. Default: the setting checkpoint_age.", WHICH
+    ),
+)
+async def prune_threads(options: ThreadsOptions, output: Output, keep: int | None, age: float | None) -> None:
     """Remove old checkpoints that no turn resumes from, and free their space.
 
     Each thread keeps its newest checkpoint. A thread whose turn runs or can be resumed keeps all of them. Attachments
@@ -191,24 +173,18 @@ async def prune_threads(
 
 
 @app.command(rich_help_panel="Data")
-@command
-def backup(
-    output: Output,
-    folder: Annotated[Path, argument("FOLDER", "The folder to create.")],
-    home: Home = None,
-    without_roles: Annotated[
-        bool, flag("--without-roles", "Omit the stored roles and the key of role digests.", WHICH)
-    ] = False,
-    home_only: Annotated[
-        bool,
-        flag(
-            "--home-only",
-            "Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
-            WHICH,
-        ),
-    ] = False,
-    json: JsonResult = False,
-) -> Work:
+@command(
+    folder=argument("FOLDER", "The folder to create."),
+    home=HOME,
+    without_roles=flag("--without-roles", "Omit the stored roles and the key of role digests.", WHICH),
+    home_only=flag(
+        "--home-only",
+        "Copy only the home, if its database is on a Postgres server. Copy the database with pg_dump.",
+        WHICH,
+    ),
+    json=JSON_RESULT,
+)
+def backup(output: Output, folder: Path, home: Path | None, without_roles: bool, home_only: bool, json: bool) -> Work:
     """Copy a home while agents use it. The copy is a home too: use it with --home FOLDER.
 
     It holds the stored roles and the key of role digests, unless you give --without-roles.
