@@ -11,32 +11,23 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
+from mcp import types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    ListResourcesResult,
-    ListResourceTemplatesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    ReadResourceRequestParams,
-    ReadResourceResult,
-    TextResourceContents,
-)
 
+from ...core import Tier
 from ...role_resolution import RoleStore
 from ..serving import Address, HttpOptions, Tokens, listed_tools
 from ..serving import serve_http as over_http
 from ..serving import serve_stdio as over_stdio
 from .contract import TOOLS, schemas
-from .tools import EVERYTHING, NOTHING, TEMPLATE, Changes, Grant, RoleTools, refusal
+from .tools import EVERYTHING, NOTHING, TEMPLATE, Grant, RoleTools, parse_role_uri, refusal, role_uri
 
 _Context = ServerRequestContext[Any, Any]
-_Page = PaginatedRequestParams | None
+_Page = types.PaginatedRequestParams | None
 
 
 class RoleHost:
@@ -56,8 +47,9 @@ class RoleHost:
         self.tokens = tokens
         self._grant = grant
         self._tools_list = listed_tools(TOOLS, schemas(store.tiers))
-        self._changes = Changes(self._granted)
-        self._tools = RoleTools(store, self._granted, self._changes.notify)
+        self._bus = InMemorySubscriptionBus()
+        self._listeners = ListenHandler(self._bus)
+        self._tools = RoleTools(store, self._granted, self._notify)
         taken = {tool.name: tool.input_schema for tool in self._tools_list}
         self.server: Server[Any] = Server(
             "worldagent-role-host",
@@ -70,42 +62,68 @@ class RoleHost:
             on_list_resources=self._list_resources,
             on_list_resource_templates=self._list_templates,
             on_read_resource=self._read,
-            on_subscriptions_listen=self._changes.listen,
+            on_subscriptions_listen=self._listen,
         )
 
     def end_streams(self) -> None:
-        """End the streams of changes, so that a transport can close."""
-        self._changes.end()
+        """End the streams of changes after their pending notifications, so that a transport can close."""
+        self._listeners.close()
 
     def _granted(self) -> Grant:
         if self.tokens is None:
             return self._grant
         return self.tokens.grant_of(get_access_token()) or NOTHING
 
-    async def _list_tools(self, ctx: _Context, params: _Page) -> ListToolsResult:
-        return ListToolsResult(tools=self._tools_list)
+    async def _list_tools(self, ctx: _Context, params: _Page) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self._tools_list)
 
-    async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
+    async def _call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in TOOLS:
-            raise MCPError(INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
         return await self._tools.call(params.name, params.arguments or {})
 
-    async def _list_resources(self, ctx: _Context, params: _Page) -> ListResourcesResult:
-        return ListResourcesResult(resources=[])  # a list would show every caller which scopes have a role
+    async def _list_resources(self, ctx: _Context, params: _Page) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[])  # a list would show every caller which scopes have a role
 
-    async def _list_templates(self, ctx: _Context, params: _Page) -> ListResourceTemplatesResult:
-        return ListResourceTemplatesResult(resource_templates=[TEMPLATE])
+    async def _list_templates(self, ctx: _Context, params: _Page) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[TEMPLATE])
 
-    async def _read(self, ctx: _Context, params: ReadResourceRequestParams) -> ReadResourceResult:
-        tier, scope_id = self._changes.check_uri(params.uri)
+    async def _read(self, ctx: _Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        tier, scope_id = self._check_uri(params.uri)
         answer = await self._tools.call("role_get", {"tier": tier.value, "scope_id": scope_id})
         content = answer.structured_content or {}
         if answer.is_error:
             raise refusal(content["code"], "the role cannot be read")
         text = json.dumps(content, ensure_ascii=False)
-        return ReadResourceResult(
-            contents=[TextResourceContents(uri=params.uri, mime_type=TEMPLATE.mime_type, text=text)]
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=params.uri, mime_type=TEMPLATE.mime_type, text=text)]
         )
+
+    # --- which role has changed ---
+
+    async def _notify(self, tier: Tier, scope_id: str) -> None:
+        await self._bus.publish(ResourceUpdated(uri=role_uri(tier, scope_id)))
+
+    async def _listen(
+        self, ctx: _Context, params: types.SubscriptionsListenRequestParams
+    ) -> types.SubscriptionsListenResult:
+        """Serve one stream of changes, if the caller can use all roles that it subscribes to."""
+        for uri in params.notifications.resource_subscriptions or ():
+            self._check_uri(uri)
+        return await self._listeners(ctx, params)
+
+    def _check_uri(self, uri: str) -> tuple[Tier, str]:
+        """Return the tier and scope that `uri` names.
+
+        Raises:
+            MCPError: The URI is invalid, or names a role that the caller cannot use.
+        """
+        place = parse_role_uri(uri)
+        if place is None:
+            raise refusal("invalid", "the URI must be role://{tier}/{scope_id}, percent-encoded")
+        if not self._granted().allows(*place):
+            raise refusal("forbidden", "the token does not reach this scope")
+        return place
 
 
 DRAIN = 5.0

@@ -1,4 +1,4 @@
-"""The four tools, who can use them on which scope, and notices of changes. They work with any transport.
+"""The four tools, and who can use them on which scope. They work with any transport.
 
 Each tool checks the arguments, then the scope, then calls the store.
 
@@ -15,17 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
-from mcp.server.context import ServerRequestContext
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
+from mcp import types
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    CallToolResult,
-    ResourceTemplate,
-    SubscriptionsListenRequestParams,
-    SubscriptionsListenResult,
-    TextContent,
-)
 from pydantic import BaseModel, ValidationError
 
 from ...core import Tier, check_id
@@ -103,54 +94,12 @@ def _granted(table: dict[str, Any]) -> Grant:
     return Grant(scopes)
 
 
-TEMPLATE = ResourceTemplate(
+TEMPLATE = types.ResourceTemplate(
     name="role",
     uri_template="role://{tier}/{scope_id}",
     mime_type="application/json",
     description="The role of one tier and scope. The id is percent-encoded but for A-Z, a-z, 0-9 and -._~",
 )
-
-
-class Changes:
-    """Notifies the listening clients which role has changed.
-
-    Args:
-        grant: Returns the grant of the current request's caller.
-    """
-
-    def __init__(self, grant: Callable[[], Grant]) -> None:
-        self._grant = grant
-        self._bus = InMemorySubscriptionBus()
-        self._listeners = ListenHandler(self._bus)
-
-    async def notify(self, tier: Tier, scope_id: str) -> None:
-        """Send a notification that this role was set, replaced or cleared."""
-        await self._bus.publish(ResourceUpdated(uri=role_uri(tier, scope_id)))
-
-    async def listen(
-        self, ctx: ServerRequestContext[Any, Any], params: SubscriptionsListenRequestParams
-    ) -> SubscriptionsListenResult:
-        """Serve one stream of changes, if the caller can use all roles that it subscribes to."""
-        for uri in params.notifications.resource_subscriptions or ():
-            self.check_uri(uri)
-        return await self._listeners(ctx, params)
-
-    def check_uri(self, uri: str) -> tuple[Tier, str]:
-        """Return the tier and scope that `uri` names.
-
-        Raises:
-            MCPError: The URI is invalid, or names a role that the caller cannot use.
-        """
-        place = parse_role_uri(uri)
-        if place is None:
-            raise refusal("invalid", "the URI must be role://{tier}/{scope_id}, percent-encoded")
-        if not self._grant().allows(*place):
-            raise refusal("forbidden", "the token does not reach this scope")
-        return place
-
-    def end(self) -> None:
-        """End every stream after its pending notifications."""
-        self._listeners.close()
 
 
 def role_uri(tier: Tier, scope_id: str) -> str:
@@ -170,7 +119,7 @@ def parse_role_uri(uri: str) -> tuple[Tier, str] | None:
 
 def refusal(code: Code, text: str) -> MCPError:
     """Return an error of the protocol that carries a code of the contract."""
-    return MCPError(INVALID_PARAMS, f"{code}: {text}", {"contract": CONTRACT, "code": code})
+    return MCPError(types.INVALID_PARAMS, f"{code}: {text}", {"contract": CONTRACT, "code": code})
 
 
 class _Refused(Exception):
@@ -204,7 +153,7 @@ class RoleTools:
         self._changed = changed
         self._writing = asyncio.Lock()  # so that a deletion returns the role that it deleted
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def call(self, name: str, arguments: Mapping[str, Any]) -> types.CallToolResult:
         """Run the tool `name`, which must be a tool of the contract."""
         try:
             return _answered(await self._run(name, arguments))
@@ -214,8 +163,8 @@ class RoleTools:
             # Of any type: its text must not reach the caller.
             _log.error("%s failed: %s", name, type(failure).__name__)
             code, text = "unavailable", "the host cannot reach its roles now; try again later"
-        return CallToolResult(
-            content=[TextContent(type="text", text=f"{code}: {text}")],
+        return types.CallToolResult(
+            content=[types.TextContent(type="text", text=f"{code}: {text}")],
             structured_content={"contract": CONTRACT, "code": code},
             is_error=True,
         )
@@ -291,10 +240,10 @@ def _role_answer(tier: Tier, role: Role) -> RoleAnswer:
     return RoleAnswer(contract=CONTRACT, role=_record(tier, role))
 
 
-def _answered(answer: BaseModel) -> CallToolResult:
+def _answered(answer: BaseModel) -> types.CallToolResult:
     """Return the result of a call. Its text only counts roles and quotes none, since clients log such texts."""
     count = len(answer.roles) if isinstance(answer, ListAnswer) else 1
-    return CallToolResult(
-        content=[TextContent(type="text", text=f"{count} role{'' if count == 1 else 's'}")],
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=f"{count} role{'' if count == 1 else 's'}")],
         structured_content=answer.model_dump(mode="json"),
     )

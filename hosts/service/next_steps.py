@@ -47,43 +47,6 @@ _WHY: Final = {
 """What `resume` does with a turn of each status. A turn of another status is over."""
 
 
-def next_steps(
-    status: str,
-    turn_id: str,
-    *,
-    ids: Mapping[str, str],
-    pauses: Sequence[Pause] = (),
-    seq: int | None = 0,
-    needs: Sequence[str] = (),
-) -> list[NextStep]:
-    """Return what to call to continue a turn; empty if it is over.
-
-    Args:
-        status: The status of the turn.
-        turn_id: The id of the turn.
-        ids: `workspace`, `account`, `channel` and `thread` of the call, as far as it has them.
-        pauses: The pauses that the turn waits for.
-        seq: The number of the last event that the client has; None if the turn keeps no events.
-        needs: The arguments that `resume` needs again: `role`, `skill`.
-
-    Returns:
-        The steps. A person's answers are never filled in, nor is a role or a skill, which are stored nowhere.
-    """
-    if status == "running" and seq is not None:
-        where = {name: value for name, value in ids.items() if name in ("workspace", "account")}
-        arguments = {**where, "turn_id": turn_id, "after": seq}
-        return [NextStep(tool="events", arguments=arguments, why="the turn is running; its next events")]
-    if status not in _WHY:
-        return []
-    needs = () if status == "running" else needs
-    again = f"; add the {' and the '.join(needs)} that the turn began with" if needs else ""
-    if not pauses or status not in ("paused", "failed"):
-        return [NextStep(tool="resume", arguments=dict(ids), why=_WHY[status] + again, needs=list(needs))]
-    fill = () if all(map(is_late, pauses)) else ("answers",)
-    arguments = {**ids, "answers": {}}
-    return [NextStep(tool="resume", arguments=arguments, why=_asks(pauses) + again, needs=[*fill, *needs])]
-
-
 def to_call(
     call: Call[Any],
     status: str,
@@ -95,23 +58,33 @@ def to_call(
 ) -> list[NextStep]:
     """Return what the caller can call to continue a turn; empty if it is over or only another account can resume it.
 
+    A person's answers are never filled in, nor is a role or a skill, which are stored nowhere.
+
     Args:
-        call: The call. Its `facts` say whether the turn is the caller's own and keeps its events.
+        call: The call. Its `facts` say whether the turn is the caller's own, whether it keeps its events, and which
+            arguments `resume` needs again.
         status: The status of the turn.
         turn_id: The id of the turn.
         pauses: The pauses that it waits for.
         seq: The number of the last event that the client has.
         ids: The ids to repeat, if they differ from those of the call.
     """
-    known = call.ids if ids is None else ids
-    followed = status == "running" and call.facts.recorded
-    if not call.facts.own:
+    facts, known = call.facts, call.ids if ids is None else ids
+    if status == "running" and facts.recorded:
+        where = {name: value for name, value in known.items() if name in ("workspace", "account")}
+        arguments = {**where, "turn_id": turn_id, "after": seq}
+        return [NextStep(tool="events", arguments=arguments, why="the turn is running; its next events")]
+    if not facts.own:
         pauses = [pause for pause in pauses if names(pause, call.caller)]
-        if not followed and (status == "running" or not pauses):
-            return []
-    seen = seq if call.facts.recorded else None
-    needs = call.facts.needs if call.facts.own else ()
-    return next_steps(status, turn_id, ids=known, pauses=pauses, seq=seen, needs=needs)
+    if status not in _WHY or (not facts.own and (status == "running" or not pauses)):
+        return []
+    needs = facts.needs if facts.own and status != "running" else ()
+    again = f"; add the {' and the '.join(needs)} that the turn began with" if needs else ""
+    if not pauses or status not in ("paused", "failed"):
+        return [NextStep(tool="resume", arguments=dict(known), why=_WHY[status] + again, needs=list(needs))]
+    fill = () if all(map(is_late, pauses)) else ("answers",)
+    arguments = {**known, "answers": {}}
+    return [NextStep(tool="resume", arguments=arguments, why=_asks(pauses) + again, needs=[*fill, *needs])]
 
 
 def _asks(pauses: Sequence[Pause]) -> str:

@@ -21,18 +21,8 @@ from threading import Thread
 from typing import Any, BinaryIO, Final
 
 import anyio
+from mcp import types
 from mcp.shared.message import SessionMessage
-from mcp.types import (
-    INVALID_REQUEST,
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-)
 from mcp_types import jsonrpc_message_adapter
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -49,16 +39,16 @@ MAX_LINE_BYTES: Final = 4 * MIB
 _MAX_ID_CHARACTERS: Final = 200  # of an id that a refusal repeats
 _MAX_EXACT: Final = 1 << 53  # above this, a float can differ from the integer that the client wrote
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")  # the escape of half a surrogate pair; the other half can follow
-_REQUEST: Final = TypeAdapter(JSONRPCRequest)
+_REQUEST: Final = TypeAdapter(types.JSONRPCRequest)
 
-_PARSE_ERROR: Final = ErrorData(code=PARSE_ERROR, message="Parse error")
-_INVALID_MESSAGE: Final = ErrorData(code=INVALID_REQUEST, message="Invalid Request")
-_INVALID_ID: Final = ErrorData(
-    code=INVALID_REQUEST,
+_PARSE_ERROR: Final = types.ErrorData(code=types.PARSE_ERROR, message="Parse error")
+_INVALID_MESSAGE: Final = types.ErrorData(code=types.INVALID_REQUEST, message="Invalid Request")
+_INVALID_ID: Final = types.ErrorData(
+    code=types.INVALID_REQUEST,
     message="Invalid Request: the id must be a string or an integer; send one, or a notification without an id",
 )
-_TOO_LONG: Final = ErrorData(
-    code=INVALID_REQUEST,
+_TOO_LONG: Final = types.ErrorData(
+    code=types.INVALID_REQUEST,
     message=f"Invalid Request: the line is longer than {MAX_LINE_BYTES} bytes ({MAX_LINE_BYTES // MIB} MiB); "
     "send less in one message",
 )
@@ -75,13 +65,13 @@ class Refused(Exception):
         answer: The refusal as a message.
     """
 
-    def __init__(self, error: ErrorData = _TOO_LONG, request_id: RequestId | None = None) -> None:
+    def __init__(self, error: types.ErrorData = _TOO_LONG, request_id: types.RequestId | None = None) -> None:
         super().__init__(error.message)
         short = not isinstance(request_id, str) or len(request_id) <= _MAX_ID_CHARACTERS
-        self.answer = JSONRPCError(jsonrpc="2.0", id=request_id if short else None, error=error)
+        self.answer = types.JSONRPCError(jsonrpc="2.0", id=request_id if short else None, error=error)
 
 
-def parse(line: bytes) -> JSONRPCMessage:
+def parse(line: bytes) -> types.JSONRPCMessage:
     """Parse one line.
 
     A line with a method and an id counts as a request, even if it is invalid otherwise, because its sender waits for an
@@ -124,7 +114,7 @@ def _is_request(value: Any) -> bool:
     return value["id"] is not None or not str(value["method"]).startswith("notifications/")
 
 
-def _request_id(given: object) -> RequestId | None:
+def _request_id(given: object) -> types.RequestId | None:
     """Return the id if an answer can have it, else None. 1.0 is 1, since JSON has one kind of number."""
     match given:
         case bool():
@@ -137,9 +127,9 @@ def _request_id(given: object) -> RequestId | None:
             return None
 
 
-def _message(kind: TypeAdapter[Any], value: Any, request_id: RequestId | None) -> JSONRPCMessage:
+def _message(kind: TypeAdapter[Any], value: Any, request_id: types.RequestId | None) -> types.JSONRPCMessage:
     try:
-        message: JSONRPCMessage = kind.validate_python(value, by_name=False)
+        message: types.JSONRPCMessage = kind.validate_python(value, by_name=False)
         return without_text(message)
     except ValidationError:
         pass
@@ -238,7 +228,7 @@ class _Connection:
                     tasks.start_soon(task)
                 async for item in from_server:  # the SDK closes it when `serve` ends
                     await self._begin(item.message)
-                    if isinstance(item.message, JSONRPCResponse | JSONRPCError):
+                    if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
                         self._close(item.message.id)
                 tasks.cancel_scope.cancel()
         except* (BrokenPipeError, ConnectionResetError):
@@ -249,7 +239,7 @@ class _Connection:
 
     # --- what the client sends ---
 
-    async def _next(self) -> JSONRPCMessage | None:
+    async def _next(self) -> types.JSONRPCMessage | None:
         """Return the next message; None at the end. Invalid lines are refused here and never reach the SDK."""
         while True:
             try:
@@ -258,9 +248,9 @@ class _Connection:
             except Refused as refused:
                 await self._refuse(refused.answer)
                 continue
-            if isinstance(message, JSONRPCRequest):
+            if isinstance(message, types.JSONRPCRequest):
                 self._unanswered.add(str(message.id))
-            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
                 self._close((message.params or {}).get("requestId"))  # the SDK does not answer it
             return message
 
@@ -290,7 +280,7 @@ class _Connection:
 
     # --- what it receives ---
 
-    async def _refuse(self, refusal: JSONRPCError) -> None:
+    async def _refuse(self, refusal: types.JSONRPCError) -> None:
         """Send a refusal, no faster than the client reads.
 
         If the client does not read, its lines are still read, so that this notices the end of the input. Then only
@@ -311,7 +301,7 @@ class _Connection:
         if not sending.cancelled() and sending.exception() is not None:  # the client no longer reads
             self.end_input()
 
-    def _begin(self, message: JSONRPCMessage) -> asyncio.Future[None]:
+    def _begin(self, message: types.JSONRPCMessage) -> asyncio.Future[None]:
         """Queue a message for writing. The future is done once the operating system has it."""
         text = message.model_dump_json(by_alias=True, exclude_unset=True)
         return asyncio.wrap_future(self._writing.begin(text.encode("utf-8", "replace") + b"\n"))

@@ -13,16 +13,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Final, Literal, Self
 
+from mcp import types
 from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import ServerMessageMetadata
-from mcp.types import (
-    ClientCapabilities,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ElicitResult,
-    InputRequiredResult,
-)
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field, ValidationError
 
@@ -145,7 +139,7 @@ class Asking:
 
     async def answers(
         self, turn_id: str, thread: str, pauses: Sequence[Pause], *, own: bool
-    ) -> dict[str, PersonAnswer] | InputRequiredResult | None:
+    ) -> dict[str, PersonAnswer] | types.InputRequiredResult | None:
         """Ask for answers to the pauses of a turn. If the turn pauses again, call this again on the same `Asking`.
 
         Args:
@@ -201,12 +195,12 @@ class Asking:
                 self._declined.append(pause.id)
         return found
 
-    async def _elicit(self, pause: Pause) -> ElicitResult | None:
+    async def _elicit(self, pause: Pause) -> types.ElicitResult | None:
         """Return the client's response; None if it is unreadable or the client has disconnected."""
         try:
             return await self._session.send_request(
                 _request(pause, self._problems.get(pause.id, "")),
-                ElicitResult,
+                types.ElicitResult,
                 request_read_timeout_seconds=ANSWER_SECONDS,
                 metadata=ServerMessageMetadata(related_request_id=self._request_id),
             )
@@ -218,7 +212,7 @@ class Asking:
 
     # --- in rounds --------------------------------------------------------------------------------------------------
 
-    def _round_of(self, turn_id: str, thread: str, pauses: Sequence[Pause]) -> InputRequiredResult:
+    def _round_of(self, turn_id: str, thread: str, pauses: Sequence[Pause]) -> types.InputRequiredResult:
         state = Round(
             turn=turn_id,
             thread=thread,
@@ -227,7 +221,7 @@ class Asking:
             idle=self._idle,
             seq=self.seen,
         )
-        return InputRequiredResult(
+        return types.InputRequiredResult(
             input_requests={pause.id: _request(pause, self._problems.get(pause.id, "")) for pause in pauses},
             request_state=state.text(),
         )
@@ -257,7 +251,7 @@ class Asking:
     def _read(self, pause: Pause, response: object) -> PersonAnswer | None:
         """Return the answer in a response. If it has none, return None and record why."""
         self._problems.pop(pause.id, None)
-        if not isinstance(response, ElicitResult):
+        if not isinstance(response, types.ElicitResult):
             self._problems[pause.id] = "it was not an answer to a form"
             return None
         match response.action:
@@ -286,15 +280,15 @@ def _how(session: ServerSession, modern: bool) -> How:
     return "connection" if session.can_send_request else "not"
 
 
-def _takes_forms(capabilities: ClientCapabilities | None) -> bool:
+def _takes_forms(capabilities: types.ClientCapabilities | None) -> bool:
     """Whether a client shows forms. A client that declares no modes supports forms."""
     asked = None if capabilities is None else capabilities.elicitation
     return asked is not None and (asked.form is not None or asked.url is None)
 
 
-def _request(pause: Pause, problem: str) -> ElicitRequest:
-    return ElicitRequest(
-        params=ElicitRequestFormParams(message=message_of(pause, problem), requested_schema=form_of(pause))
+def _request(pause: Pause, problem: str) -> types.ElicitRequest:
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=message_of(pause, problem), requested_schema=form_of(pause))
     )
 
 

@@ -14,19 +14,12 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import Any, Self
 
+from mcp import types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http import REQUEST_CANCELLED
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    INVALID_PARAMS,
-    CallToolRequestParams,
-    CallToolResult,
-    InputRequiredResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-)
 
 from ...agent import WorldAgent
 from ...storage import Storage
@@ -143,12 +136,14 @@ class Sidecar:
             return self._grant
         return self.tokens.grant_of(get_access_token()) or NOTHING
 
-    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        return ListToolsResult(tools=self._tools_list)
+    async def _list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=self._tools_list)
 
-    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+    async def _call_tool(
+        self, ctx: Context, params: types.CallToolRequestParams
+    ) -> types.CallToolResult | types.InputRequiredResult:
         if params.name not in TOOLS:
-            raise MCPError(INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool; the tools are {', '.join(TOOLS)}")
         facts = _FACTS.get() or CallFacts()
         facts.tool = params.name
         return await call_tool(self._parts, ctx, params, grant=self._granted(), facts=facts)

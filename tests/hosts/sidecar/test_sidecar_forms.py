@@ -19,7 +19,9 @@ from support.sidecars import over_http
 from worldagent.core.errors import AnswerInvalid
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
 from worldagent.hosts.service.answers import answer_of, form_of, message_of, pause_record, read_answers
-from worldagent.hosts.service.next_steps import next_steps
+from worldagent.hosts.service.arguments import ThreadArguments
+from worldagent.hosts.service.call import Call, Caller
+from worldagent.hosts.service.next_steps import to_call
 
 PLAIN = {"string", "integer", "number", "boolean"}
 KEPT = {"type", "title", "description", "enum", "minLength", "maxLength", "minimum", "maximum", "format", "default"}
@@ -111,21 +113,23 @@ def test_an_effect_that_was_cut_off_is_told_in_a_form_or_as_json(content: Any, f
     assert list(pause_record(asked)["answers"]) == ["happened", "not_happened", "run_again"]
 
 
+CALL = Call(given=ThreadArguments(thread="t1"), caller=Caller(workspace="w", account="a"))
+
+
 @pytest.mark.requirement("T4")
 def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
     late = pause("approval", expires=datetime(2020, 1, 1, tzinfo=UTC))
     assert (pause_record(late)["expired"], pause_record(late)["answers"]) == (True, {})
-    [step] = next_steps("paused", "turn_1", ids={"thread": "t1"}, pauses=[late])
+    [step] = to_call(CALL, "paused", "turn_1", [late], ids={"thread": "t1"})
     assert step.arguments == {"thread": "t1", "answers": {}}
     assert "no pause can be answered any more" in step.why
 
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize(("status", "tool"), [("cut_off", "resume"), ("failed", "resume"), ("running", "events")])
-def test_what_goes_on_says_how(status: str, tool: str) -> None:
-    ids = {"workspace": "w", "account": "a", "thread": "t1"}
-    assert next_steps("abandoned", "turn_1", ids=ids) == []
-    [step] = next_steps(status, "turn_1", ids=ids, seq=7)
+def test_a_turn_that_can_continue_says_how(status: str, tool: str) -> None:
+    assert to_call(CALL, "abandoned", "turn_1", []) == []
+    [step] = to_call(CALL, status, "turn_1", [], seq=7)
     wanted = {"workspace": "w", "account": "a", "thread": "t1"}
     if tool == "events":
         wanted = {"workspace": "w", "account": "a", "turn_id": "turn_1", "after": 7}  # type: ignore[dict-item]  # a number
