@@ -13,20 +13,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from ...core.errors import (
-    AgentClosed,
-    AlreadyAnswered,
-    AttachmentNotTaken,
-    GraphChanged,
-    InvalidArgument,
-    NotAnApprover,
-    RoleChanged,
-    RoleKeyMismatch,
-    RoleRequired,
-    ThreadPaused,
-    TurnTimeout,
-    WorldAgentError,
-)
+from ...core import errors
+from ...core.errors import InvalidArgument, WorldAgentError
 from ...core.pauses import Pause
 from ..service.pauses import is_late
 from ..service.typed_answers import pause_text
@@ -47,24 +35,24 @@ REPEATED_OPTIONS: Final = (
 )
 
 ROLE_REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
-    RoleChanged: "restore the role, or {refresh} to resume with the roles that are active now",
-    RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, see "
+    errors.RoleChanged: "restore the role, or {refresh} to resume with the roles that are active now",
+    errors.RoleKeyMismatch: "set role_key to the key of that installation, or restore its role.key; if it is lost, see "
     "`worldagent doctor --rekey`, and {refresh}",
 }
 """Remedies for a turn that began with other roles, which the chat gives too."""
 
 _REMEDIES: Final[Mapping[type[WorldAgentError], str]] = {
-    AlreadyAnswered: "run `{command}` without an answer to it",
-    NotAnApprover: "give --account with an approver; `worldagent approvals list` shows the approvers",
-    GraphChanged: "give the --app, --worker and --workers that the turn began with, and run the version of the code "
-    "that began it; no answer was accepted. `worldagent threads cancel` ends the turn",
-    AttachmentNotTaken: "use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to send only "
-    "the name; if the model does take it, set WORLDAGENT_MODEL_TAKES",
+    errors.AlreadyAnswered: "run `{command}` without an answer to it",
+    errors.NotAnApprover: "give --account with an approver; `worldagent approvals list` shows the approvers",
+    errors.GraphChanged: "give the --app, --worker and --workers that the turn began with, and run the version of the "
+    "code that began it; no answer was accepted. `worldagent threads cancel` ends the turn",
+    errors.AttachmentNotTaken: "use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note to "
+    "send only the name; if the model does take it, set WORLDAGENT_MODEL_TAKES",
     **ROLE_REMEDIES,
-    RoleRequired: "give --role again, or set the role again where it is stored; add --no-role to resume without the "
-    "call role, or --on-role-change refresh to resume with the roles that are active now",
-    ThreadPaused: "run `{command}`, which says how to resume, or cancel the turn",
-    TurnTimeout: "run `{command}` to resume, or raise turn_timeout",
+    errors.RoleRequired: "give --role again, or set the role again where it is stored; add --no-role to resume without "
+    "the call role, or --on-role-change refresh to resume with the roles that are active now",
+    errors.ThreadPaused: "run `{command}`, which says how to resume, or cancel the turn",
+    errors.TurnTimeout: "run `{command}` to resume, or raise turn_timeout",
 }
 """Remedies for people who run the command, which replace those for code that calls `resume()`."""
 
@@ -114,7 +102,7 @@ async def one_turn(
                         output.event(event)
             stopping.over = True
             return report(stream.turn, output, command, options)
-    except (asyncio.CancelledError, AgentClosed):
+    except (asyncio.CancelledError, errors.AgentClosed):
         if not stopping.asked:
             raise
     except WorldAgentError as error:

@@ -11,22 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from ...agent.threads import ThreadState
-from ...core.errors import (
-    AgentClosed,
-    AlreadyAnswered,
-    AnswerInvalid,
-    EventsGone,
-    KeyReused,
-    NothingToResume,
-    RoleChanged,
-    RoleRequired,
-    StorageUnavailable,
-    ThreadPaused,
-    UnknownMessage,
-    UnknownPause,
-    UnknownShape,
-    WorldAgentError,
-)
+from ...core import errors
+from ...core.errors import WorldAgentError
 from ...core.pauses import Pause
 from .answers import FORMS, pause_record
 from .arguments import ResumeArguments, ThreadArguments
@@ -103,10 +89,10 @@ def _forms(pause: Pause) -> str:
 # --- after a call has failed ------------------------------------------------------------------------------------------
 
 _UNQUOTED: Final[Mapping[type[Exception], str]] = {
-    KeyReused: "the key was used on this thread for another call",
-    UnknownMessage: "the thread has no such message",
-    UnknownPause: "the thread has no such pause",
-    UnknownShape: "there is no such shape",
+    errors.KeyReused: "the key was used on this thread for another call",
+    errors.UnknownMessage: "the thread has no such message",
+    errors.UnknownPause: "the thread has no such pause",
+    errors.UnknownShape: "there is no such shape",
 }
 """New texts for problems of the package that quote what the caller sent."""
 
@@ -114,7 +100,13 @@ _STUCK: Final = ("paused", "stopped", "cut_off", "running")
 _OPEN: Final = {False: _STUCK, True: (*_STUCK, "failed")}
 """The statuses from which a turn can continue after a call failed, by whether the failure is retryable."""
 
-_OF_A_TURN: Final = (AlreadyAnswered, AnswerInvalid, EventsGone, NothingToResume, UnknownPause)
+_OF_A_TURN: Final = (
+    errors.AlreadyAnswered,
+    errors.AnswerInvalid,
+    errors.EventsGone,
+    errors.NothingToResume,
+    errors.UnknownPause,
+)
 """Errors about a turn that the call did not begin. The package does not set their turn id."""
 
 _WITH_ROLE: Final = "send the role that the turn began with, or `on_role_change` as `refresh`"
@@ -138,7 +130,7 @@ def error_record(failure: WorldAgentError | Refused, advice: Mapping[str, Any]) 
 
 async def name_turn(call: Call[Any], workspace: Threads, failure: WorldAgentError) -> None:
     """Set the turn id of an error: the turn that the call resumed or read. Remove the id of a turn that never began."""
-    if isinstance(failure, StorageUnavailable):  # no turn can be looked up
+    if isinstance(failure, errors.StorageUnavailable):  # no turn can be looked up
         return
     if not failure.turn_id and call.facts.own and isinstance(failure, _OF_A_TURN):
         failure.turn_id = call.facts.turn
@@ -158,8 +150,9 @@ async def advised(call: Call[Any], workspace: Threads, failure: WorldAgentError)
     Raises:
         WorldAgentError: The state of the turn cannot be read.
     """
-    of_role = isinstance(failure, RoleRequired | RoleChanged)
-    if not (isinstance(failure, ThreadPaused) or of_role or call.facts.kept) or isinstance(failure, AgentClosed):
+    of_role = isinstance(failure, errors.RoleRequired | errors.RoleChanged)
+    paused = isinstance(failure, errors.ThreadPaused)
+    if isinstance(failure, errors.AgentClosed) or not (paused or of_role or call.facts.kept):
         return {}
     assert isinstance(call.given, ThreadArguments), "tools that begin or resume a turn name its thread"
     given = call.given
@@ -168,7 +161,7 @@ async def advised(call: Call[Any], workspace: Threads, failure: WorldAgentError)
     if state is None:
         return {}
     call.note_turn(state)
-    if isinstance(failure, ThreadPaused):
+    if paused:
         return _of_paused(call, state, pauses)
     if state.turn_id != failure.turn_id or state.status not in _OPEN[failure.retryable]:
         return {}

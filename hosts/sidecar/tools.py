@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, get_args, get_type_hints
 
 from mcp.types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
 
@@ -19,37 +19,17 @@ from ...core.errors import AgentClosed, WorldAgentError
 from ..service import threads
 from ..service.arguments import (
     ConverseArguments,
-    EventsArguments,
-    ExplainArguments,
-    ForkArguments,
-    HistoryArguments,
-    RenameArguments,
     ResumeArguments,
     RoleSetArguments,
     ScheduledArguments,
     SkillArguments,
     TaskArguments,
     ThreadArguments,
-    ThreadsArguments,
     WorkspaceArguments,
 )
 from ..service.call import CallFacts, Grant, Refused, check_thread
 from ..service.next_steps import advised, error_record, name_turn
-from ..service.records import (
-    Answer,
-    CancelAnswer,
-    ErrorAnswer,
-    EventsAnswer,
-    ExplainAnswer,
-    ForkAnswer,
-    HistoryAnswer,
-    PausesAnswer,
-    RenameAnswer,
-    RoleClearAnswer,
-    RoleSetAnswer,
-    ThreadsAnswer,
-    TurnAnswer,
-)
+from ..service.records import Answer, ErrorAnswer, RoleSetAnswer, TurnAnswer
 from ..service.validation import validated
 from ..serving import ToolSpec, tool_schemas
 from .following import Context, SidecarParts, ToolCall, events
@@ -94,6 +74,15 @@ def _turn(title: str, arguments: type[WorkspaceArguments], description: str, run
     )
 
 
+def _tool(title: str, run: Run, description: str, **more: Any) -> SidecarTool:
+    """Return a tool. The annotations of its function name the models of its arguments and its answer."""
+    types = get_type_hints(run, localns={"WorldAgent": Any, "Threads": Any})
+    [arguments] = get_args(types["call"])
+    return SidecarTool(
+        title=title, arguments=arguments, answer=types["return"], run=run, description=description, **more
+    )
+
+
 _LASTS: Final = (
     "The turn continues when the client disconnects, cancels the request or times out, unless `detach` is false; "
     "`cancel` ends it, and `next`, `pauses` and `events` lead back to it. With a progress token, "
@@ -111,82 +100,48 @@ TOOLS: Final[dict[str, SidecarTool]] = {
         "Resume the thread's turn that waits for a person, was stopped, failed in passing, or was interrupted.",
         resume,
     ),
-    "events": SidecarTool(
-        title="Follow a turn",
-        arguments=EventsArguments,
-        answer=EventsAnswer,
-        run=events,
-        description="Attach to a turn again: its events after a number. Turns begun with `detach` false and without a "
-        "key keep no events.",
+    "events": _tool(
+        "Follow a turn",
+        events,
+        "Attach to a turn again: its events after a number. Turns begun with `detach` false and without a key keep no "
+        "events.",
     ),
-    "pauses": SidecarTool(
-        title="List pauses",
-        arguments=ThreadArguments,
-        answer=PausesAnswer,
-        run=threads.pauses,
-        description="The status of a thread, and what its turn waits for a person to say.",
+    "pauses": _tool(
+        "List pauses", threads.pauses, "The status of a thread, and what its turn waits for a person to say."
     ),
-    "cancel": SidecarTool(
-        title="Cancel a turn",
-        arguments=ThreadArguments,
-        answer=CancelAnswer,
-        run=threads.cancel,
-        description="Cancel the thread's turn, wherever it runs or waits.",
-        effect="changes",
+    "cancel": _tool(
+        "Cancel a turn", threads.cancel, "Cancel the thread's turn, wherever it runs or waits.", effect="changes"
     ),
-    "history": SidecarTool(
-        title="Read the history",
-        arguments=HistoryArguments,
-        answer=HistoryAnswer,
-        run=threads.history,
-        description="A page of the conversation, oldest first.",
-    ),
-    "fork": SidecarTool(
-        title="Fork a thread",
-        arguments=ForkArguments,
-        answer=ForkAnswer,
-        run=threads.fork,
-        description="Make a thread that continues from a message of this one, which stays as it is.",
+    "history": _tool("Read the history", threads.history, "A page of the conversation, oldest first."),
+    "fork": _tool(
+        "Fork a thread",
+        threads.fork,
+        "Make a thread that continues from a message of this one, which stays as it is.",
         effect="adds",
         idempotent=False,
     ),
-    "thread_rename": SidecarTool(
-        title="Rename a thread",
-        arguments=RenameArguments,
-        answer=RenameAnswer,
-        run=threads.thread_rename,
-        description="Set what a thread is called in lists; no model sees it.",
+    "thread_rename": _tool(
+        "Rename a thread",
+        threads.thread_rename,
+        "Set what a thread is called in lists; no model sees it.",
         effect="changes",
     ),
-    "thread_role_set": SidecarTool(
-        title="Set the thread's role",
-        arguments=RoleSetArguments,
-        answer=RoleSetAnswer,
-        run=_thread_role_set,
-        description="Set or replace the thread's role; it is held in memory alone.",
+    "thread_role_set": _tool(
+        "Set the thread's role",
+        _thread_role_set,
+        "Set or replace the thread's role; it is held in memory alone.",
         effect="changes",
     ),
-    "thread_role_clear": SidecarTool(
-        title="Clear the thread's role",
-        arguments=ThreadArguments,
-        answer=RoleClearAnswer,
-        run=threads.thread_role_clear,
-        description="Take the thread's role away.",
-        effect="changes",
+    "thread_role_clear": _tool(
+        "Clear the thread's role", threads.thread_role_clear, "Take the thread's role away.", effect="changes"
     ),
-    "explain_role": SidecarTool(
-        title="Explain the role",
-        arguments=ExplainArguments,
-        answer=ExplainAnswer,
-        run=threads.explain_role,
-        description="Which tiers of role would be active now, in what order and how long; no content is shown.",
+    "explain_role": _tool(
+        "Explain the role",
+        threads.explain_role,
+        "Which tiers of role would be active now, in what order and how long; no content is shown.",
     ),
-    "threads": SidecarTool(
-        title="List threads",
-        arguments=ThreadsArguments,
-        answer=ThreadsAnswer,
-        run=threads.threads,
-        description="The status of the workspace's threads, the one with the newest turn first.",
+    "threads": _tool(
+        "List threads", threads.threads, "The status of the workspace's threads, the one with the newest turn first."
     ),
 }
 
