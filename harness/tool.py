@@ -6,7 +6,6 @@ runs on a thread.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -29,6 +28,7 @@ from .function import READ_ONLY, Body, Function, FunctionKind, params_model
 from .inside import Inside
 from .limits import Limits, Retry
 from .schema import params_of
+from .yaml import near
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,9 +314,10 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
     for option in sorted(options.keys() - known):
         other = next((each for each, names in _OPTIONS.items() if option in names), None)
         if other is None:
-            near = difflib.get_close_matches(option, known, 1)
-            meant = f"did you mean {near[0]!r}? " if near else ""
-            problem, remedy = "which does not exist", f"{meant}the options are: {', '.join(sorted(known))}"
+            problem, remedy = (
+                "which does not exist",
+                f"{near(option, known)}the options are: {', '.join(sorted(known))}",
+            )
         elif other == "leaf":  # a flow's body runs again from the start, with the results of the calls that it made
             problem = "but it is a flow, because its context can call functions"
             remedy = "set the option on the functions that it calls, or take a ToolContext"

@@ -167,15 +167,10 @@ class Worker:
         for attribute in ("capabilities", "tools", "fallbacks"):
             object.__setattr__(self, attribute, self._words(attribute))
         if self.model is not None and not is_text(self.model):
-            raise FunctionInvalid(
-                f"the model of the worker {self.name!r} must be a text",
-                remedy="pass a model string or a name, or omit it",
-            )
+            raise self._invalid("model", "must be a text", "pass a model string or a name, or omit it")
         if not isinstance(self.limits, Limits):
-            raise FunctionInvalid(
-                f"the limits of the worker {self.name!r} must be Limits, got {type(self.limits).__name__!r}",
-                remedy="pass Limits(...), or omit them",
-            )
+            problem = f"must be Limits, got {type(self.limits).__name__!r}"
+            raise self._invalid("limits", problem, "pass Limits(...), or omit them")
         self._check_policy()
         self._check_texts()
         self._check_number("retries", 0, MAX_RETRIES)
@@ -227,10 +222,7 @@ class Worker:
         for attribute in ("instructions", "description", "prompt"):
             given: object = getattr(self, attribute)
             if not isinstance(given, str) or (given and not is_text(given)):
-                raise FunctionInvalid(
-                    f"the {attribute} of the worker {self.name!r} must be a text",
-                    remedy="pass text that UTF-8 can encode",
-                )
+                raise self._invalid(attribute, "must be a text", "pass text that UTF-8 can encode")
 
     def _check_params(self) -> None:
         """Check the names of its params, which are also the names of its Signature's inputs."""
@@ -255,19 +247,15 @@ class Worker:
         if policy is None:
             return
         if not isinstance(policy, Policy):
-            raise FunctionInvalid(
-                f"the policy of the worker {self.name!r} must be a Policy, got {type(policy).__name__!r}",
-                remedy="pass Policy(...), or omit it",
-            )
+            problem = f"must be a Policy, got {type(policy).__name__!r}"
+            raise self._invalid("policy", problem, "pass Policy(...), or omit it")
         idle = sorted(policy.model_fields_set - {"rules", "default"})
         for rule in policy.rules:
             # The agent's policy decides about calls that a rule approves: it counts them and names the approvers.
             idle += sorted(rule.model_fields_set & {"times", "seconds", "approvers"})
         if idle:
-            raise FunctionInvalid(
-                f"the policy of the worker {self.name!r} has {idle[0]}=, which belongs to the agent's policy",
-                remedy="omit it: a worker's policy has rules and default",
-            )
+            problem = f"has {idle[0]}=, which belongs to the agent's policy"
+            raise self._invalid("policy", problem, "omit it: a worker's policy has rules and default")
 
     def _check_prompt(self) -> None:
         fields = self.params.model_json_schema().get("properties", {})
@@ -286,7 +274,7 @@ class Worker:
             if not wrong:
                 return
             problem = f"the placeholder {wrong[0]!r}, which is not a field of its input"
-        raise FunctionInvalid(f"the prompt of the worker {self.name!r} has {problem}", remedy=remedy)
+        raise self._invalid("prompt", f"has {problem}", remedy)
 
     def _options(self) -> Mapping[str, Any]:
         what = f"options of the worker {self.name!r}"
@@ -302,10 +290,8 @@ class Worker:
             return params_of(self.name, {"type": "object", "additionalProperties": False, **given})
         if isinstance(given, type) and issubclass(given, BaseModel):
             return given
-        raise FunctionInvalid(
-            f"the input of the worker {self.name!r} must be a model or a schema, got {given!r}",
-            remedy="pass a pydantic model or a JSON Schema",
-        )
+        problem = f"must be a model or a schema, got {given!r}"
+        raise self._invalid("input", problem, "pass a pydantic model or a JSON Schema")
 
     def _result(self) -> TypeAdapter[Any]:
         if isinstance(self.output, Mapping):
@@ -318,24 +304,21 @@ class Worker:
             return TypeAdapter(self.output)
         except PydanticUserError:
             pass
-        raise FunctionInvalid(
-            f"the output of the worker {self.name!r} has no schema: {self.output!r}",
-            remedy="pass a type that pydantic can validate, or a JSON Schema",
-        )
+        problem = f"has no schema: {self.output!r}"
+        raise self._invalid("output", problem, "pass a type that pydantic can validate, or a JSON Schema")
 
     def _words(self, attribute: str) -> tuple[str, ...]:
         given: object = getattr(self, attribute)
         words = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else (given,)
         if not all(is_text(word) for word in words):
-            raise FunctionInvalid(
-                f"{attribute} of the worker {self.name!r} must be texts", remedy="pass one text or a list of texts"
-            )
+            raise self._invalid(attribute, "must be texts", "pass one text or a list of texts")
         return tuple(map(str, words))
 
     def _check_number(self, attribute: str, least: int, most: int) -> None:
         given: object = getattr(self, attribute)
         if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-            raise FunctionInvalid(
-                f"{attribute} of the worker {self.name!r} must be an integer from {least} to {most}, got {given!r}",
-                remedy="pass an integer in this range",
-            )
+            problem = f"must be an integer from {least} to {most}, got {given!r}"
+            raise self._invalid(attribute, problem, "pass an integer in this range")
+
+    def _invalid(self, what: str, problem: str, remedy: str) -> FunctionInvalid:
+        return FunctionInvalid(f"the {what} of the worker {self.name!r} {problem}", remedy=remedy)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from ..core.errors import FunctionInvalid, PolicyInvalid, WorkerInvalid
+from ..core.errors import WorkerInvalid
 from ..core.files import read_limited
-from .gate import Policy, policy_in
+from .gate import policy_in
 from .worker import Worker
 from .yaml import LONGEST, YamlDocument, read_yaml
 
@@ -18,18 +18,14 @@ SUFFIX: Final = ".worker.md"
 VERSION: Final = 1
 _FENCE: Final = "---"
 
-_TEXT, _TEXTS, _NUMBER, _SCHEMA = "a text", "a text or a list of texts", "an integer", "a JSON Schema"
-_SWITCH: Final = "true or false"
-_MAPPING: Final = "a mapping of names to values"
-_KINDS: Final[Mapping[str, tuple[type, ...]]] = {
-    _TEXT: (str,),
-    _TEXTS: (str, list),
-    _NUMBER: (int,),
-    _SCHEMA: (dict,),
-    _SWITCH: (bool,),
-    _MAPPING: (dict,),
-}
-_KEYS: Final[Mapping[str, str]] = {
+# The kinds of values: what an error says, and their types.
+_TEXT: Final = ("a text", (str,))
+_TEXTS: Final = ("a text or a list of texts", (str, list))
+_NUMBER: Final = ("an integer", (int,))
+_SCHEMA: Final = ("a JSON Schema", (dict,))
+_SWITCH: Final = ("true or false", (bool,))
+_MAPPING: Final = ("a mapping of names to values", (dict,))
+_KEYS: Final[Mapping[str, tuple[str, tuple[type, ...]]]] = {
     "worker": _NUMBER,
     "name": _TEXT,
     "description": _TEXT,
@@ -96,26 +92,13 @@ def _read(path: Path) -> Worker:
     given.pop("worker", None)
     name = given.pop("name", name)
     if "policy" in given:
-        given["policy"] = _policy(document)
+        given["policy"] = policy_in(document, "policy")
     built: dict[str, Any] = {}
     for key in ("name", *sorted(given, key=lambda each: each != "input")):  # a prompt names fields of the input
         if key != "name":
             built[key] = given[key]
-        try:  # with one more key each time, so that each problem has its line
-            Worker(name, instructions, **built)
-            continue
-        except FunctionInvalid as error:
-            problem, remedy = error.problem, error.remedy
-        raise WorkerInvalid(f"{document.where(key)}: {problem}", remedy=remedy)
+        document.made(partial(Worker, name, instructions, **built), key)  # one more key each time: each has its line
     return Worker(name, instructions, **given)
-
-
-def _policy(document: YamlDocument) -> Policy:
-    try:
-        return policy_in(document, "policy")
-    except PolicyInvalid as error:
-        problem, remedy = error.problem, error.remedy
-    raise WorkerInvalid(problem, remedy=remedy)
 
 
 def _data(path: Path) -> bytes:
@@ -144,26 +127,18 @@ def _parts(path: Path, data: bytes) -> tuple[bytes, str, int]:
     raise WorkerInvalid(f"{path}:{line} is not UTF-8", remedy="save the file as UTF-8")
 
 
-def _checked(document: YamlDocument) -> dict[str, Any]:
+def _checked(document: YamlDocument[WorkerInvalid]) -> dict[str, Any]:
     """Return the values by key, after checking the kind of each."""
     data: object = {} if document.data is None else document.data
     if not isinstance(data, dict):
-        raise WorkerInvalid(
-            f"{document.where()}: the front matter must be a mapping", remedy="write it as 'key: value' lines"
-        )
+        raise document.invalid("the front matter must be a mapping", "write it as 'key: value' lines")
+    document.check_keys(data, _KEYS, "a worker")
     for key, value in data.items():
-        kind = _KEYS.get(key)
-        if kind is None:
-            close = difflib.get_close_matches(key, _KEYS, 1)
-            meant = f"did you mean {close[0]!r}? " if close else ""
-            raise WorkerInvalid(
-                f"{document.where(key)}: a worker has no key {key!r}", remedy=f"{meant}the keys are: {', '.join(_KEYS)}"
-            )
-        if not isinstance(value, _KINDS[kind]) or (isinstance(value, bool) and kind is not _SWITCH):
-            raise WorkerInvalid(f"{document.where(key)}: {key!r} must be {kind}", remedy=f"write {kind}")
+        what, kinds = kind = _KEYS[key]
+        if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not _SWITCH):
+            raise document.invalid(f"{key!r} must be {what}", f"write {what}", key)
     if data.get("worker", VERSION) != VERSION:
-        raise WorkerInvalid(
-            f"{document.where('worker')}: the file has version {data['worker']!r}, which is not supported",
-            remedy=f"write it for version {VERSION}, or use a newer version of worldagent",
-        )
+        problem = f"the file has version {data['worker']!r}, which is not supported"
+        remedy = f"write it for version {VERSION}, or use a newer version of worldagent"
+        raise document.invalid(problem, remedy, "worker")
     return dict(data)

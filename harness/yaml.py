@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.util import find_spec
-from typing import Any, Final, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
-from ..core.errors import MissingExtra, WorldAgentError
+from ..core.errors import FunctionInvalid, MissingExtra, PolicyInvalid, WorldAgentError
 
 LONGEST: Final = 1 << 20
 """Bytes of a file."""
@@ -30,17 +31,23 @@ _NO_CHARACTER: Final = re.compile(r"\\U(?!0010|000[0-9A-Fa-f])[0-9A-Fa-f]{8}")
 _RAW: Final = (ValueError, ArithmeticError, LookupError, TypeError, AttributeError, AssertionError, RecursionError)
 
 
+E = TypeVar("E", bound=WorldAgentError)
+T = TypeVar("T")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YamlDocument:
+class YamlDocument(Generic[E]):
     """The content of a file.
 
     Attributes:
         name: The name of the file, for errors.
+        error: The class of errors about it.
         data: Mappings, lists, texts, numbers, booleans and None.
         lines: The line of each value, counted from 1, by its path.
     """
 
     name: str
+    error: type[E]
     data: Any
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict, repr=False)
 
@@ -51,8 +58,43 @@ class YamlDocument:
                 return f"{self.name}:{self.lines[path[:end]]}"
         return self.name
 
+    def invalid(self, problem: str, remedy: str, *path: str | int) -> E:
+        """Return the error about a value, with its file and line."""
+        return self.error(f"{self.where(*path)}: {problem}", remedy=remedy)
 
-def read_yaml(data: bytes, *, name: str, error: type[WorldAgentError], first_line: int = 1) -> YamlDocument:
+    def check_keys(self, value: Iterable[str], known: Collection[str], what: str, *path: str | int) -> None:
+        """Refuse a mapping with a key that is not known.
+
+        Args:
+            value: The mapping.
+            known: The known keys.
+            what: What the mapping is, for the error.
+            path: Its path.
+        """
+        for key in value:
+            if key not in known:
+                remedy = f"{near(key, known)}the keys are: {', '.join(known)}"
+                raise self.invalid(f"{what} has no key {key!r}", remedy, *path, key)
+
+    def made(self, make: Callable[[], T], *path: str | int) -> T:
+        """Make an object of a value; an error of a declaration gets the file and the line of the value."""
+        try:
+            return make()
+        except (FunctionInvalid, PolicyInvalid) as error:
+            problem, remedy = error.problem, error.remedy
+        raise self.invalid(problem, remedy, *path)
+
+
+def near(name: object, known: Iterable[str]) -> str:
+    """The begin of a remedy, "did you mean ...", if a known name is similar; otherwise an empty text."""
+    wanted, names = str(name), list(known)
+    # A name that is a prefix of the other is closer than one with similar letters: explore for explore_context.
+    shared = [each for each in names if wanted.startswith(each) or each.startswith(wanted)]
+    close = sorted(shared, key=lambda each: abs(len(each) - len(wanted))) or difflib.get_close_matches(wanted, names, 1)
+    return f"did you mean {close[0]!r}? " if close else ""
+
+
+def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1) -> YamlDocument[E]:
     """Read one YAML document.
 
     Args:
@@ -76,7 +118,7 @@ def read_yaml(data: bytes, *, name: str, error: type[WorldAgentError], first_lin
     raise error(f"{name}:{line} is not UTF-8", remedy="save the file as UTF-8")
 
 
-def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -> YamlDocument:
+def _read(text: str, name: str, error: type[E], first_line: int) -> YamlDocument[E]:
     if not _is_installed():
         raise MissingExtra(
             f"{name!r} is YAML, and the extra 'yaml' is not installed", remedy="pip install 'worldagent[yaml]'"
@@ -94,7 +136,7 @@ def _read(text: str, name: str, error: type[WorldAgentError], first_line: int) -
             if not problem:
                 lines: dict[tuple[str | int, ...], int] = {}
                 loaded = YAML(typ="rt", pure=True).load(text)
-                return YamlDocument(name=name, data=_plain(loaded, (), lines, first_line), lines=lines)
+                return YamlDocument(name=name, error=error, data=_plain(loaded, (), lines, first_line), lines=lines)
     except MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
         problem_text = (failure.problem or "not YAML").partition(" with value ")[0]  # an error never shows values

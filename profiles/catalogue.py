@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from ..core.errors import InvalidArgument, ProfileInvalid, UsageError
-from .profile import GENERAL, Profile, ProfileFile, Setting, effective, near
+from ..harness.yaml import near
+from .profile import GENERAL, Profile, ProfileFile, Setting, effective
 from .trust import ProfileFolder, ProjectTrust, project_folder, read_folder, read_one, trust_error, user_folder
 
 LevelName = Literal["built-in", "user", "project"]

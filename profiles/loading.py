@@ -16,9 +16,9 @@ from pydantic import BaseModel, Field, ValidationError
 
 from ..core.errors import InvalidArgument, ProfileInvalid
 from ..core.generation import GenerationOptions
-from ..harness.yaml import LONGEST, YamlDocument, read_yaml
+from ..harness.yaml import LONGEST, YamlDocument, near, read_yaml
 from ..mcp_client.tools import McpEntry
-from .profile import Key, MemoryOverrides, Part, ProfileFile, Sections, Setting, Skills, Verification, near
+from .profile import Key, MemoryOverrides, Part, ProfileFile, Sections, Setting, Skills, Verification
 
 _TEXTS: Mapping[str, str] = {"boolean": "true or false", "object": "a mapping of keys and values", "null": "null"}
 
@@ -258,7 +258,7 @@ def _no_mapping(where: str, *, empty: bool) -> ProfileInvalid:
     return ProfileInvalid(f"{where} {problem}", remedy="write 'key: value' lines, such as 'description: reads the web'")
 
 
-def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileInvalid]]:
+def _checked(document: YamlDocument[ProfileInvalid]) -> tuple[ProfileKeys | None, list[ProfileInvalid]]:
     try:
         keys = ProfileKeys.model_validate_json(json.dumps(_with_integers(document.data)), strict=True)
     except ValidationError as failure:
@@ -274,9 +274,8 @@ def _checked(document: YamlDocument) -> tuple[ProfileKeys | None, list[ProfileIn
     paths = sorted(kinds, key=lambda path: document.lines.get(path, 0))
     problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:MAX_PROBLEMS]]
     if len(paths) > MAX_PROBLEMS:
-        where = document.where(*paths[MAX_PROBLEMS])
-        more = f"{where}: {len(paths) - MAX_PROBLEMS} more problems begin here"
-        problems.append(ProfileInvalid(more, remedy="fix the problems above first"))
+        more = f"{len(paths) - MAX_PROBLEMS} more problems begin here"
+        problems.append(document.invalid(more, "fix the problems above first", *paths[MAX_PROBLEMS]))
     return None, problems
 
 
@@ -293,7 +292,7 @@ def _with_integers(value: Any) -> Any:
             return value
 
 
-def _path(place: tuple[str | int, ...], document: YamlDocument) -> tuple[str | int, ...]:
+def _path(place: tuple[str | int, ...], document: YamlDocument[ProfileInvalid]) -> tuple[str | int, ...]:
     """The place of an error in the file, without the parts that pydantic adds for the alternatives of a type."""
     path: tuple[str | int, ...] = ()
     for part in place:
@@ -302,53 +301,50 @@ def _path(place: tuple[str | int, ...], document: YamlDocument) -> tuple[str | i
     return path
 
 
-def _problem(document: YamlDocument, path: tuple[str | int, ...], kind: str, said: str) -> ProfileInvalid:
-    where, called = document.where(*path), _dotted(path)
+def _problem(
+    document: YamlDocument[ProfileInvalid], path: tuple[str | int, ...], kind: str, said: str
+) -> ProfileInvalid:
+    called = _dotted(path)
     if kind == "header":
         problem, _, remedy = said.partition("; ")
-        return ProfileInvalid(f"{where}: {called!r}: {problem}", remedy=remedy)
+        return document.invalid(f"{called!r}: {problem}", remedy, *path)
     if kind == "extra_forbidden":
         above, key = path[:-1], str(path[-1])[:80]
         known = keys_of(above)
         owner = f"{_dotted(above)!r}" if above else "a profile"
         listed = f"the keys are: {', '.join(known)}" if known else "leave it out"
-        return ProfileInvalid(f"{where}: {owner} has no key {key!r}", remedy=near(key, known) + listed)
+        return document.invalid(f"{owner} has no key {key!r}", near(key, known) + listed, *path)
     if path == ("profile",):
-        return ProfileInvalid(
-            f"{where}: this version of worldagent cannot read the file's version",
-            remedy=f"write 'profile: {VERSION}', or use a newer version of worldagent",
-        )
+        remedy = f"write 'profile: {VERSION}', or use a newer version of worldagent"
+        return document.invalid("this version of worldagent cannot read the file's version", remedy, *path)
     words = wanted(path)
     quotes = ", in quotes where it looks like a number" if words == "a text" else ""
-    return ProfileInvalid(f"{where}: {called!r} is not {words}", remedy=f"give {words}{quotes}")
+    return document.invalid(f"{called!r} is not {words}", f"give {words}{quotes}", *path)
 
 
-def _server_problems(keys: ProfileKeys, document: YamlDocument) -> Iterator[ProfileInvalid]:
+def _server_problems(keys: ProfileKeys, document: YamlDocument[ProfileInvalid]) -> Iterator[ProfileInvalid]:
     """Problems of servers whose values have the right types."""
     for name, entry in (keys.mcp_servers or {}).items():
         path: tuple[str, ...] = ("mcp_servers", name)
         for variable in entry.env:
             if not variable or "=" in variable or "\0" in variable:
-                place = (*path, "env", variable)
-                problem = (
-                    f"{document.where(*place)}: {variable[:80]!r} in {_dotted(path)!r} is not a valid variable name"
-                )
-                yield ProfileInvalid(problem, remedy="give a name without '='")
+                problem = f"{variable[:80]!r} in {_dotted(path)!r} is not a valid variable name"
+                yield document.invalid(problem, "give a name without '='", *path, "env", variable)
         if "\0" in str(entry.cwd):
-            problem = f"{document.where(*path, 'cwd')}: 'cwd' in {_dotted(path)!r} is not a valid path"
-            yield ProfileInvalid(problem, remedy="give a path without '\\0'")
+            problem = f"'cwd' in {_dotted(path)!r} is not a valid path"
+            yield document.invalid(problem, "give a path without '\\0'", *path, "cwd")
         try:
             entry.server()
         except InvalidArgument as error:
-            yield ProfileInvalid(f"{document.where(*path)}: {_dotted(path)!r}: {error.problem}", remedy=error.remedy)
+            yield document.invalid(f"{_dotted(path)!r}: {error.problem}", error.remedy, *path)
 
 
-def _settings(keys: ProfileKeys, document: YamlDocument) -> Iterator[tuple[Key, Setting]]:
+def _settings(keys: ProfileKeys, document: YamlDocument[ProfileInvalid]) -> Iterator[tuple[Key, Setting]]:
     for key in keys.model_fields_set - {*_HEAD}:
         yield from _flat((key,), getattr(keys, key), document)
 
 
-def _flat(key: Key, value: Any, document: YamlDocument) -> Iterator[tuple[Key, Setting]]:
+def _flat(key: Key, value: Any, document: YamlDocument[ProfileInvalid]) -> Iterator[tuple[Key, Setting]]:
     """The settings below a key. A mapping that is null or empty has none."""
     if key[0] in _OPEN and len(key) == 1:
         for name, each in (value or {}).items():

@@ -5,7 +5,6 @@ The instructions are the profile's prompt, then sections (P2). They are built on
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,16 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..core.errors import ProfileInvalid
 from ..core.generation import GenerationOptions
-
-
-def near(name: object, known: Iterable[str]) -> str:
-    """The begin of a remedy, "did you mean ...", if a known name is similar; otherwise an empty text."""
-    wanted, names = str(name), list(known)
-    # A name that is a prefix of the other is closer than one with similar letters: explore for explore_context.
-    shared = [each for each in names if wanted.startswith(each) or each.startswith(wanted)]
-    close = sorted(shared, key=lambda each: abs(len(each) - len(wanted))) or difflib.get_close_matches(wanted, names, 1)
-    return f"did you mean {close[0]!r}? " if close else ""
-
 
 Strategy = Literal["sliding_window", "summary", "selective"]
 Sections = Literal["auto", "all"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar, cast
@@ -256,8 +256,6 @@ def is_like(name: str, globs: Globs | Iterable[str]) -> bool:
     return any(fnmatchcase(name, glob) for glob in several(globs))
 
 
-K = TypeVar("K")
-
 VERSION = 1
 
 _KEYS = ("version", *Policy.model_fields)
@@ -281,7 +279,7 @@ def load_policy(path: str | os.PathLike[str]) -> Policy:
     return policy_in(read_yaml(data, name=str(path), error=PolicyInvalid))
 
 
-def policy_in(document: YamlDocument, *path: str) -> Policy:
+def policy_in(document: YamlDocument[Any], *path: str) -> Policy:
     """Read the policy in a document.
 
     Args:
@@ -289,57 +287,29 @@ def policy_in(document: YamlDocument, *path: str) -> Policy:
         path: The keys that lead to the policy; none if the document is the policy.
 
     Raises:
-        PolicyInvalid: The policy cannot be read; the text names the file, the line and the problem.
+        WorldAgentError: The policy cannot be read; the text names the file, the line and the problem.
     """
     said = document.data
     for key in path:
         said = said[key]
     if not isinstance(said, Mapping):
-        raise PolicyInvalid(
-            f"{document.where(*path)}: a policy must be a mapping", remedy=f"its keys are: {', '.join(_KEYS)}"
-        )
-    unknown = [key for key in said if key not in _KEYS]
-    if unknown:
-        raise PolicyInvalid(
-            f"{document.where(*path, unknown[0])} has the unknown key {unknown[0]!r}",
-            remedy=f"the keys are: {', '.join(_KEYS)}",
-        )
+        raise document.invalid("a policy must be a mapping", f"its keys are: {', '.join(_KEYS)}", *path)
+    document.check_keys(said, _KEYS, "a policy", *path)
     if said.get("version", VERSION) != VERSION or isinstance(said.get("version"), bool):
-        raise PolicyInvalid(
-            f"{document.where(*path, 'version')} has version {said['version']!r}, which is not supported",
-            remedy=f"write version: {VERSION}",
-        )
+        problem = f"the version {said['version']!r} is not supported"
+        raise document.invalid(problem, f"write version: {VERSION}", *path, "version")
     listed = said.get("rules", [])
     if not isinstance(listed, list):
-        raise PolicyInvalid(
-            f"{document.where(*path, 'rules')}: `rules` must be a list", remedy="begin each rule with '- decision:'"
-        )
+        raise document.invalid("`rules` must be a list", "begin each rule with '- decision:'", *path, "rules")
     rules = [_rule(document, (*path, "rules", place), each) for place, each in enumerate(listed)]
     for place, rule in enumerate(rules):
-        _with_place(document.where(*path, "rules", place), partial(rule.check_against, rules[:place]))
+        document.made(partial(rule.check_against, rules[:place]), *path, "rules", place)
     others = {key: value for key, value in said.items() if key not in ("version", "rules")}
-    return _with_place(document.where(*path, *list(others)[:1]), partial(Policy, **others, rules=tuple(rules)))
+    return document.made(partial(Policy, **others, rules=tuple(rules)), *path, *list(others)[:1])
 
 
-def _rule(document: YamlDocument, path: tuple[str | int, ...], said: Any) -> Rule:
-    where = document.where(*path)
+def _rule(document: YamlDocument[Any], path: tuple[str | int, ...], said: Any) -> Rule:
     if not isinstance(said, Mapping):
-        raise PolicyInvalid(
-            f"{where}: a rule must be a mapping", remedy="write keys and values, such as 'decision: ask'"
-        )
-    unknown = [key for key in said if key not in Rule.model_fields]
-    if unknown:
-        raise PolicyInvalid(
-            f"{document.where(*path, unknown[0])} has the unknown key {unknown[0]!r}",
-            remedy=f"the keys of a rule are: {', '.join(Rule.model_fields)}",
-        )
-    return _with_place(where, partial(Rule, **said))
-
-
-def _with_place(where: str, make: Callable[[], K]) -> K:
-    """Make an object, or raise its `PolicyInvalid` with the place in the file."""
-    try:
-        return make()
-    except PolicyInvalid as error:
-        problem, remedy = error.problem, error.remedy
-    raise PolicyInvalid(f"{where}: {problem}", remedy=remedy)
+        raise document.invalid("a rule must be a mapping", "write keys and values, such as 'decision: ask'", *path)
+    document.check_keys(said, Rule.model_fields, "a rule", *path)
+    return document.made(partial(Rule, **said), *path)

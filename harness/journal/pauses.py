@@ -260,26 +260,20 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
 def _approval_parts(pause: Pause, answer: Approve) -> dict[str, Any]:
     """Return the parts of an approval that the journal keeps: its `always` and changed arguments."""
     if answer.hash is not None and answer.hash != pause.hash:
-        raise AnswerInvalid(
-            f"the approval of the pause {pause.id!r} was given for other arguments",
-            remedy="look at the pause again, and answer with its hash",
-        )
+        remedy = "look at the pause again, and answer with its hash"
+        raise _invalid("approval of", pause, "was given for other arguments", remedy)
     if answer.always and not may_be_always(pause):
         raise AnswerInvalid(
             f"{pause.function!r} is destructive, so each call of it must be approved separately",
             remedy="approve only this call, without `always`",
         )
     if answer.always not in (False, True, "same", "any"):
-        raise AnswerInvalid(
-            f"the approval of the pause {pause.id!r} has an `always` that is neither 'same' nor 'any'",
-            remedy="use 'same' for calls with equal arguments, 'any' for calls with any arguments, or omit it",
-        )
+        remedy = "use 'same' for calls with equal arguments, 'any' for calls with any arguments, or omit it"
+        raise _invalid("approval of", pause, "has an `always` that is neither 'same' nor 'any'", remedy)
     said: dict[str, Any] = {"always": "any" if answer.always == "any" else "same"} if answer.always else {}
     if answer.arguments is not None and not isinstance(answer.arguments, Mapping):
-        raise AnswerInvalid(
-            f"the arguments for the pause {pause.id!r} must be a mapping, got {type(answer.arguments).__name__!r}",
-            remedy="pass the function's params by name, or omit them",
-        )
+        problem = f"must be a mapping, got {type(answer.arguments).__name__!r}"
+        raise _invalid("arguments for", pause, problem, "pass the function's params by name, or omit them")
     if answer.arguments is not None:
         said["arguments"] = _validated_answer(pause, dict(answer.arguments))
     return said
@@ -306,16 +300,11 @@ def _with_defaults(pause: Pause, value: Any) -> Any:
 def _validated_answer(pause: Pause, value: Any) -> Any:
     value = _json(pause, value)
     if pause.options is not None and value not in pause.options:
-        raise AnswerInvalid(
-            f"the answer to the pause {pause.id!r} must be one of its options",
-            remedy=f"use one of {list(pause.options)}",
-        )
+        raise _invalid("answer to", pause, "must be one of its options", f"use one of {list(pause.options)}")
     problems_found = [] if pause.schema is None else _validation_errors(pause, pause.schema, value)
     if problems_found:
-        raise AnswerInvalid(
-            f"the answer to the pause {pause.id!r} does not fit its schema ({'; '.join(problems_found[:5])})",
-            remedy="answer with a value that fits the schema of the pause",
-        )
+        problem = f"does not fit its schema ({'; '.join(problems_found[:5])})"
+        raise _invalid("answer to", pause, problem, "answer with a value that fits the schema of the pause")
     return value
 
 
@@ -338,4 +327,8 @@ def _json(pause: Pause, value: Any) -> Any:
         return json.loads(storable_json(value))
     except (TypeError, ValueError):
         pass
-    raise AnswerInvalid(f"the answer to the pause {pause.id!r} is not JSON", remedy="answer with a JSON value")
+    raise _invalid("answer to", pause, "is not JSON", "answer with a JSON value")
+
+
+def _invalid(what: str, pause: Pause, problem: str, remedy: str) -> AnswerInvalid:
+    return AnswerInvalid(f"the {what} the pause {pause.id!r} {problem}", remedy=remedy)

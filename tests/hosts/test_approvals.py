@@ -265,7 +265,7 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
     ("text", "more", "told"),
     [
         ("rules: [", (), "policy.yaml:"),
-        ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3 has the unknown key 'colour'"),
+        ("rules:\n  - decision: approve\n    colour: red\n", (), "policy.yaml:3: a rule has no key 'colour'"),
         ("rules:\n  - {decision: ask, function: sned}\n", APP, "names the function 'sned', which does not exist"),
     ],
 )

@@ -109,12 +109,15 @@ BAD: dict[str, tuple[Any, str]] = {
         r"shopper.worker.md:3: a worker has no key 'tool'; did .* 'tools'",
     ),
     "a wrong type": (f"{FRONT}retries: many\n---\nGo.", r":3: 'retries' must be an integer; write"),
-    "too many retries": (f"{FRONT}retries: 99\n---\nGo.", r":3: retries .* must be an integer from 0 to 20, got 99"),
+    "too many retries": (
+        f"{FRONT}retries: 99\n---\nGo.",
+        r":3: the retries .* must be an integer from 0 to 20, got 99",
+    ),
     "a bad name": ("---\nname: a b\n---\nGo.", r":2: 'a b' cannot name a worker"),
     "another version": ("---\nworker: 2\n---\nGo.", r":2: the file has version 2"),
     "a wrong rule": (
         f"{FRONT}policy:\n  rules:\n    - desicion: ask\n---\nGo.",
-        r":5 has the unknown key 'desicion'",
+        r":5: a rule has no key 'desicion'; did .* 'decision'",
     ),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
