@@ -51,21 +51,17 @@ def params_model(
     """
     fields: dict[str, Any] = {}
     for place, parameter in enumerate(parameters):
+        problem, remedy = "", ""
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} cannot be passed by name",
-                remedy="use plain named parameters",
-            )
-        if parameter.name not in hints:
+            problem, remedy = "cannot be passed by name", "use plain named parameters"
+        elif parameter.name not in hints:
             is_self = place == 0 and parameter.name in ("self", "cls")
-            raise FunctionInvalid(
-                f"the parameter {parameter.name!r} of the function {name!r} has no type hint",
-                remedy="decorate a plain function, not a method" if is_self else "annotate it",
-            )
-        if parameter.name.startswith("_") or parameter.name in RESERVED_NAMES:
-            raise FunctionInvalid(
-                f"a parameter of the function {name!r} cannot be named {parameter.name!r}", remedy="rename it"
-            )
+            problem = "has no type hint"
+            remedy = "decorate a plain function, not a method" if is_self else "annotate it"
+        elif parameter.name.startswith("_") or parameter.name in RESERVED_NAMES:
+            problem, remedy = "cannot have this name", "rename it"
+        if problem:
+            raise FunctionInvalid(f"the parameter {parameter.name!r} of the function {name!r} {problem}", remedy=remedy)
         hint, about = hints[parameter.name], descriptions.get(parameter.name)
         if about is not None:
             hint = Annotated[hint, Field(description=about)]

@@ -314,10 +314,8 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
     for option in sorted(options.keys() - known):
         other = next((each for each, names in _OPTIONS.items() if option in names), None)
         if other is None:
-            problem, remedy = (
-                "which does not exist",
-                f"{near(option, known)}the options are: {', '.join(sorted(known))}",
-            )
+            named = sorted(known)
+            problem, remedy = "which does not exist", f"{near(option, named)}the options are: {', '.join(named)}"
         elif other == "leaf":  # a flow's body runs again from the start, with the results of the calls that it made
             problem = "but it is a flow, because its context can call functions"
             remedy = "set the option on the functions that it calls, or take a ToolContext"

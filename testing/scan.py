@@ -28,15 +28,6 @@ _SHORTEST_GRAM = 8
 _SHORTEST_SAMPLED = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """A relevant run: the needle, how many characters, and where in the data it begins."""
-
-    needle: Needle
-    length: int
-    offset: int
-
-
 class Matcher:
     """Searches bytes for a set of canaries."""
 
@@ -63,8 +54,12 @@ class Matcher:
             for need, group in groups.items()
         ]
 
-    def search(self, data: bytes, known: set[tuple[int, str]]) -> Iterator[Hit]:
-        """Yield runs in `data`, one for each canary and encoding that is not in `known`, and add these to `known`."""
+    def search(self, data: bytes, known: set[tuple[int, str]]) -> Iterator[tuple[Needle, int, int]]:
+        """Yield runs in `data`, one for each canary and encoding that is not in `known`, and add these to `known`.
+
+        Yields:
+            The needle, where in the data the run begins, and how many characters it has.
+        """
         for search in self._searches:
             for at, own, needle in search.candidates(data):
                 key = (needle.canary, needle.encoding)
@@ -73,7 +68,7 @@ class Matcher:
                 offset, length = needle.run(data, at, own)
                 if length >= needle.need:
                     known.add(key)
-                    yield Hit(needle=needle, length=length, offset=offset)
+                    yield needle, offset, length
 
 
 class _Sampled:
@@ -293,13 +288,13 @@ class _Search:
         end = 0
         for start, chunk in chunks:
             end = start + len(chunk)
-            for hit in self._matcher.search(chunk, known):
+            for needle, offset, length in self._matcher.search(chunk, known):
                 finding = Finding(
                     place=self._shown(place),
-                    encoding=hit.needle.encoding,
-                    canary=hit.needle.canary,
-                    length=hit.length,
-                    offset=start + hit.offset,
+                    encoding=needle.encoding,
+                    canary=needle.canary,
+                    length=length,
+                    offset=start + offset,
                 )
                 self._findings.append(finding)
         self._bytes += end

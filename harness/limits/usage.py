@@ -87,14 +87,11 @@ _COLUMNS: Final[tuple[str, ...]] = ("calls", "tokens", "cost")
 class _StoredSpent(Row):
     model_config = ConfigDict(strict=True)
 
+    path: str = ""  # of an open turn's row
     # Negative for a while if an interrupted call is made again on the next day.
     calls: Annotated[int, Field(ge=-_MAX_COUNT, le=_MAX_COUNT)]
     tokens: Annotated[int, Field(ge=0, le=_MAX_COUNT)]
     cost: Annotated[float, Field(ge=0, le=_MAX_COUNT, allow_inf_nan=False)]
-
-
-class _StoredPart(_StoredSpent):
-    path: str
 
 
 _Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
@@ -371,7 +368,7 @@ class Usage:
         rows = transaction.execute(_KEPT, (turn,))
         parts: list[dict[str, Any]] = [dict(zip(("path", *_COLUMNS), row, strict=True)) for row in rows]
         for part in parts:
-            self._check(_StoredPart, part, part["path"] if isinstance(part["path"], str) and part["path"] else turn)
+            self._check(_StoredSpent, part, part["path"] if isinstance(part["path"], str) and part["path"] else turn)
         return {part.pop("path"): Spent(**part) for part in parts}
 
     def _bill(self, transaction: Transaction, turn: str) -> dict[str, ModelUsage]:

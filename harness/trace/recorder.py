@@ -11,7 +11,7 @@ from ...core import Scope, summed
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
-from .records import Captured, Dropped, RecordKind, Traced, TraceRecord, several_id
+from .records import Captured, Dropped, RecordKind, Traced, TraceRecord
 
 _Fields = dict[str, Any]
 """The fields of a record that is not complete: making a `TraceRecord` at the begin and at the end would cost twice."""
@@ -207,7 +207,7 @@ def _unanswered(run: _Run, path: str, event: Any) -> Iterator[TraceRecord]:
     """Yield the model calls of a call, task or turn that gave no answer, if their prompts were captured."""
     for number, prompt in enumerate(run.prompts.pop(path, ()), start=1):
         # All of them are from one event, so the number in the id distinguishes them.
-        record_id = several_id(path, event.seq, number)
+        record_id = f"{path}#{event.seq}" + f".{number}" * (number > 1)
         yield _moment(run, "model", path, event.seq, event.at, id=record_id, status="failed", prompt=prompt)
 
 

@@ -117,11 +117,6 @@ class TraceRecord(BaseModel):
         return self.kind in ("turn", "task", "call")
 
 
-def several_id(path: str, seq: int, number: int) -> str:
-    """Return the id of one of several records of the same kind from one event, numbered from 1."""
-    return f"{path}#{seq}" if number == 1 else f"{path}#{seq}.{number}"
-
-
 def read_record(line: str | bytes) -> TraceRecord | None:
     """Read one line.
 

@@ -9,12 +9,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from ...core import STORED_TIERS, Tier
 from ...hosts.role_host.contract import TOOLS
+from ...hosts.serving import Address
 from ...mcp_client import HttpHost
 from ...mcp_client.contract import tier_names
 from ...mcp_client.hosts import Mode
@@ -164,19 +164,12 @@ async def http_page(kit: Kit) -> None:
     """On loopback, a page in a browser must not be able to call the host (DNS rebinding)."""
     host = kit.host
     assert isinstance(host, HttpHost), "this point is for hosts over HTTP"
-    if not _is_loopback(urlsplit(host.url).hostname or ""):
+    if not Address(urlsplit(host.url).hostname or "", 0).is_loopback:
         raise Skipped("it is not on this machine's loopback, so its token keeps it")
     for name, value in (("Host", _PAGE), ("Origin", f"http://{_PAGE}")):
         if not await kit.refusal(replace(host, headers={**host.headers, name: value})):
             remedy = f"refuse a {name} that is not yours: a page in a browser could call this host"
             raise Warned(f"a request with {name} of another site was answered", remedy)
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 # --- programs ---------------------------------------------------------------------------------------------------------
