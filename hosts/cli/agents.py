@@ -220,15 +220,13 @@ def named_host(
     return HttpHost(options.role_host, token, timeout=settings.role_host_timeout, tools=settings.role_host_tools)
 
 
-def host_of(
-    options: HostOptions, settings: Settings, *, stderr: Literal["inherit", "discard"] = "inherit"
-) -> HttpHost | StdioHost | None:
+def host_of(options: HostOptions, settings: Settings) -> HttpHost | StdioHost | None:
     """The role host that the options name, else the settings; None is the embedded store.
 
     Raises:
         InvalidArgument: As for `named_host`.
     """
-    host = named_host(options, settings, stderr=stderr)
+    host = named_host(options, settings)
     return host if host is not None or options.role_host == EMBEDDED else settings.host()
 
 

@@ -53,7 +53,7 @@ async def list_profiles(output: Output, json: bool) -> None:
     for problem in profiles.unreadable:
         output.note(f"{problem.problem}; {problem.remedy}")
     longest = max(len(entry.name) for entry in entries)
-    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {_description(entry)}" for entry in entries]
+    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(8)}  {description_text(entry)}" for entry in entries]
     value = {
         "profiles": [profile_object(entry) for entry in entries],
         "problems": [_problem(problem) for problem in profiles.unreadable],
@@ -195,7 +195,8 @@ def profile_object(entry: ProfileEntry) -> dict[str, Any]:
     }
 
 
-def _description(entry: ProfileEntry) -> str:
+def description_text(entry: ProfileEntry) -> str:
+    """What a profile is for, and why it cannot be used or is not."""
     shown = "" if entry.profile is None else " ".join(entry.profile.description.split())
     if entry.problems:
         shown = f"[cannot be used] {entry.problems[0].problem}"

@@ -275,12 +275,10 @@ def _table(found: Sequence[ThreadState], output: Output) -> str:
     return output.table(_COLUMNS, rows, widths=(*_WIDTHS, max(left, MIN_TITLE_CELLS)))
 
 
-def _no_threads_text(options: ThreadsOptions) -> str:
-    which = ""
-    if isinstance(options, ThreadsListOptions):
-        which = f" that is {options.status}" if options.status else ""
-        if any((options.account, options.channel, options.query, options.before)):
-            which += " that matches the options"
+def _no_threads_text(options: ThreadsListOptions) -> str:
+    which = f" that is {options.status}" if options.status else ""
+    if any((options.account, options.channel, options.query, options.before)):
+        which += " that matches the options"
     return f"the workspace {options.workspace!r} has no thread{which}"
 
 

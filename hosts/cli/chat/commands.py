@@ -23,7 +23,6 @@ from ..sources import text as text_of
 from .session import STATUS_TEXTS
 
 if TYPE_CHECKING:
-    from ....profiles import ProfileEntry
     from .session import Session
 
 _FILE: Final = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')  # @FILE or @"FILE"
@@ -239,21 +238,15 @@ async def _why(session: Session, _: str) -> str:
 @command("/profiles", help="the profiles that an agent can use, and the one in use")
 async def _profiles(session: Session, _: str) -> str:
     chosen = session.agent.profile.name
-    from ..profiles import open_profiles  # rarely needed
+    from ..profiles import description_text, open_profiles  # rarely needed
 
     rows = [
-        ("*" if entry.name == chosen else "", entry.name, entry.level, _profile_text(entry))
+        ("*" if entry.name == chosen else "", entry.name, entry.level, description_text(entry))
         for entry in open_profiles().entries()
         if entry.used
     ]
     shown = table(("", "PROFILE", "FROM", "DESCRIPTION"), rows, widths=(1, 24, 8))
     return f"{shown}\n\nThe profile with * was chosen at the start, with --profile, and stays."
-
-
-def _profile_text(entry: ProfileEntry) -> str:
-    if entry.problems:
-        return f"cannot be used: {entry.problems[0].problem}"
-    return "" if entry.profile is None else entry.profile.description
 
 
 # --- messages and threads ---------------------------------------------------------------------------------------------

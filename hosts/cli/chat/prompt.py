@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter, WordCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import has_focus
@@ -101,6 +101,8 @@ class _Completer(Completer):
 
     def __init__(self) -> None:
         self._paths = PathCompleter(expanduser=True)
+        helps = {f"{each.name} " if each.takes else each.name: each.help for each in COMMANDS.values()}
+        self._commands = WordCompleter(list(helps), meta_dict=helps, sentence=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """Yield the completions at the cursor."""
@@ -108,15 +110,10 @@ class _Completer(Completer):
         name, space, given = text.partition(" ")
         if file := _FILE_BEGUN.search(text):
             yield from self._paths.get_completions(Document(file[1] or file[2] or ""), complete_event)
-        elif not text.startswith("/") or "\n" in text:
-            return
-        if not space:
-            for command in COMMANDS.values():
-                if command.name.startswith(name):
-                    word = f"{command.name} " if command.takes else command.name
-                    yield Completion(word, -len(name), display=command.name, display_meta=command.help)
-        elif name in _TAKING_FILES:
+        elif space and name in _TAKING_FILES:
             yield from self._paths.get_completions(Document(given), complete_event)
+        elif text.startswith("/"):
+            yield from self._commands.get_completions(document, complete_event)
 
 
 # --- the history of input ---------------------------------------------------------------------------------------------
