@@ -53,7 +53,9 @@ def _worldagent(
     if ctx.invoked_subcommand is not None:
         return
     if sys.stdin.isatty() and sys.stdout.isatty():
-        raise typer.Exit(turns.open_chat(ChatOptions()))
+        from .chat import chat
+
+        raise typer.Exit(chat(ChatOptions()))
     typer.echo(ctx.get_help(), nl=False)
     raise typer.Exit(USAGE)
 

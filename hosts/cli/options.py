@@ -23,6 +23,8 @@ ANSWERS: Final = "Answers"
 WORKSPACE = "default"
 
 _SEEN: Final = "It is never stored, but other users of the machine can see TEXT in its list of processes."
+_FORMS: Final = f"@FILE reads a file, - reads standard input, @@ begins a text with a single @. {_SEEN}"
+_NOT_SET: Final = "Default: the setting model_options, else the service's."
 
 
 T = TypeVar("T")
@@ -64,6 +66,11 @@ def option_group(group: type[T]) -> type[T]:
 def home_option(panel: str, what: str = "the databases") -> Any:
     """The option `--home`."""
     return option("FOLDER", f"Folder of {what}. Default: the setting home, else the user's data folder.", panel)
+
+
+def app_option(what: str) -> Any:
+    """The option `--app`; `what` says what it names and what for."""
+    return option("MODULE:NAME", what, WHERE)
 
 
 def role_host_option(token_file: str) -> Any:
@@ -135,28 +142,18 @@ class HostOptions:
 class AgentOptions(HostOptions):
     """The options of every command that opens an agent."""
 
-    app: str | None = option(
-        "MODULE:NAME",
+    app: str | None = app_option(
         "An agent of your own, with its functions and shapes: a WorldAgent, or a function that makes one. "
-        "Modules of the current folder can be named.",
-        WHERE,
+        "Modules of the current folder can be named."
     )
     workspace: str = option("ID", "The agent's workspace.", WHERE, default=WORKSPACE)
     home: Path | None = HOME
     policy: Path | None = POLICY
     lm: str | None = LM
-    temperature: float | None = option(
-        "NUMBER",
-        "How much the model's answers vary, 0 to 2. Default: the setting model_options, else the service's.",
-        MODEL,
-    )
-    max_tokens: int | None = option(
-        "TOKENS", "The longest answer of the model. Default: the setting model_options, else the service's.", MODEL
-    )
+    temperature: float | None = option("NUMBER", f"How much the model's answers vary, 0 to 2. {_NOT_SET}", MODEL)
+    max_tokens: int | None = option("TOKENS", f"The longest answer of the model. {_NOT_SET}", MODEL)
     reasoning_effort: str | None = option(
-        "off|minimal|low|medium|high|xhigh|max",
-        "How much the model thinks before it answers. Default: the setting model_options, else the service's.",
-        MODEL,
+        "off|minimal|low|medium|high|xhigh|max", f"How much the model thinks before it answers. {_NOT_SET}", MODEL
     )
     header: list[str] | None = option(
         "NAME=VALUE|NAME=@FILE",
@@ -166,12 +163,7 @@ class AgentOptions(HostOptions):
     )
     identity: str | None = IDENTITY
     profile: str | None = PROFILE
-    role: str | None = option(
-        "TEXT|@FILE|-",
-        "The role for this turn: how to go about it. @FILE reads a file, - reads standard input, @@ begins a "
-        f"text with a single @. {_SEEN}",
-        MODEL,
-    )
+    role: str | None = option("TEXT|@FILE|-", f"The role for this turn: how to go about it. {_FORMS}", MODEL)
     worker: list[str] | None = WORKER
     workers: Path | None = WORKERS
     json: bool = flag("--json", "Print one JSON object: the turn, or the error.", OUTPUT)
@@ -221,12 +213,7 @@ class ChatOptions(TurnOptions):
 class ResumingOptions(AgentOptions):
     """The options of every command that resumes a turn. The turn keeps the account and the channel it began with."""
 
-    role: str | None = option(
-        "TEXT|@FILE|-",
-        "The call role again, if the turn began with one. @FILE reads a file, - reads standard input, @@ begins a "
-        f"text with a single @. {_SEEN}",
-        MODEL,
-    )
+    role: str | None = option("TEXT|@FILE|-", f"The call role again, if the turn began with one. {_FORMS}", MODEL)
     account: str | None = option("ID", "The account that answers. A policy can limit the approvers.", ANSWERS)
     no_role: bool = flag("--no-role", "Resume without the call role that the turn began with.", MODEL)
     on_role_change: str = option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .command import Work, command
-from .options import JSON_RESULT, WHERE, AgentOptions, argument, option
+from .options import JSON_RESULT, AgentOptions, app_option, argument
 from .output import Output, counted
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ def _policy() -> None:
 @app.command()
 @command(
     file=argument("FILE", "The policy, as YAML or JSON."),
-    app=option(
-        "MODULE:NAME",
-        "An agent of your own. Each rule must match something that it can call. The agent is opened for this.",
-        WHERE,
+    app=app_option(
+        "An agent of your own. Each rule must match something that it can call. The agent is opened for this."
     ),
     json=JSON_RESULT,
 )

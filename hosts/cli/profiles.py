@@ -13,7 +13,7 @@ import typer
 
 from .command import Work, command
 from .exits import USAGE
-from .options import JSON_RESULT, WHERE, WHICH, AgentOptions, argument, flag, option
+from .options import JSON_RESULT, WHICH, AgentOptions, app_option, argument, flag
 from .output import Output
 
 if TYPE_CHECKING:
@@ -88,11 +88,7 @@ async def show_profile(output: Output, name: str, json: bool) -> None:
 @app.command("check")
 @command(
     which=argument("FILE|NAME...", "The profiles to check. Default: all profiles.", default=None),
-    app=option(
-        "MODULE:NAME",
-        "An agent of your own: its functions, workers and shapes are known tools. It is opened for this.",
-        WHERE,
-    ),
+    app=app_option("An agent of your own: its functions, workers and shapes are known tools. It is opened for this."),
     json=JSON_RESULT,
 )
 async def check_profiles(output: Output, which: list[str] | None, app: str | None, json: bool) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -160,22 +160,16 @@ async def _store(options: RolesOptions) -> AsyncGenerator[RoleStore, None]:
     if host is not None:
         from ...mcp_client import HostRoleStore
 
-        reached = HostRoleStore(host)
-        try:
+        async with aclosing(HostRoleStore(host)) as reached:
             await reached.connect()
             yield reached
-        finally:
-            await reached.aclose()
         return
     from ...role_resolution import SqliteRoleStore
     from ...storage import Storage
 
     file = Storage(home=options.home or settings.home).roles
-    store = await SqliteRoleStore.open(file, limit=settings.role_limit)
-    try:
+    async with aclosing(await SqliteRoleStore.open(file, limit=settings.role_limit)) as store:
         yield store
-    finally:
-        await store.aclose()
 
 
 def _check_place(options: RolesOptions) -> None:

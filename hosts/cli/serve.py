@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,7 @@ from .options import (
     WHICH,
     WORKER,
     WORKERS,
+    app_option,
     flag,
     home_option,
     option,
@@ -89,11 +91,9 @@ class ServeOptions:
         "for other names are refused. Repeatable. Default: any name, or no other name if it listens on loopback.",
         REACH,
     )
-    app: str | None = option(
-        "MODULE:NAME",
+    app: str | None = app_option(
         "Agents of your own, with their functions and shapes: a function that takes the id of a workspace and "
-        "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named.",
-        WHERE,
+        "makes its WorldAgent, or one WorldAgent. Modules of the current folder can be named."
     )
     home: Path | None = HOME
     policy: Path | None = POLICY
@@ -314,17 +314,14 @@ async def _serve_roles(
             output.note("note: no token is required, so every program of this machine can read and change the roles")
 
     settings = Settings()
-    file = options.store or Storage(home=options.home or settings.home).roles
-    store = await SqliteRoleStore.open(file.expanduser().absolute(), limit=settings.role_limit)
-    try:
+    file = (options.store or Storage(home=options.home or settings.home).roles).expanduser().absolute()
+    async with aclosing(await SqliteRoleStore.open(file, limit=settings.role_limit)) as store:
         host = RoleHost(store, tokens=tokens, grant=grant)
         with quiet_logs():
             if address is None:
                 stopped = await serve_stdio(host)
             else:
                 stopped = await serve_http(host, address, allow_remote=options.allow_remote, ready=ready)
-    finally:
-        await store.aclose()
     return INTERRUPTED if stopped == signal.SIGINT else None
 
 

@@ -15,12 +15,12 @@ import typer
 from .command import Work, command, storage_of
 from .exits import FAILED
 from .options import (
-    WHERE,
     WHICH,
     WORKSPACE,
     AgentOptions,
     ThreadOptions,
     ThreadsOptions,
+    app_option,
     argument,
     option,
     option_group,
@@ -105,11 +105,9 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
 
 @app.command("show")
 @command(
-    app=option(
-        "MODULE:NAME",
+    app=app_option(
         "Your own agent that the thread belongs to. Its workspace and home are used, and the `resume` command "
-        "that is shown names it.",
-        WHERE,
+        "that is shown names it."
     ),
     messages=option("N", "How many of the last messages to show, 1 to 1000.", WHICH, default=6),
 )

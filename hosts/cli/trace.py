@@ -201,11 +201,8 @@ async def _traces(options: ThreadsOptions) -> AsyncGenerator[Traces]:
     from ...harness.trace.index import TraceIndex
 
     check_ids(options)
-    index = TraceIndex(storage_of(options.home).traces)
-    try:
+    async with contextlib.aclosing(TraceIndex(storage_of(options.home).traces)) as index:
         yield Traces(index, options.workspace)
-    finally:
-        await index.aclose()
 
 
 def _replace(file: Path, text: str, begin: str) -> None:

@@ -106,11 +106,6 @@ def chat(options: ChatOptions) -> int:
 
       cat questions.txt | worldagent chat --json
     """
-    return open_chat(options)
-
-
-def open_chat(options: ChatOptions) -> int:
-    """Run the chat and return its exit code."""
     from .chat import chat as run_chat
 
     return run_chat(options)

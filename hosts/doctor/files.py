@@ -164,11 +164,8 @@ async def _check_server(address: PostgresAddress) -> str:
         rows = transaction.execute("SELECT name, version FROM wa_schema") if any_made else []
         return dict(rows), str(server).split()[0]
 
-    database = await Database.open(address, schemas=())
-    try:
+    async with contextlib.aclosing(await Database.open(address, schemas=())) as database:
         versions, server = await database.read(work)
-    finally:
-        await database.aclose()
     return f"Postgres {server}, {_schemas(database.name, versions, SCHEMAS) or NOT_YET}"
 
 

@@ -175,11 +175,8 @@ async def _turns_of(address: PostgresAddress) -> tuple[RecordedTurn, ...]:
         [(any_made,)] = transaction.execute("SELECT to_regclass('wa_turn')")
         return _all_recorded(transaction, database.name) if any_made else ()
 
-    database = await Database.open(address, schemas=())
-    try:
+    async with contextlib.aclosing(await Database.open(address, schemas=())) as database:
         return await database.read(work)
-    finally:
-        await database.aclose()
 
 
 def _all_recorded(transaction: Transaction, name: str) -> tuple[RecordedTurn, ...]:

@@ -17,7 +17,7 @@ from ...core.errors import AnswerInvalid, InvalidArgument
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
 from ...harness.journal import decision_of
 from . import pauses as forms
-from .pauses import is_late, one_line, pause_lines
+from .pauses import is_late, one_line, pause_lines, shortened
 from .validation import Wire, describe_errors
 
 Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
@@ -180,10 +180,8 @@ def message_of(pause: Pause, problem: str = "") -> str:
         pause: The pause.
         problem: Why their last answer was not accepted.
     """
-    shortened = "\n".join(
-        [*pause_lines(pause), *([f"the last answer was not accepted: {one_line(problem)}"] if problem else [])]
-    )
-    return shortened if len(shortened) <= _MESSAGE else f"{shortened[:_MESSAGE]}… ({len(shortened)} characters)"
+    again = [f"the last answer was not accepted: {one_line(problem)}"] if problem else []
+    return shortened("\n".join([*pause_lines(pause), *again]), _MESSAGE)
 
 
 def form_of(pause: Pause) -> dict[str, Any]:
@@ -334,7 +332,7 @@ def _field(field: Schema, root: Schema) -> dict[str, Any] | None:
     for name in ("title", "description"):
         words = field.get(name, part.get(name))
         if isinstance(words, str) and words.strip():
-            made[name] = _short(words)
+            made[name] = shortened(one_line(words), _WORDS)
     choices = part.get("enum", [part["const"]] if "const" in part else None)
     if kind == "string" and isinstance(choices, list):
         made["enum"] = [choice for choice in dict.fromkeys(choices) if choice is not None]
@@ -408,11 +406,6 @@ def _refuse(pause: Pause, problem: str) -> NoReturn:
     raise AnswerInvalid(
         f"the answer to the pause {pause.id!r} is invalid: {problem}", remedy="fill in the form as its schema says"
     )
-
-
-def _short(words: str) -> str:
-    shortened = one_line(words)
-    return shortened if len(shortened) <= _WORDS else f"{shortened[:_WORDS]}…"
 
 
 def _is_label(name: str) -> bool:

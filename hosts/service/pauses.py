@@ -19,7 +19,7 @@ _ARGUMENTS, _OPTIONS = 30, 50  # how many are shown
 _VALUE, _QUESTION, _OPTION = 300, 4000, 200  # characters of each that are shown
 _NAMES: Final = 20  # columns in which the names of a form's fields line up
 
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 Schema = Mapping[str, Any]
 
@@ -78,7 +78,7 @@ def one_line(text: str) -> str:
 
 def numbered(options: tuple[str, ...]) -> bool:
     """Whether options can be chosen by number. They cannot if one of them looks like the number of another."""
-    return not any(_NUMBER.fullmatch(option.strip()) for option in options)
+    return not any(NUMBER.fullmatch(option.strip()) for option in options)
 
 
 def _asked(pause: Pause) -> Iterator[str]:

@@ -104,7 +104,6 @@ def _edited(pause: Pause, text: str) -> Any:
 
 
 _HAPPENED: Final = re.compile(r"happened(?:\s+(.+))?", re.IGNORECASE | re.DOTALL)
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 
 
 def pause_text(pause: Pause, *, answer: bool = True) -> str:
@@ -180,7 +179,7 @@ def _chosen(pause: Pause, text: str) -> str:
         if len(found) == 1:
             return next(iter(found))
     number = text.strip()
-    if numbered(options) and _NUMBER.fullmatch(number) and 1 <= int(number) <= len(options):
+    if numbered(options) and forms.NUMBER.fullmatch(number) and 1 <= int(number) <= len(options):
         return options[int(number) - 1]
     raise InvalidArgument("the answer must be one of the options", remedy=f"answer with {how_to_answer(pause)}")
 

@@ -14,10 +14,7 @@ from ...core.errors import AlreadyAnswered, EventsGone, InvalidArgument, Nothing
 from ...core.events import ReasoningDelta
 from ...core.pauses import Pause, PersonAnswer
 from ..service import turns
-from ..service.arguments import (
-    ResumeArguments,
-    SurfaceArguments,
-)
+from ..service.arguments import ResumeArguments, SurfaceArguments
 from ..service.call import check_resume, owns_turn
 from ..service.pauses import unanswered
 from ..service.records import TurnAnswer
