@@ -6,7 +6,7 @@ import gc
 import os
 import shlex
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -242,8 +242,6 @@ def _token(options: HostOptions) -> str | None:
 
 
 def _words(command: str) -> list[str]:
-    try:
+    with suppress(ValueError):
         return shlex.split(command)
-    except ValueError:
-        pass
     raise InvalidArgument("--role-host-stdio has a quote that is not closed", remedy="quote the command as in a shell")

@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Collection, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -116,11 +116,16 @@ def _takes_workspace(found: Any) -> bool:
 
     if isinstance(found, WorldAgent) or not callable(found):
         return False
-    try:
-        inspect.signature(found).bind()
-    except (TypeError, ValueError):  # it takes arguments, or has no signature
-        return True
-    return "workspace" in _parameters(found)
+    return _takes_arguments(found) or "workspace" in _parameters(found)
+
+
+def _takes_arguments(maker: Callable[..., Any]) -> bool:
+    with suppress(ValueError):  # a function written in C has no signature; calling it shows what it takes
+        try:
+            inspect.signature(maker).bind()
+        except TypeError:
+            return True
+    return False
 
 
 def _of(workspace: str, agent: WorldAgent) -> WorldAgent:
@@ -224,21 +229,17 @@ def _agent(found: Any, spec: str) -> WorldAgent:
 def _made(maker: Any, spec: str) -> Any:
     if not callable(maker):
         return maker
-    problem: str | None = None
-    try:
-        inspect.signature(maker).bind()
-    except TypeError:
-        problem = f"--app: {spec!r} takes arguments"
-    except ValueError:  # a function written in C has no signature; calling it shows what it takes
-        pass
-    if problem is None:
+    problem = "takes arguments"
+    if not _takes_arguments(maker):
         try:
             return maker()
         except WorldAgentError:
             raise
         except (Exception, SystemExit) as error:  # the app's code, as above
-            problem = f"--app: {spec!r} fails with {_where(error)}"
-    raise InvalidArgument(problem, remedy="name a function that makes an agent and can be called without arguments")
+            problem = f"fails with {_where(error)}"
+    raise InvalidArgument(
+        f"--app: {spec!r} {problem}", remedy="name a function that makes an agent and can be called without arguments"
+    )
 
 
 def _is_open(agent: WorldAgent) -> bool:

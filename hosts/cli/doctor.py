@@ -116,11 +116,9 @@ async def _host(
 
     found = named_host(options, Settings())
     assert found is not None, "one is named"
-    more = {} if options.timeout is None else {"timeout": options.timeout}
-    checked = HostCheckOptions(write=options.write, scopes=scopes, foreign=foreign, **more)
+    checked = HostCheckOptions(write=options.write, scopes=scopes, foreign=foreign, **_limit(options))
     printer = _Printer(output, f"role host {found.label}")
-    results = await check_host(found, checked, tell=printer.tell)
-    return printer.end(results)
+    return printer.end(await check_host(found, checked, tell=printer.tell))
 
 
 async def _installation(options: DoctorOptions, output: Output) -> int | None:
@@ -128,11 +126,13 @@ async def _installation(options: DoctorOptions, output: Output) -> int | None:
 
     if options.timeout is not None and not 0 < options.timeout < float("inf"):
         raise bad_usage(f"--timeout must be a finite number above 0, got {options.timeout!r}", remedy="give seconds")
-    more = {} if options.timeout is None else {"timeout": options.timeout}
-    checked = InstallationOptions(home=options.home, lm=options.lm, call_model=options.model, **more)
+    checked = InstallationOptions(home=options.home, lm=options.lm, call_model=options.model, **_limit(options))
     printer = _Printer(output, "this installation")
-    results = await check_installation(checked, tell=printer.tell)
-    return printer.end(results)
+    return printer.end(await check_installation(checked, tell=printer.tell))
+
+
+def _limit(options: DoctorOptions) -> dict[str, float]:
+    return {} if options.timeout is None else {"timeout": options.timeout}
 
 
 class _Printer:

@@ -78,7 +78,7 @@ class Output:
         if self.form == "json":
             self._json(turn.to_json() | ({} if resume is None else {"resume": resume}))
         elif self.form == "text" and turn.status == "done":
-            self._end(_result_text(turn))
+            self._replace(f"{_result_text(turn)}\n")
         elif self.form == "text" and self._shown:
             self._line("")  # later output begins on a new line
         if self._verbose:
@@ -122,19 +122,11 @@ class Output:
 
     def _replace(self, text: str) -> None:
         """Replace the answer. Lines that have scrolled away cannot be rewritten, so the new text begins below."""
-        if self._shown and self._shown != text:
+        if not text.startswith(self._shown):
             self._write("\n[the answer so far is withdrawn]\n")
-        if self._shown != text:
-            self._shown = text
-            self._write(text)
-
-    def _end(self, text: str) -> None:
-        if self._shown and text.startswith(self._shown):
-            text = text[len(self._shown) :]
-        elif self._shown:
-            self._replace(text)
-            text = ""
-        self._line(text)
+            self._shown = ""
+        self._write(text[len(self._shown) :])
+        self._shown = text
 
     def _print_tiers(self, turn: Turn) -> None:
         self.note(f"role tiers: {', '.join(turn.role_tiers) or 'none'}")

@@ -178,10 +178,9 @@ def generation(options: AgentOptions) -> GenerationOptions:
 def _check_generation(option: str, name: str, value: object) -> None:
     try:
         GenerationOptions.model_validate({name: value})
+        return
     except ValidationError as failure:
         problem, _, remedy = describe_failure(failure).partition(": ")[2].partition("; ")
-    else:
-        return
     raise InvalidArgument(f"{option}: {problem}", remedy=remedy or f"give a valid value, or omit {option}")
 
 
@@ -258,10 +257,9 @@ def decoded(what: str, data: bytes, *, remedy: str = "convert it to UTF-8") -> s
 def _encodable(option: str, text: str) -> str:
     try:
         text.encode("utf-8")
+        return text
     except UnicodeEncodeError as error:
         at = error.start
-    else:
-        return text
     raise InvalidArgument(f"{option} is not UTF-8 at character {at}", remedy="use a terminal with UTF-8, or a file")
 
 

@@ -57,7 +57,10 @@ def copy(output: Output, source: str | None, target: str | None, json: bool) -> 
 
       worldagent storage copy --from postgresql://ana@db.example/agents --to ./home --json
     """
-    return _copy(_source(source), _target(target), output)
+    from ...storage import Storage
+
+    home = Storage(home=storage_of(None).home)
+    return _copy(home if source is None else _named(source), _target(target), output)
 
 
 @app.command("drop")
@@ -118,18 +121,7 @@ def _shown(output: Output) -> Generator[Progress]:
 
 def _report(copied: Copied) -> str:
     rows = [(name, f"{held.rows:,}") for name, held in copied.parts.items()]
-    return "\n".join(
-        [
-            table(("PART", "COUNT"), rows, widths=(24,)),
-            f"Copied {copied.source!r} to {copied.target!r}; both hold the same.",
-        ]
-    )
-
-
-def _source(place: str | None) -> Storage:
-    from ...storage import Storage
-
-    return Storage(home=storage_of(None).home) if place is None else _named(place)
+    return f"{table(('PART', 'COUNT'), rows)}\nCopied {copied.source!r} to {copied.target!r}; both hold the same."
 
 
 def _target(place: str | None) -> Storage:

@@ -50,13 +50,11 @@ async def answers(site: Site) -> str | None:
         assert site.settings is not None, "the settings fit"
         settings = site.settings.model_copy(update={"role_host": None, "mcp_servers": {}, "model_attempts": 1})
         storage = Storage(home=Path(home))
-        try:
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(site.options.timeout):
                 async with WorldAgent("doctor", lm=site.lm, storage=storage, settings=settings) as agent:
                     usage = (await agent.thread("doctor").converse(_QUESTION)).usage
                     return f"{usage.input_tokens} tokens sent, {usage.output_tokens} received"
-        except TimeoutError:
-            pass
     raise Failed(f"the model did not answer within {site.options.timeout:g} s", "check its service, or raise --timeout")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
@@ -92,7 +93,8 @@ def _asked(pause: Pause) -> Iterator[str]:
             yield "It was interrupted while it ran. It is not known whether its effect happened."
         case "question":
             yield "question:"
-            yield from _indented(shortened(pause.question or "", _QUESTION))
+            lines = printable(shortened(pause.question or "", _QUESTION)).split("\n")
+            yield from (f"  {line}" for line in lines)
     yield from _arguments(pause)
     if pause.kind == "approval":
         for word, shown in _facts(pause):
@@ -160,10 +162,6 @@ def shortened(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text)} characters)"
 
 
-def _indented(text: str) -> list[str]:
-    return [f"  {line}" for line in printable(text).split("\n")]
-
-
 # --- forms ------------------------------------------------------------------------------------------------------------
 
 
@@ -217,14 +215,13 @@ def read_json(text: str, what: str = "this", *, remedy: str = 'write text in dou
     try:
         found = json.loads(text)
         canonical_json(found).encode()
+        return found
     except json.JSONDecodeError as error:
         problem = f"{error.msg} at line {error.lineno}, column {error.colno}"
     except ValueError:  # NaN, a number that is too large, half of a surrogate pair
         problem = "it holds a value that JSON cannot represent"
     except RecursionError:
         pass
-    else:
-        return found
     raise InvalidArgument(f"{what} is not valid JSON: {problem}", remedy=remedy)
 
 
@@ -347,11 +344,8 @@ def _shown(value: object) -> str:
 
 
 def _quoted(name: str, text: str, start: int) -> tuple[str, int]:
-    try:
+    with suppress(ValueError):
         value, end = json.JSONDecoder().raw_decode(text, start)
-    except ValueError:
-        pass
-    else:
         if end == len(text) or text[end].isspace():
             return value, end
     raise InvalidArgument(

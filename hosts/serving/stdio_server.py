@@ -94,13 +94,11 @@ def parse(line: bytes) -> types.JSONRPCMessage:
 
 
 def _json(text: str) -> Any:
-    try:
+    with suppress(ValueError, RecursionError):
         if _HALF.search(text):  # `from_json` rejects halves; decoding UTF-16 replaces them
             text = json.dumps(json.loads(text), ensure_ascii=False)
             text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
         return from_json(text)
-    except (ValueError, RecursionError):
-        pass
     raise Refused(_PARSE_ERROR)
 
 
@@ -117,9 +115,7 @@ def _is_request(value: Any) -> bool:
 def _request_id(given: object) -> types.RequestId | None:
     """Return the id if an answer can have it, else None. 1.0 is 1, since JSON has one kind of number."""
     match given:
-        case bool():
-            return None
-        case int() | str():
+        case int() | str() if not isinstance(given, bool):
             return given
         case float() if given.is_integer() and abs(given) < _MAX_EXACT:
             return int(given)
@@ -128,11 +124,9 @@ def _request_id(given: object) -> types.RequestId | None:
 
 
 def _message(kind: TypeAdapter[Any], value: Any, request_id: types.RequestId | None) -> types.JSONRPCMessage:
-    try:
+    with suppress(ValidationError):
         message: types.JSONRPCMessage = kind.validate_python(value, by_name=False)
         return without_text(message)
-    except ValidationError:
-        pass
     raise Refused(_INVALID_MESSAGE, request_id)
 
 
