@@ -5,10 +5,9 @@
 
 from ..service.arguments import CONTRACT
 from ..service.call import ANY, Grant
-from .access import EVERYTHING, read_token_file, tokens_of_setting
 from .client_roles import ClientRoles
 from .pool import Limits
-from .server import Sidecar
+from .server import EVERYTHING, Sidecar, read_token_file, tokens_of_setting
 from .tools import schemas
 
 __all__ = [
