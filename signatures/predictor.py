@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import sys
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
@@ -239,6 +240,7 @@ async def open_model(
 
 _SILENT = Listener()
 _UNSAID: Final = ModelUsage(calls=1, input_tokens=None, output_tokens=None, cost=None)
+_LONGEST_PAUSE: Final = 5.0  # seconds between two tries
 CHARACTERS_PER_TOKEN: Final = 4  # characters of a token, an estimate
 
 
@@ -575,33 +577,16 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 async def _with_retries(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
-    """Retry until it succeeds or fails permanently.
-
-    Retries cost more than a call, so they are set up only when needed.
-    """
-    failed: WorldAgentError
-    try:
-        return await run()
-    except WorldAgentError as error:
-        if not error.retryable or options.attempts == 1 or isinstance(error, RateLimitWait):
-            raise
-        failed = error
-    import stamina
-
-    def passing(error: Exception) -> bool | float:
-        if not isinstance(error, WorldAgentError) or not error.retryable or isinstance(error, RateLimitWait):
-            return False
-        return 0.0 if isinstance(error, ModelRateLimited) else True  # the rate limiter of the model makes it wait
-
-    first: WorldAgentError | None = failed
-    async for attempt in stamina.retry_context(
-        on=passing, attempts=options.attempts, timeout=None, wait_initial=options.backoff, wait_jitter=options.backoff
-    ):
-        with attempt:
-            if first is not None:
-                made, first = first, None
-                raise made  # the first try is over
+    """Retry until it succeeds, fails permanently, or has used up its attempts. The pause doubles, with some jitter."""
+    for attempt in range(options.attempts):
+        try:
             return await run()
+        except WorldAgentError as error:
+            if attempt + 1 == options.attempts or not error.retryable or isinstance(error, RateLimitWait):
+                raise
+            limited = isinstance(error, ModelRateLimited)  # the rate limiter of the model makes the next try wait
+        pause = options.backoff * 2.0**attempt + random.uniform(0.0, options.backoff)
+        await asyncio.sleep(0.0 if limited else min(pause, _LONGEST_PAUSE))
     raise AssertionError("retries end with an answer or an error")
 
 

@@ -34,9 +34,8 @@ def main() -> None:
     # By default, dspy fetches a price list from the network at its first call. The library must not change the
     # environment of its embedder, but this process is our own.
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "true")
-    # These log retries and shortened answers, which a person at a command line cannot act on.
-    for name in ("stamina", "dspy.clients.lm"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    # It logs shortened answers, which a person at a command line cannot act on.
+    logging.getLogger("dspy.clients.lm").setLevel(logging.ERROR)
     _repair_streams()
     try:
         from .app import app
