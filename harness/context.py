@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
@@ -337,16 +337,11 @@ class CallContext:
         caller = self.current_caller
         if function is not None and function.on_behalf:
             function = None
-        return CallContext(
-            scope=self.scope,
-            registry=self.registry,
-            emit=self.emit,
+        return replace(
+            self,
             frame=Frame(self.frame.drive, path, self.frame.depth + 1),
-            gate=self.gate,
             caller=caller if function is None else caller.calling(function.name),
-            dispatch=self.dispatch,
             tools=self.tools if function is None else function.tools,
-            on_error=self.on_error,
             budget=self.budget if budget is None else budget,
         )
 

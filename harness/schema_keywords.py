@@ -117,12 +117,10 @@ def _additional_properties(validator: Any, rule: Any, instance: Any, schema: Map
 
 def _unique_items(validator: Any, rule: Any, instance: Any, _: Any) -> Iterable[Any]:
     # Compared as texts, because comparing all pairs takes too long.
-    if rule and validator.is_type(instance, "array") and len({_canonical(item) for item in instance}) < len(instance):
+    if not rule or not validator.is_type(instance, "array"):
+        return
+    if len({canonical_json(_integral_floats_as_int(item)) for item in instance}) < len(instance):
         yield ValidationError("two items are equal")
-
-
-def _canonical(value: Any) -> str:
-    return canonical_json(_integral_floats_as_int(value))
 
 
 def _integral_floats_as_int(value: Any) -> Any:

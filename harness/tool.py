@@ -264,9 +264,6 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
         _check_flow(own_name, first, is_async)
     others = _options_of(own_name, kind, options)
     context = kind == "flow" or first is ToolContext
-    for each in ("capabilities", "tools"):
-        if others.get(each) is not None:
-            others[each] = tuple(others[each])
     return Function(
         own_name,
         body if is_async else _on_a_thread(body),
@@ -282,8 +279,6 @@ def _made(kind: FunctionKind, options: dict[str, Any], body: Plain) -> Function:
 def _foreign(given: ForeignTool, options: dict[str, Any]) -> Function:
     name, description = options.get("name") or given.name, options.get("description")
     others = _options_of(name, "leaf", options)
-    if others.get("capabilities") is not None:
-        others["capabilities"] = tuple(others["capabilities"])
     return Function(
         name,
         given.run if given.is_async else _on_a_thread(given.run),
@@ -323,6 +318,7 @@ def _options_of(name: str, kind: FunctionKind, options: dict[str, Any]) -> dict[
             problem, remedy = "but it calls nothing", "take a WorkerContext as first parameter, or omit the option"
         raise FunctionInvalid(f"the function {name!r} has the option {option!r}, {problem}", remedy=remedy)
     given = {key: value for key, value in options.items() if key not in ("name", "description")}
+    given |= {key: tuple(given[key]) for key in ("capabilities", "tools") if given.get(key) is not None}
     return {"risk": READ_ONLY, **given, "idempotent": True} if kind == "flow" else given
 
 

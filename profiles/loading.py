@@ -219,11 +219,11 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
     except ProfileInvalid as error:
         return ProfileFile(path=path, name=path.stem, where=str(path), problems=(error,))
     said = document.data
-    name = _name(said, path)
-    where = document.where("name")
     if not isinstance(said, dict):
-        problem = _no_mapping(f"{path}:1", empty=said is None)
-        return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(problem,))
+        problem = f"{path}:1 {'is empty' if said is None else 'must be a mapping'}"
+        invalid = ProfileInvalid(problem, remedy="write 'key: value' lines, such as 'description: reads the web'")
+        return ProfileFile(path=path, name=path.stem, where=f"{path}:1", problems=(invalid,))
+    name = _named(said.get("name")) or path.stem
     keys, problems = _checked(document)
     if not re.search(NAME, name) and "name" not in said:
         problems.append(
@@ -235,7 +235,7 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
     return ProfileFile(
         path=path,
         name=name,
-        where=where,
+        where=document.where("name"),
         extends=_named(said.get("extends")),
         extends_at=document.where("extends"),
         settings={} if keys is None or problems else dict(_settings(keys, document)),
@@ -243,19 +243,9 @@ def read_profile(path: Path, data: bytes) -> ProfileFile:
     )
 
 
-def _name(said: object, path: Path) -> str:
-    """The name in the file, or the file's own name if that one is invalid."""
-    return (_named(said.get("name")) if isinstance(said, dict) else None) or path.stem
-
-
 def _named(given: object) -> str | None:
     """A valid name; None for any other value."""
     return given if isinstance(given, str) and re.search(NAME, given) else None
-
-
-def _no_mapping(where: str, *, empty: bool) -> ProfileInvalid:
-    problem = "is empty" if empty else "must be a mapping"
-    return ProfileInvalid(f"{where} {problem}", remedy="write 'key: value' lines, such as 'description: reads the web'")
 
 
 def _checked(document: YamlDocument[ProfileInvalid]) -> tuple[ProfileKeys | None, list[ProfileInvalid]]:
@@ -265,14 +255,11 @@ def _checked(document: YamlDocument[ProfileInvalid]) -> tuple[ProfileKeys | None
         found = failure.errors(include_input=False, include_url=False)
     else:
         return keys, list(_server_problems(keys, document))
-    kinds: dict[tuple[str | int, ...], str] = {}
-    said: dict[tuple[str | int, ...], str] = {}
+    first: dict[tuple[str | int, ...], tuple[str, str]] = {}
     for item in found:
-        path = _path(item["loc"], document)
-        kinds.setdefault(path, item["type"])
-        said.setdefault(path, item["msg"])
-    paths = sorted(kinds, key=lambda path: document.lines.get(path, 0))
-    problems = [_problem(document, path, kinds[path], said[path]) for path in paths[:MAX_PROBLEMS]]
+        first.setdefault(_path(item["loc"], document), (item["type"], item["msg"]))
+    paths = sorted(first, key=lambda path: document.lines.get(path, 0))
+    problems = [_problem(document, path, *first[path]) for path in paths[:MAX_PROBLEMS]]
     if len(paths) > MAX_PROBLEMS:
         more = f"{len(paths) - MAX_PROBLEMS} more problems begin here"
         problems.append(document.invalid(more, "fix the problems above first", *paths[MAX_PROBLEMS]))

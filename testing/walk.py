@@ -206,13 +206,11 @@ def walk(
             yield path, bytes(item)
         elif isinstance(item, PurePath):
             yield path, str(item)
-        elif not (isinstance(item, _PLAIN + _LEFT_OUT + skip) or id(item) in seen or _is_record_of_fake(item)):
+        elif isinstance(item, _PLAIN + _LEFT_OUT + skip) or hasattr(type(item), "_holds_prompts"):  # of a fake
+            continue
+        elif id(item) not in seen:
             seen[id(item)] = item
             waiting.extend(_children(path, item, frame_locals))
-
-
-def _is_record_of_fake(item: object) -> bool:
-    return bool(getattr(type(item), "_holds_prompts", False))
 
 
 def _children(path: str, item: object, frame_locals: bool) -> Named:

@@ -362,7 +362,7 @@ class Drive:
             if not self.can_ask:
                 raise
             # In a turn a person can be asked, so the error comes from a call that the body made without a turn.
-            failure: WorldAgentError = _as_task_failed(step, error)
+            failure: WorldAgentError = TaskFailed(f"{step.name!r} failed: {error.problem}", remedy=error.remedy)
         except ABOUT_THE_TURN:
             raise
         except HostError as error:
@@ -430,10 +430,6 @@ def _validation_error(check: Callable[[Any], object], arguments: Any) -> str:
     except (AnswerInvalid, ParamsInvalid) as error:
         return error.problem
     return ""
-
-
-def _as_task_failed(step: Step, error: WorldAgentError) -> TaskFailed:
-    return TaskFailed(f"{step.name!r} failed: {error.problem}", remedy=error.remedy)
 
 
 def _failed(record: CallRecord, error: WorldAgentError) -> CallRecord:

@@ -317,7 +317,7 @@ class TurnLedger:
     Attributes:
         counted: The path ids of the calls that count, in whichever run they were made.
         kept: What earlier runs have used, by the path ids of the calls whose limits it counts for.
-        counters: The purses of the calls that have limits, by path id.
+        counters: The counters of the calls that have limits, by path id.
         settle: Writes what was used since the last write; None if nothing is kept.
         always: Whether usage is written after each model call, whatever the limits.
         depth: How deep calls can nest.
@@ -339,11 +339,11 @@ class TurnLedger:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What a turn, or a call of it, and all calls below can still use. Usage is spent from every purse.
+    """What a turn, or a call of it, and all calls below can still use. Usage counts in every counter.
 
     Attributes:
-        counters: Its own purse first, then those above it.
-        ledger: The book of the turn.
+        counters: Its own counter first, then those above it.
+        ledger: The state that it shares with the other budgets of the turn.
         clock: The clock for limits in seconds.
     """
 
@@ -397,9 +397,9 @@ class Budget:
     async def settle(self) -> None:
         """Write usage after a model call, if a crash would otherwise lose usage that a limit counts."""
         ledger = self.ledger
-        if ledger.settle is not None and (
-            ledger.always or any(_limits_models(counter.limits) for counter in self.counters)
-        ):
+        limits = (counter.limits for counter in self.counters)
+        counts = ledger.always or any(each.tokens is not None or each.cost is not None for each in limits)
+        if ledger.settle is not None and counts:
             await ledger.settle()
 
     def child(self, whose: str, limits: Limits, path: str) -> Budget:
@@ -424,7 +424,3 @@ class Budget:
     def _add(self, spent: Spent) -> None:
         for counter in self.counters:
             counter.add(spent)
-
-
-def _limits_models(limits: Limits) -> bool:
-    return limits.tokens is not None or limits.cost is not None
