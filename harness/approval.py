@@ -59,7 +59,7 @@ async def require_approval(step: Step, callee: Function, ctx: CallContext) -> No
         why = f"{verdict.reason}, and no person watches this unattended turn"
         verdict = replace(verdict, decision="refuse", by=UNATTENDED, reason=why)
     if record is None:
-        _emit_decision(ctx, step, "refuse", verdict.by)
+        emit_decision(ctx, step, "refuse", verdict.by)
     _refuse(step, verdict, callee, caller)
 
 
@@ -69,7 +69,7 @@ async def _unanswered(step: Step, verdict: Verdict, callee: Function, ctx: CallC
     if (refuses or not made) and await _answered_at_once(step, callee, ctx):
         return False
     if not refuses and not made:
-        _emit_decision(ctx, step, "ask", verdict.by)
+        emit_decision(ctx, step, "ask", verdict.by)
     return refuses
 
 
@@ -142,7 +142,7 @@ def _take(step: Step, answer: Approve | Reject, callee: Function, ctx: CallConte
     """Apply an approver's answer to the step, as if a person had given it."""
     said = decision_of(step.pause(ctx.frame.drive.now()), answer)
     if said["kind"] == "reject":
-        _emit_decision(ctx, step, "reject", "approver")
+        emit_decision(ctx, step, "reject", "approver")
         verdict = Verdict("refuse", "approver", said["reason"] or "it was rejected")
         _refuse(step, verdict, callee, ctx.caller)
         return
@@ -165,23 +165,25 @@ def _record_decision(
         grant = ctx.gate.grant(callee, ctx.caller, None if said["always"] == "any" else taken)
         kept |= {"always": "any" if said["always"] == "any" else "same"}
         kept |= {"covers": grant.covers, "description": grant.description}
-    _emit_decision(ctx, step, decision, by, said.get("account"))
+    emit_decision(ctx, step, decision, by, said.get("account"))
     return _note(decision, by, ctx.caller, callee, **kept)
 
 
 def _note(decision: str, by: str, caller: Caller, callee: Function, **more: Any) -> str:
     """Return the text that the journal keeps of a decision."""
     if not more:
-        return _plain_note(decision, by, caller.name, callee.name)
+        return plain_note(decision, by, caller.name, callee.name)
     return canonical_json({"decision": decision, "by": by, "caller": caller.name, "function": callee.name, **more})
 
 
 @lru_cache(maxsize=256)
-def _plain_note(decision: str, by: str, caller: str, function: str) -> str:
+def plain_note(decision: str, by: str, caller: str, function: str) -> str:
+    """Return the text that the journal keeps of a decision without further parts."""
     return canonical_json({"decision": decision, "by": by, "caller": caller, "function": function})
 
 
-def _emit_decision(ctx: CallContext, step: Step, decision: str, by: str, account: str | None = None) -> None:
+def emit_decision(ctx: CallContext, step: Step, decision: str, by: str, account: str | None = None) -> None:
+    """Send the event of a decision about a step."""
     ctx.emit(
         CallDecided,
         call_id=step.id,

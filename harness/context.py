@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
-from ..core import Emitter, Scope, canonical_json
+from ..core import Emitter, Scope
 from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
-from ..core.events import CallDecided
 from ..core.pauses import MAX_WAIT_SECONDS
 from ..core.validation import is_text, json_of_value, read_value
+from .approval import emit_decision, plain_note
 from .function import Function
 from .gate import CODE, Caller, Gate
 from .guard import OnError
-from .journal import UNATTENDED, Ask, Drive, Frame, Step
+from .journal import UNATTENDED, Ask, Frame, Step
 from .limits import Budget
 from .registry import Registry
 
@@ -74,9 +74,9 @@ def _is_time(seconds: object) -> bool:
     return isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds <= MAX_WAIT_SECONDS
 
 
-async def ask_person(frame: Frame, question: Question, key: str | None, *, emit: Emitter, caller: str) -> Any:
-    """Ask it as a step of `frame`; see `CallContext.ask_person`."""
-    ask = question.ask
+async def ask_person(ctx: CallContext, question: Question, key: str | None) -> Any:
+    """Ask it as a step of the call; see `CallContext.ask_person`."""
+    frame, ask = ctx.frame, question.ask
     asked = {"question": ask.question, "options": ask.options, "schema": ask.schema}
 
     async def read(value: Any) -> Any:
@@ -94,27 +94,20 @@ async def ask_person(frame: Frame, question: Question, key: str | None, *, emit:
         ask=ask,
     )
     if frame.drive.refuses(call_id):
-        _refuse(step, frame.drive, emit, caller)
+        _refuse(step, ctx)
     return read_value(question.answer, await frame.do(step), what=_ANSWER, error=AnswerInvalid)
 
 
-def _refuse(step: Step, drive: Drive, emit: Emitter, caller: str) -> None:
+def _refuse(step: Step, ctx: CallContext) -> None:
     """Refuse a question of an unattended turn. A replay gets the recorded refusal, and the event is sent once."""
-    if drive.recorded(step.id) is None:
-        emit(
-            CallDecided,
-            call_id=step.id,
-            function=step.name,
-            parent=step.parent,
-            decision="refuse",
-            gate=UNATTENDED,
-        )
+    if ctx.frame.drive.recorded(step.id) is None:
+        emit_decision(ctx, step, "refuse", UNATTENDED)
     step.refusal = CallRefused(
         "the question is refused: no person watches this unattended turn",
         remedy="continue without the answer, or begin the turn with unattended='pause'",
     )
     step.by = UNATTENDED
-    step.gate = canonical_json({"decision": "refuse", "by": UNATTENDED, "caller": caller, "function": step.name})
+    step.gate = plain_note("refuse", UNATTENDED, ctx.caller.name, step.name)
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -318,13 +311,7 @@ class CallContext:
             FunctionInvalid: A leaf asks the question.
             NobodyToAsk: The call runs outside of any turn.
         """
-        return await ask_person(
-            self.frame,
-            Question.of(question, options, form, seconds),
-            key,
-            emit=self.emit,
-            caller=self.caller.name,
-        )
+        return await ask_person(self, Question.of(question, options, form, seconds), key)
 
     def fork(self, path: str, function: Function | None = None, *, budget: Budget | None = None) -> CallContext:
         """The context of a child: of a call of `function`, or of another part that makes calls.

@@ -216,9 +216,7 @@ class Rounds:
                     remedy="do without it",
                 )
             question = self._question(asked)
-            return _Answered(
-                asked, await ask_person(ctx.frame, question, str(number), emit=ctx.emit, caller=ctx.caller.name)
-            )
+            return _Answered(asked, await ask_person(ctx, question, str(number)))
         except Exception:
             self._drop(ctx.path)
             raise
