@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any, get_args
@@ -10,10 +9,11 @@ from typing import Any, get_args
 import pytest
 
 from support.command_line import options_of
+from support.example_hosts import conversation
 from support.house import pyproject
 from support.pages import DOCS, Block, blocks, rows
 from support.processes import clean_environment
-from support.role_hosts import BOUND, COMMAND
+from support.role_hosts import COMMAND
 from worldagent.hosts.role_host import Grant, read_token_file, schemas
 from worldagent.hosts.role_host.contract import TOOLS, Code
 
@@ -58,32 +58,16 @@ def test_the_tools_codes_and_options_of_the_page_are_those_of_the_host() -> None
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("exchange", of_page("text"), ids=str)
 async def test_the_conversation_of_the_page_is_what_the_host_says(exchange: Block, tmp_path: Path) -> None:
-    host = await asyncio.create_subprocess_exec(
-        *COMMAND,
-        "--stdio",
-        "--store",
-        str(tmp_path / "roles.db"),
-        env=clean_environment(),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert host.stdin is not None
-    assert host.stdout is not None
-    try:
+    command = [*COMMAND, "--stdio", "--store", str(tmp_path / "roles.db")]
+    async with conversation(command, tmp_path / "errors", env=clean_environment()) as host:
         for row in exchange.code.splitlines():
             said: dict[str, Any] = json.loads(row[2:])
             if row.startswith("> "):
-                host.stdin.write(json.dumps(said).encode() + b"\n")
+                await host.say(said)
                 continue
             assert row.startswith("< ")
-            assert json.loads(await asyncio.wait_for(host.stdout.readline(), BOUND)) == of_this_version(said)
-        host.stdin.close()
-        assert await asyncio.wait_for(host.stdout.read(), BOUND) == b""
-        assert await asyncio.wait_for(host.wait(), BOUND) == 0
-    finally:
-        if host.returncode is None:
-            host.kill()
-            await host.wait()
+            assert await host.hear() == of_this_version(said)
+        assert await host.end() == b""
 
 
 def test_the_token_file_of_the_page_is_one(tmp_path: Path) -> None:

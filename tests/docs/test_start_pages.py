@@ -11,7 +11,6 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from subprocess import PIPE
 
 import pytest
 
@@ -19,7 +18,7 @@ from support.example_clients import TYPESCRIPT_CHAT
 from support.example_hosts import NODE
 from support.house import ROOT
 from support.pages import DOCS, blocks, files_of
-from support.processes import clean_environment
+from support.processes import clean_environment, listening
 from support.services import Said, Service, service
 
 START = DOCS / "start"
@@ -118,17 +117,10 @@ def sidecar(folder: Path, stub: Service) -> Generator[dict[str, str]]:
         WORLDAGENT_SIDECAR_TOKEN="a-long-random-text", WORLDAGENT_HOME=str(folder / "home"), **model
     )
     command = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "serve", "--app", "counter:agent"]
-    server = subprocess.Popen(
-        [*command, "--http", f"127.0.0.1:{port}"], cwd=folder, env=env, stdout=PIPE, stderr=PIPE, text=True
-    )
-    assert server.stdout is not None
-    try:
-        line = server.stdout.readline()
-        assert line.startswith("http://"), server.communicate(timeout=60)[1]
+    errors = folder / "errors"
+    with listening([*command, "--http", f"127.0.0.1:{port}"], cwd=folder, env=env, errors=errors) as (line, _):
+        assert line.startswith("http://"), errors.read_text()
         yield env
-    finally:
-        server.terminate()
-        server.communicate(timeout=60)
 
 
 BOUGHT = (Said("", (("buy", {"item": "hat"}),)), Said("A hat is on its way."))

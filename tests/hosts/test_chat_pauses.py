@@ -102,7 +102,7 @@ async def test_several_pauses_are_answered_one_by_one_and_what_was_typed_goes_wi
         terminal.write(CTRL_D)
         assert await terminal.ended() == 0
     assert bought(home) == ["hat"]
-    assert "paid for the hat, blue, to Elm road 4" in service.asked()
+    assert "blue: paid for the hat, to Elm road 4" in service.asked()
     history = home / "chat-history.jsonl"
     assert "street=Elm road" in history.read_text(encoding="ascii")
     removed = (*COMMAND[:-1], "threads", "rm", "main", "--yes", "--workspace", "shop")

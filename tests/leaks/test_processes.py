@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import threading
 from collections.abc import Generator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from support.agents import answering, scripted_agent
 from support.leak_cases import Case, every_case
 from support.leaks import kill_child, on_the_server, start_child
+from support.role_host_stub import in_thread
 from worldagent.testing import scan_for_roles
 
 _WAIT = 90.0
@@ -71,47 +72,20 @@ async def check_killed(case: Case, home: Path) -> None:
         assert leaks(case.content, home, await thread.history()) == []
 
 
-class Collector(BaseHTTPRequestHandler):
-    """LangSmith as far as its client needs it."""
-
-    bodies: ClassVar[list[bytes]]
-
-    def do_GET(self) -> None:
-        sizes = {"size_limit": 100, "size_limit_bytes": 1 << 24}
-        threads = {"scale_up_nthreads_limit": 1, "scale_up_qsize_trigger": 1000}
-        config = {"use_multipart_endpoint": False, **sizes, **threads}  # one part of JSON a body, which can be scanned
-        self._answer(json.dumps({"batch_ingest_config": config}).encode())
-
-    def do_POST(self) -> None:
-        self.bodies.append(self.rfile.read(int(self.headers.get("content-length") or 0)))
-        self._answer(b"{}")
-
-    do_PATCH = do_POST  # noqa: N815 -- the base class calls it by this name
-
-    def _answer(self, body: bytes) -> None:
-        self.send_response(200)
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @contextlib.contextmanager
 def collector() -> Generator[tuple[str, list[bytes]], None, None]:
-    class Here(Collector):
-        bodies: ClassVar[list[bytes]] = []
+    """LangSmith as far as its client needs it: its address, and what was sent to it."""
+    sizes = {"size_limit": 100, "size_limit_bytes": 1 << 24}
+    threads = {"scale_up_nthreads_limit": 1, "scale_up_qsize_trigger": 1000}
+    config = {"use_multipart_endpoint": False, **sizes, **threads}  # one part of JSON a body, which can be scanned
+    bodies: list[bytes] = []
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Here)
-    serving = threading.Thread(target=server.serve_forever)
-    serving.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", Here.bodies
-    finally:
-        server.shutdown()
-        serving.join()
-        server.server_close()
+    async def collect(request: Request) -> Response:
+        bodies.append(await request.body())
+        return JSONResponse({"batch_ingest_config": config})
+
+    with in_thread(Starlette(routes=[Route("/{path:path}", collect, methods=["GET", "POST", "PATCH"])])) as url:
+        yield url, bodies
 
 
 TRACED = [

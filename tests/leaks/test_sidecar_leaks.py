@@ -13,11 +13,11 @@ import pytest
 from support.leaks import on_the_server
 from support.sidecar_app import digest
 from support.sidecar_clients import BOUND
-from support.sidecar_leaks import Looked, SidecarCase, every_case, looked, sample
+from support.sidecar_leaks import Looked, SidecarCase, every_case, looked
 from support.sidecar_outcomes import Asking, try_all
 from support.sidecars import TOKEN
 
-SAMPLE = sample()
+SAMPLE = every_case()[::5]  # each transport, revision, source and length
 REST = [case for case in every_case() if case not in SAMPLE]
 _BYTES = 21  # that `COPY` gives of a table without rows
 

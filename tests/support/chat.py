@@ -328,12 +328,6 @@ async def piped(
     environment: dict[str, str], stdin: bytes, *words: str, argv: tuple[str, ...] = CHAT
 ) -> tuple[int | None, str, str]:
     """Run a chat whose streams are pipes, to its end."""
-    process = await forks.start(
-        (*argv, *words),
-        env=environment,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
+    process = await forks.start((*argv, *words), env=environment)
     out, told = await asyncio.wait_for(process.communicate(stdin), BOUND)
     return process.returncode, out.decode(), told.decode()

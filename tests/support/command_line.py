@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -52,14 +51,7 @@ async def command(home: Path, *words: str, stdin: bytes = b"", **more: str) -> D
 async def started(home: Path, *words: str, **more: str) -> AsyncGenerator[asyncio.subprocess.Process]:
     """Start a command; it is killed at the end of the block if it still runs."""
     home.mkdir(exist_ok=True)
-    process = await start(
-        (*COMMAND, *words),
-        env=environment(home, **more),
-        cwd=home,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    process = await start((*COMMAND, *words), env=environment(home, **more), cwd=home)
     async with ending(process):
         yield process
 

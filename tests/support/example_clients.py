@@ -10,7 +10,6 @@ import sys
 from asyncio.subprocess import PIPE, STDOUT, Process
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,42 +53,37 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 class Client:
-    """An example that runs, and all that it has printed.
+    """An example that runs.
 
     Attributes:
-        said: What it has printed.
+        said: What it has printed, as far as a test waited for it.
     """
 
     def __init__(self, process: Process) -> None:
-        self._process = process
-        self._news = asyncio.Condition()
-        self._seen = 0
-        self._ended = False
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._in, self._out = process, process.stdin, process.stdout
         self.said = ""
-        self._reading = asyncio.create_task(self._read())
 
     async def sees(self, *texts: str) -> None:
         """Wait until it has printed these, in this order, after what was waited for before."""
         for text in texts:
-            async with self._news:
-                try:
-                    await asyncio.wait_for(self._news.wait_for(partial(self._has, text)), BOUND)
-                except TimeoutError:
-                    raise AssertionError(f"it did not print {text!r} in time: {self.said!r}") from None
-            assert self._seen <= self.said.find(text, self._seen), f"it ended without {text!r}: {self.said!r}"
-            self._seen = self.said.index(text, self._seen) + len(text)
+            try:
+                self.said += (await asyncio.wait_for(self._out.readuntil(text.encode()), BOUND)).decode()
+            except TimeoutError:
+                raise AssertionError(f"it did not print {text!r} in time after {self.said!r}") from None
+            except asyncio.IncompleteReadError as ended:
+                raise AssertionError(f"it ended without {text!r}: {self.said + ended.partial.decode()!r}") from None
 
     async def types(self, line: str) -> None:
         """Type a line into it."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n".encode())
-        await self._process.stdin.drain()
+        self._in.write(f"{line}\n".encode())
+        await self._in.drain()
 
     async def ends(self) -> int:
         """End what is typed, and give the code that it ends with."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        await asyncio.wait_for(self._reading, BOUND)
+        self._in.close()
+        self.said += (await asyncio.wait_for(self._out.read(), BOUND)).decode()
         return await asyncio.wait_for(self._process.wait(), BOUND)
 
     @property
@@ -97,19 +91,6 @@ class Client:
         """The processes that it has started, theirs too."""
         found: list[psutil.Process] = psutil.Process(self._process.pid).children(recursive=True)
         return found
-
-    def _has(self, text: str) -> bool:
-        return self._ended or self.said.find(text, self._seen) >= 0
-
-    async def _read(self) -> None:
-        assert self._process.stdout is not None
-        while piece := await self._process.stdout.read(1 << 16):
-            async with self._news:
-                self.said += piece.decode()
-                self._news.notify_all()
-        async with self._news:
-            self._ended = True
-            self._news.notify_all()
 
 
 @asynccontextmanager
@@ -165,8 +146,6 @@ class Sidecar:
                 (*SERVE, "--http", "127.0.0.1:0"),
                 cwd=EXAMPLES,
                 env=environment(self._home, SHOP_PACE=str(self._pace)),
-                stdin=PIPE,
-                stdout=PIPE,
                 stderr=out.fileno(),
             )
         assert self._process.stdout is not None
@@ -298,12 +277,7 @@ async def talk(home: Path) -> AsyncGenerator[Talk]:
     home.mkdir(exist_ok=True)
     with home.with_suffix(".err").open("ab") as out:
         process = await forks.start(
-            (*SERVE, "--stdio"),
-            cwd=EXAMPLES,
-            env=environment(home, SHOP_PACE="0"),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=out.fileno(),
+            (*SERVE, "--stdio"), cwd=EXAMPLES, env=environment(home, SHOP_PACE="0"), stderr=out.fileno()
         )
     async with ending(process):
         yield Talk(process)

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -119,11 +119,13 @@ HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"na
 
 
 @asynccontextmanager
-async def conversation(command: Sequence[str], errors: Path) -> AsyncGenerator[Conversation]:
+async def conversation(
+    command: Sequence[str], errors: Path, env: Mapping[str, str] | None = None
+) -> AsyncGenerator[Conversation]:
     """Start a host; its standard error goes into the file `errors`."""
     with errors.open("wb") as out:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=out, limit=_LONGEST
+            *command, stdin=PIPE, stdout=PIPE, stderr=out, limit=_LONGEST, env=env
         )
     async with ending(process):
         yield Conversation(process)

@@ -1,12 +1,14 @@
 """The server that support/forks.py starts processes from: it imports the package once, has no thread, and forks.
 
-`fork_server.py ADDRESS PID` gives its prompt back once it listens, serves on the Unix socket ADDRESS, and ends with the
-process PID. A connection brings the standard streams and what to run, and gets the fork's pid and how it ended.
+`fork_server.py ADDRESS PID` gives its prompt back once it listens, serves on the abstract Unix socket ADDRESS, and ends
+with the process PID. A connection brings the standard streams and what to run, and gets the pid of the fork and its
+exit code, for which a process of its own waits. When the server ends, these processes die, and the forks with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import io
@@ -21,7 +23,6 @@ import struct
 import sys
 import tempfile
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -41,6 +42,7 @@ IMPORTS = (
     "worldagent.testing",
 )
 WORD = struct.Struct("!i")
+PR_SET_PDEATHSIG = 1
 STRICT = ("error", None, Warning, None, 0)  # what `-W error` adds to the filters
 
 
@@ -50,115 +52,74 @@ def import_all() -> None:
         importlib.import_module(name)
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What a fork runs."""
-
-    argv: list[str]
-    env: dict[str, str]
-    cwd: str
-    terminal: bool
-
-
-class _Serving:
-    """The server; `serve` gives what to run, in each fork, and ends the process in the server itself."""
-
-    def __init__(self, listening: socket.socket, tests: int) -> None:
-        self.listening, self.tests = listening, tests
-        self.children: dict[int, socket.socket] = {}
-        self.base = sys.path[len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
-        import_all()
-        threads = len(os.listdir("/proc/self/task"))
-        if threads != 1:
-            raise SystemExit(f"the server of forks has {threads} threads")
-
-    def serve(self) -> Asked:
-        reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-        gc.collect()
-        gc.freeze()
-        poll = select.poll()
-        for handle in (reading, self.listening.fileno(), self.tests):
-            poll.register(handle, select.POLLIN)
-        while True:
-            ready = {handle for handle, _ in poll.poll()}
-            if reading in ready:
-                os.read(reading, 4096)
-                self._reap()
-            if self.tests in ready:
-                self._end()
-            if self.listening.fileno() in ready:
-                asked = self._fork()
-                if asked is not None:
-                    return asked
-
-    def _reap(self) -> None:
-        for pid in list(self.children):
-            ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                with self.children.pop(pid) as told, contextlib.suppress(OSError):  # nobody waits any more
-                    told.sendall(WORD.pack(os.waitstatus_to_exitcode(status)))
-
-    def _end(self) -> None:
-        for pid in self.children:
-            os.kill(pid, signal.SIGKILL)
-        address = Path(self.listening.getsockname())
-        address.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # removed with what is there
-            address.parent.rmdir()
+def _serve() -> tuple[dict[str, Any], list[int]]:
+    """Let go of the process that started this, and fork until the tests end; gives, in each fork, what it is to be."""
+    import_all()
+    threads = len(os.listdir("/proc/self/task"))
+    if threads != 1:
+        raise SystemExit(f"the server of forks has {threads} threads")
+    listening, tests = socket.socket(socket.AF_UNIX), os.pidfd_open(int(sys.argv[2]))
+    listening.bind(f"\0{sys.argv[1]}")
+    listening.listen(64)
+    if os.fork():
         os._exit(0)
+    os.setsid()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    gc.collect()
+    gc.freeze()
+    while tests not in select.select([listening, tests], [], [])[0]:
+        told, _ = listening.accept()
+        if not os.fork():
+            listening.close()
+            return _watch(told)
+        told.close()
+    os._exit(0)
 
-    def _fork(self) -> Asked | None:
-        """Start what a connection asks for; gives it in the fork."""
-        told, _ = self.listening.accept()
-        size, streams = _received(told)
-        if not size:
-            told.close()
-            return None
-        asked = Asked(**json.loads(told.recv(size, socket.MSG_WAITALL)))
-        pid = os.fork()
-        if not pid:
-            told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
-            told.detach()
-            _become(asked, streams, self)
-            return asked
+
+def _watch(told: socket.socket) -> tuple[dict[str, Any], list[int]]:
+    """Fork what a connection asks for, and tell it how that ends; gives, in that fork, what it is to be."""
+    _die_with_parent()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    word, streams, _, _ = socket.recv_fds(told, WORD.size, 3)
+    asked = json.loads(told.recv(WORD.unpack(word)[0], socket.MSG_WAITALL))
+    if os.fork():
         for handle in streams:
             os.close(handle)
-        self.children[pid] = told
-        return None
+        _, status = os.wait()
+        with contextlib.suppress(OSError):  # it may have gone
+            told.sendall(WORD.pack(os.waitstatus_to_exitcode(status)))
+        os._exit(0)
+    _die_with_parent()
+    told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
+    told.detach()
+    return asked, streams
 
 
-def _received(told: socket.socket) -> tuple[int, list[int]]:
-    word, streams, _, _ = socket.recv_fds(told, WORD.size, 3)
-    return (WORD.unpack(word)[0] if word else 0), streams
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _become(asked: Asked, streams: list[int], serving: _Serving) -> None:
+def _become(asked: dict[str, Any], streams: list[int], base: list[str]) -> None:
     """Make this fork what a fresh process is."""
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     for number, handle in enumerate(streams):
         os.dup2(handle, number)
-    serving.listening.detach()
-    for told in serving.children.values():
-        told.detach()
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    if asked.terminal:
+    if asked["terminal"]:
         os.setsid()
         own_terminal()
+    environment: dict[str, str] = asked["env"]
     os.environ.clear()
-    os.environ.update(asked.env)
-    os.chdir(asked.cwd)
-    sys.path[:] = dict.fromkeys([*map(os.path.abspath, asked.env["PYTHONPATH"].split(os.pathsep)), *serving.base])
+    os.environ.update(environment)
+    os.chdir(asked["cwd"])
+    sys.path[:] = dict.fromkeys([*map(os.path.abspath, environment["PYTHONPATH"].split(os.pathsep)), *base])
     importlib.invalidate_caches()
     sys.path_importer_cache.clear()
-    sys.dont_write_bytecode = bool(asked.env.get("PYTHONDONTWRITEBYTECODE"))
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
     tempfile.tempdir = None
     random.seed()
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()
-    _open_streams(bool(asked.env.get("PYTHONUNBUFFERED")))
+    _open_streams(bool(environment.get("PYTHONUNBUFFERED")))
 
 
 def own_terminal() -> None:
@@ -184,10 +145,10 @@ def _open_streams(unbuffered: bool) -> None:
         setattr(sys, f"__{name}__", new)
 
 
-def _run(asked: Asked) -> None:
+def _run(argv: list[str]) -> None:
     """Run what follows the option as Python does."""
-    strict = asked.argv[1] == "-W"
-    how, *words = asked.argv[3:] if strict else asked.argv[2:]
+    strict = argv[1] == "-W"
+    how, *words = argv[3:] if strict else argv[2:]
     main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     if not strict:  # the server is
@@ -211,21 +172,10 @@ def _run(asked: Asked) -> None:
         exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
 
 
-def _serve() -> None:
-    """Import what tests import, let go of the process that started this, and serve until the tests end."""
-    address, tests = sys.argv[1], os.pidfd_open(int(sys.argv[2]))
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(address)
-    listening.listen(64)
-    serving = _Serving(listening, tests)
-    if os.fork():
-        os._exit(0)
-    os.setsid()
-    asked = serving.serve()
-    _run(asked)
-
-
 __all__ = ["WORD", "import_all", "own_terminal"]
 
 if __name__ == "__main__":
-    _serve()
+    base = sys.path[len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
+    asked, streams = _serve()
+    _become(asked, streams, base)
+    _run(asked["argv"])

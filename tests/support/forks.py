@@ -12,17 +12,14 @@ import asyncio
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from asyncio.base_subprocess import BaseSubprocessTransport
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -54,39 +51,26 @@ def _early(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name.startswith(_EARLY) and name not in _TOLD}
 
 
-@dataclass
-class _Server:
-    early: Mapping[str, str]
-    address: str = ""
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def ready(self) -> str:
-        """Its address; it is started where it does not run yet."""
-        with self.lock:
-            if not self.address:
-                # Short, whatever the folder for such things is: a socket's address has about a hundred bytes.
-                folder = tempfile.mkdtemp(prefix="forks-", dir="/tmp")
-                address = os.path.join(folder, "forks")
-                words = (sys.executable, "-P", "-W", "error", fork_server.__file__, address, str(os.getpid()))
-                others = {name: value for name, value in os.environ.items() if not name.startswith(_EARLY)}
-                environment = {**others, **self.early, "PYTHONPATH": _paths()}
-                try:
-                    subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=100)
-                except BaseException:
-                    shutil.rmtree(folder)
-                    raise
-                self.address = address
-        return self.address
-
-
-def _paths() -> str:
-    return os.pathsep.join((str(ROOT / ".dev"), str(ROOT / "tests")))
-
-
 # What this process has before a test changes it; conftest.py sets the first, and takes some away.
 _AWAY = ("DSPY_", "LANGSMITH_", "LANGCHAIN_", "OTEL_")
 _OWN = {name: value for name, value in _early(os.environ).items() if not name.startswith(_AWAY)}
-_server = _Server({"LITELLM_LOCAL_MODEL_COST_MAP": "true", **_OWN})
+_EARLY_HERE = {"LITELLM_LOCAL_MODEL_COST_MAP": "true", **_OWN}
+_starting = threading.Lock()
+_address: list[str] = []  # of the server, once it runs
+
+
+def _server() -> str:
+    """The address of the server, which is started where it does not run yet."""
+    with _starting:
+        if not _address:
+            address = f"worldagent-forks-{os.getpid()}"
+            words = (sys.executable, "-P", "-W", "error", fork_server.__file__, address, str(os.getpid()))
+            others = {name: value for name, value in os.environ.items() if not name.startswith(_EARLY)}
+            paths = os.pathsep.join((str(ROOT / ".dev"), str(ROOT / "tests")))
+            environment = {**others, **_EARLY_HERE, "PYTHONPATH": paths}
+            subprocess.run(words, env=environment, stdin=subprocess.DEVNULL, check=True, timeout=100)
+            _address.append(address)
+    return _address[0]
 
 
 class _Started:
@@ -132,9 +116,9 @@ async def start(
     *,
     env: Mapping[str, str],
     cwd: str | Path | None = None,
-    stdin: int | None = None,
-    stdout: int | None = None,
-    stderr: int | None = None,
+    stdin: int = PIPE,
+    stdout: int = PIPE,
+    stderr: int = PIPE,
     terminal: bool = False,
     fresh: bool = False,
 ) -> Process:
@@ -144,7 +128,7 @@ async def start(
         argv: Python and its arguments; a fork has one option, `-P` or `-W error`.
         env: The environment.
         cwd: The folder; by default that of this process.
-        stdin: A handle, or PIPE; by default that of this process. So are `stdout` and `stderr`.
+        stdin: A handle, or PIPE. So are `stdout` and `stderr`.
         terminal: The process leads a session of its own, and standard input is its terminal.
         fresh: It has to be a fresh process.
     """
@@ -155,7 +139,7 @@ async def start(
         return await asyncio.create_subprocess_exec(
             *words, env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, **more
         )
-    address = await asyncio.to_thread(_server.ready)
+    address = await asyncio.to_thread(_server)
     asked = {"argv": words, "env": dict(env), "cwd": os.path.abspath(cwd or "."), "terminal": terminal}
     started = _fork(address, json.dumps(asked).encode(), streams)
     loop = asyncio.get_running_loop()
@@ -170,10 +154,10 @@ def _may_fork(words: Sequence[str], env: Mapping[str, str]) -> bool:
     paths = [os.path.abspath(path) for path in env.get("PYTHONPATH", "").split(os.pathsep)]
     options = list(words[1:3]) if words[1] == "-W" else [words[1]]
     known = options in (["-P"], ["-W", "error"]) and words[0] == sys.executable and str(ROOT / ".dev") in paths
-    return known and not _FRESH and _early(env) == _server.early
+    return known and not _FRESH and _early(env) == _EARLY_HERE
 
 
-def _fork(address: str, asked: bytes, streams: Sequence[int | None]) -> _Started:
+def _fork(address: str, asked: bytes, streams: Sequence[int]) -> _Started:
     """Ask the server for a fork, and give it the other ends of its pipes."""
     ours: list[Any] = [None] * 3
     theirs: list[int] = []
@@ -185,8 +169,8 @@ def _fork(address: str, asked: bytes, streams: Sequence[int | None]) -> _Started
                 theirs.append(ends[number > 0])
                 ours[number] = os.fdopen(ends[number == 0], "rb" if number else "wb", buffering=0)
             else:
-                theirs.append(os.dup(number if given is None else given))
-        told.connect(address)
+                theirs.append(os.dup(given))
+        told.connect(f"\0{address}")
         socket.send_fds(told, [WORD.pack(len(asked))], theirs)
         told.sendall(asked)
         (pid,) = WORD.unpack(told.recv(WORD.size, socket.MSG_WAITALL))

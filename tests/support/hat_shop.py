@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import Muse, Nothing, Said
-from support.shop import Order, Receipt, buy
+from support.shop import Order, Receipt, both, buy
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import CallRefused
 from worldagent.graphs import Shape, TaskContext
@@ -58,13 +58,6 @@ async def deliver(what: str) -> str:
     return f"delivered the {what}"
 
 
-async def _pick(order: Order, ctx: TaskContext) -> Receipt:
-    colour, paid = await asyncio.gather(
-        ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"]), ctx.call("pay", {"what": order.what})
-    )
-    return Receipt(text=f"{colour}: {paid}")
-
-
 async def _send(order: Order, ctx: TaskContext) -> Receipt:
     first = await ctx.call("deliver", {"what": order.what})
     return Receipt(text=f"{first}, {await ctx.call('wrap', {'what': order.what})}")
@@ -72,7 +65,7 @@ async def _send(order: Order, ctx: TaskContext) -> Receipt:
 
 def agent() -> WorldAgent:
     """Make the agent."""
-    handlers: dict[str, Any] = {"buy": buy, "pick": _pick, "send": _send}
+    handlers: dict[str, Any] = {"buy": buy, "pick": both, "send": _send}
     shapes = [Shape(key, Order, Receipt, handler, entry=Muse) for key, handler in handlers.items()]
     lm = ScriptedLM(lambda call: {"reply": "Welcome to the shop."})
     return WorldAgent(WORKSPACE, lm=lm, tools=[tool(approval=True)(pay), tool(wrap), tool(deliver)], shapes=shapes)

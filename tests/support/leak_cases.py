@@ -217,6 +217,9 @@ class Roled(ABC):
     source: str
     length: int
 
+    def __str__(self) -> str:
+        return "-".join(map(str, vars(self).values()))
+
     @property
     @abstractmethod
     def planted(self) -> tuple[str, ...]:
@@ -259,9 +262,6 @@ class PausedCase(Roled):
     mode: Durability
     surface: str
 
-    def __str__(self) -> str:
-        return "-".join(map(str, astuple(self)))
-
     @property
     def planted(self) -> tuple[str, ...]:
         return ("call", "thread") if self.source == "both" else (self.source,)
@@ -277,25 +277,16 @@ def every_paused_case() -> list[PausedCase]:
 
 def paused_sample() -> list[PausedCase]:
     """Cases such that each path but one is met, and every two values of the rest; the same in every run."""
-    cases = every_paused_case()
-    random.Random("paused leaks").shuffle(cases)
-    missing = {pair for case in cases for pair in _pairs(case)}
-    chosen: list[PausedCase] = []
-    for gain in range(8, 0, -1):
-        for case in cases:
-            new = missing.intersection(_pairs(case))
-            if len(new) >= gain:
-                missing -= new
-                chosen.append(case)
-    return sorted(chosen, key=str)
 
+    def meetings(case: PausedCase) -> Iterator[Values]:
+        path, *rest = enumerate(astuple(case))
+        # A process to kill takes seconds to start; that it is gone with its pause differs little from resuming in
+        # another agent.
+        if case.path != "killed while paused":
+            yield (path,)
+        yield from itertools.combinations(rest, 2)
 
-def _pairs(case: PausedCase) -> Iterator[tuple[object, ...]]:
-    path, *rest = enumerate(astuple(case))
-    # A process to kill takes seconds to start; that it is gone with its pause differs little from going on elsewhere.
-    if case.path != "killed while paused":
-        yield (path,)
-    yield from itertools.combinations(rest, 2)
+    return covering(every_paused_case(), meetings)
 
 
 # --- answers that are judged ------------------------------------------------------------------------------------------
@@ -338,9 +329,6 @@ class VerifiedCase(Roled):
     source: str
     length: int
     mode: Durability
-
-    def __str__(self) -> str:
-        return "-".join(map(str, astuple(self)))
 
     @property
     def planted(self) -> tuple[str, ...]:

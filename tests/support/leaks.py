@@ -13,7 +13,7 @@ import re
 import sys
 import traceback
 import unicodedata
-from asyncio.subprocess import PIPE, Process
+from asyncio.subprocess import Process
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -427,8 +427,6 @@ async def start_child(kind: str, case: Any, home: Path, cwd: Path | None = None,
     """Start `leak_child` with a case, in a folder of its own if `cwd` is given."""
     return await forks.start(
         (sys.executable, "-P", Path(__file__).with_name("leak_child.py"), kind, json.dumps(asdict(case)), home),
-        stdout=PIPE,
-        stderr=PIPE,
         cwd=cwd,
         env=environment(**more),
     )

@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -34,14 +34,7 @@ def environment(**more: str) -> dict[str, str]:
 
 async def start_script(script: str, *args: str | Path, fresh: bool = False) -> asyncio.subprocess.Process:
     """Start a script whose standard streams are pipes; a fresh process where the start itself is looked at."""
-    return await start(
-        (sys.executable, "-W", "error", "-c", script, *args),
-        fresh=fresh,
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    return await start((sys.executable, "-W", "error", "-c", script, *args), fresh=fresh, env=environment())
 
 
 async def run_script(script: str, *args: str | Path, limit: float = 60, fresh: bool = False) -> str:
@@ -87,6 +80,31 @@ async def ending(process: asyncio.subprocess.Process) -> AsyncGenerator[asyncio.
         if process.returncode is None:
             process.kill()
         await process.wait()
+
+
+@contextmanager
+def listening(
+    argv: Sequence[str], *, env: Mapping[str, str], errors: Path | None = None, cwd: Path | None = None
+) -> Generator[tuple[str, subprocess.Popen[bytes]]]:
+    """Run a program whose first line is where it listens; gives that line and the process, which is killed at the end.
+
+    Args:
+        argv: The program and its arguments.
+        env: Its environment.
+        errors: The file for its standard error, which is lost without one.
+        cwd: Its folder.
+    """
+    with open(errors or os.devnull, "wb") as out:
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(argv, env=env, cwd=cwd, stdin=pipe, stdout=pipe, stderr=out)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline().decode().strip()
+        assert line, f"it did not start: {errors and errors.read_text()}"
+        yield line, process
+    finally:
+        process.kill()
+        process.communicate(timeout=60)
 
 
 def held() -> tuple[int, int, int]:

@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import ssl
-import subprocess
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
@@ -65,8 +64,9 @@ class PlainHost:
         params = asked.get("params", {})
         match asked["method"]:
             case "initialize":
-                server = {"name": "plain", "version": "1"}
-                found: dict[str, Any] = {"protocolVersion": "2025-11-25", "capabilities": {}, "serverInfo": server}
+                revision = "1999-01-01" if self.how == "an unknown revision" else "2025-11-25"
+                server = {"capabilities": {"tools": {}}, "serverInfo": {"name": "plain", "version": "1"}}
+                found: dict[str, Any] = {"protocolVersion": revision, **server}
             case "tools/list":
                 found = {"tools": [{"name": name, "inputSchema": self.schema(name)} for name in _PLAIN_TOOLS]}
             case "tools/call" if params["name"] in _PLAIN_TOOLS:
@@ -127,10 +127,6 @@ class PlainHost:
 SECRET = "secret words of the host"
 HUGE = 100 << 20
 _CHUNK = b"x" * (1 << 16)
-_TOOLS = [
-    {"name": name, "inputSchema": {"type": "object", "properties": {"tier": {"enum": ["workspace", "account"]}}}}
-    for name in ("role_list", "role_get", "role_put", "role_delete")
-]
 
 
 def _roles(content: str) -> dict[str, Any]:
@@ -194,18 +190,12 @@ def reply(request: dict[str, Any], how: str) -> Iterator[bytes]:
     """The answer to a request, in parts; none where the host keeps silent."""
     given = json.dumps(request["id"]).encode()
     match request["method"]:
-        case "initialize":
-            revision = "1999-01-01" if how == "an unknown revision" else "2025-11-25"
-            told = {"capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}}
-            made: Iterator[bytes] = _plain({"protocolVersion": revision, **told})
-        case "tools/list":
-            made = _plain({"tools": _TOOLS})
         case "tools/call" if how.startswith("echoes"):
-            made = _echo(request["params"], how)
+            made: Iterator[bytes] = _echo(request["params"], how)
         case "tools/call":
             made = ANSWERS.get(how, ANSWERS["sound"])()
         case _:
-            made = iter([_error(-32601)])
+            made = iter([json.dumps({"jsonrpc": "2.0", "id": 0, **PlainHost(how).answer(request)}).encode()])
     for number, part in enumerate(made):
         yield part.replace(b'"id": 0', b'"id": ' + given, 1) if number == 0 else part
 
@@ -322,14 +312,11 @@ async def raw_host(
 @contextlib.contextmanager
 def raw_process(how: str) -> Generator[str]:
     """Serve a raw host by a process of its own; give its address."""
-    argv = [*command(how), "over HTTP"]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
-    with subprocess.Popen(argv, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.kill()
+    from support.processes import listening  # likewise
+
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    with listening([*command(how), "over HTTP"], env=env) as (url, _):
+        yield url
 
 
 async def _serve(how: str) -> None:

@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 from collections.abc import Generator, Iterable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -224,35 +225,36 @@ def _error(code: str) -> CallToolResult:
 class _Threaded(uvicorn.Server):
     """A server that says when it listens, in a thread of its own, where signals are not its business."""
 
-    def __init__(self, stub: StubHost, token: str | None, port: int) -> None:
-        app = stub.app(token)
+    def __init__(self, app: Any, port: int) -> None:
         super().__init__(uvicorn.Config(app, port=port, log_config=None, ws="none", timeout_graceful_shutdown=1))
-        self.stub = stub
-        self.listening = threading.Event()
-        self.thread = threading.Thread(target=self.run, name="role host stub")
+        self.loop: Future[asyncio.AbstractEventLoop] = Future()
+        self.thread = threading.Thread(target=self.run, name="server in a thread")
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        self.stub.loop = asyncio.get_running_loop()
         await super().startup(sockets)
-        self.listening.set()
+        self.loop.set_result(asyncio.get_running_loop())
 
-    @property
-    def port(self) -> int:
-        port: int = self.servers[0].sockets[0].getsockname()[1]
-        return port
+
+@contextlib.contextmanager
+def in_thread(app: Any, *, port: int = 0, stub: StubHost | None = None) -> Generator[str]:
+    """Serve an ASGI application in a thread; give its address. `stub` is told the loop."""
+    server = _Threaded(app, port)
+    server.thread.start()
+    try:
+        loop = server.loop.result(20)
+        if stub is not None:
+            stub.loop = loop
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        server.thread.join(20)
 
 
 @contextlib.contextmanager
 def over_http(stub: StubHost, *, token: str | None = None, port: int = 0) -> Generator[str]:
     """Serve `stub` in a thread; give its address."""
-    server = _Threaded(stub, token, port)
-    server.thread.start()
-    try:
-        assert server.listening.wait(20)
-        yield f"http://127.0.0.1:{server.port}/mcp"
-    finally:
-        server.should_exit = True
-        server.thread.join(20)
+    with in_thread(stub.app(token), port=port, stub=stub) as origin:
+        yield f"{origin}/mcp"
 
 
 def command(*more: str | Path) -> list[str]:

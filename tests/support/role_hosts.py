@@ -19,7 +19,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from support.agents import scripted_agent
-from support.processes import clean_environment
+from support.processes import clean_environment, listening
 from support.role_host_stub import ALL, StubHost, command, over_http
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
@@ -140,18 +140,9 @@ def http_host(
 ) -> Generator[tuple[str, subprocess.Popen[bytes]], None, None]:
     """Run a host on a free port and give its address and its process."""
     words = [*program, "--http", "127.0.0.1:0", "--store", str(store), *options]
-    where: Any = subprocess.DEVNULL if errors is None else errors.open("wb")
-    process = subprocess.Popen(words, env=clean_environment(**env), stdout=subprocess.PIPE, stderr=where)
-    try:
-        assert process.stdout is not None
-        url = process.stdout.readline().decode().strip()
+    with listening(words, env=clean_environment(**env), errors=errors) as (url, process):
         assert url.startswith("http://127.0.0.1:"), "the host did not start"
         yield url, process
-    finally:
-        process.kill()
-        process.communicate(timeout=BOUND)
-        if errors is not None:
-            where.close()
 
 
 StoreKind = Literal["embedded", "stdio", "http"]

@@ -34,7 +34,7 @@ from mcp.types import (
     Tool,
 )
 
-from support.processes import clean_environment, eventually
+from support.processes import clean_environment, eventually, listening
 from worldagent.hosts.serving import (
     Address,
     HttpOptions,
@@ -170,18 +170,9 @@ def command(notes: Path, **options: Any) -> list[str]:
 def served(folder: Path, **options: Any) -> Generator[Served, None, None]:
     """Serve over HTTP on a free port. Options are those of `HttpOptions`, `tokens`, `level`, `form`, and bounds."""
     notes, errors = folder / "notes", folder / "errors"
-    with errors.open("wb") as log:
-        process = subprocess.Popen(
-            command(notes, **options), env=clean_environment(), stdout=subprocess.PIPE, stderr=log
-        )
-        try:
-            assert process.stdout is not None
-            said = process.stdout.readline().decode().split()
-            assert said, errors.read_text(encoding="utf-8")
-            yield Served(process, Address(said[0], int(said[1])), notes, errors)
-        finally:
-            process.kill()
-            process.communicate(timeout=BOUND)
+    with listening(command(notes, **options), env=clean_environment(), errors=errors) as (line, process):
+        host, port = line.split()
+        yield Served(process, Address(host, int(port)), notes, errors)
 
 
 async def main(notes: Path, given: dict[str, Any]) -> int | None:

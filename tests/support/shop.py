@@ -57,7 +57,7 @@ async def both(params: Order, ctx: TaskContext) -> Receipt:
     colour, paid = await asyncio.gather(
         ctx.calls.ask_person(f"Which {params.what}?", ["red", "blue"]), ctx.call("pay", {"what": params.what})
     )
-    return Receipt(text=f"{paid}, {colour}")
+    return Receipt(text=f"{colour}: {paid}")
 
 
 async def choose(params: Order, ctx: TaskContext) -> Receipt:

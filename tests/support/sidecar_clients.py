@@ -1,4 +1,4 @@
-"""Clients of a sidecar on the bare wire, over HTTP and over standard streams.
+"""Clients of a sidecar over HTTP and over standard streams, whose messages are as a test makes them.
 
 Each can be left in the middle of a call, as a machine that loses its network would.
 """
@@ -9,149 +9,65 @@ import asyncio
 import contextlib
 import json
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urljoin, urlsplit
+
+import httpx2
 
 from support.sidecar_calls import LEGACY, MODERN, Asked, Calling, Refused, Revision, Served
 
 BOUND = 60.0
 """Seconds until a test gives up waiting for something that must come."""
-_LONGEST = 1 << 24  # bytes in a line
+_CHUNK = 1 << 16
+_GONE = (httpx2.NetworkError, httpx2.RemoteProtocolError)  # what ends with the connection
 
 
 class Broken(Exception):
     """The connection ended before the answer did."""
 
 
-@dataclass
-class Reply:
-    """The answer to a request, whose body is still to be read.
-
-    Attributes:
-        status: The number of HTTP.
-        headers: By their names in small letters.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    wire: Wire
-
-    @property
-    def streams(self) -> bool:
-        """Whether the body is a stream of events."""
-        return self.headers.get("content-type", "").startswith("text/event-stream")
-
-    async def read(self) -> bytes:
-        """The whole body."""
-        return b"".join([part async for part in self.wire.parts(self)])
-
-    async def json(self) -> Any:
-        """The whole body, which is JSON."""
-        return json.loads(await self.read())
-
-    async def messages(self) -> AsyncGenerator[dict[str, Any]]:
-        """The messages of the body, as they come: one, or those of its events."""
-        if not self.streams:
-            body = await self.read()
-            if body:
-                yield json.loads(body)
-            return
-        rest = b""
-        async with aclosing(self.wire.parts(self)) as parts:
-            async for part in parts:
-                *events, rest = (rest + part).replace(b"\r\n", b"\n").split(b"\n\n")
-                for event in events:
-                    data = [line[5:].strip() for line in event.split(b"\n") if line.startswith(b"data:")]
-                    if any(data):
-                        yield json.loads(b"\n".join(data))
-
-
-class Wire:
-    """A connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    @classmethod
-    async def open(cls, url: str) -> Wire:
-        """Connect to the machine and port of an address."""
-        where = urlsplit(url)
-        return cls(*await asyncio.open_connection(where.hostname, where.port, limit=_LONGEST))
-
-    async def send(
-        self,
-        method: str,
-        path: str,
-        headers: Mapping[str, str] | None = None,
-        body: bytes = b"",
-        host: str = "localhost",
-    ) -> None:
-        """Send a request."""
-        fields = {"Host": host, "Content-Length": str(len(body)), **(headers or {})}
-        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
-        self.writer.write(f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body)
-        await self.writer.drain()
-
-    async def reply(self) -> Reply:
-        """Read the head of the answer.
-
-        Raises:
-            Broken: The connection ended.
-        """
-        head = (await self._until(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:] if line)}
-        return Reply(int(head[0].split()[1]), headers, self)
-
-    async def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> Reply:
-        """Send a request and read the head of the answer."""
-        await self.send(method, path, headers, body)
-        return await self.reply()
-
-    async def parts(self, reply: Reply) -> AsyncGenerator[bytes]:
-        """The body, as it comes."""
-        if reply.headers.get("transfer-encoding") == "chunked":
-            while size := int(await self._until(b"\r\n"), 16):
-                yield await self._exactly(size)
-                await self._exactly(2)
-            await self._exactly(2)
-        elif size := int(reply.headers.get("content-length", "0")):
-            yield await self._exactly(size)
-
-    def close(self) -> None:
-        self.writer.close()
-
-    def abort(self) -> None:
-        """Break off, whatever is still to come."""
-        self.writer.transport.abort()
-
-    async def _until(self, end: bytes) -> bytes:
-        try:
-            return (await asyncio.wait_for(self.reader.readuntil(end), BOUND))[: -len(end)]
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise Broken(type(error).__name__) from None
-
-    async def _exactly(self, size: int) -> bytes:
-        try:
-            return await asyncio.wait_for(self.reader.readexactly(size), BOUND)
-        except (asyncio.IncompleteReadError, ConnectionError) as error:
-            raise Broken(type(error).__name__) from None
-
-
 async def get(url: str, path: str) -> tuple[int, Any]:
-    """What stands at another path of the same server: the status, and the body where it is JSON."""
-    wire = await Wire.open(url)
-    try:
-        reply = await wire.ask("GET", path)
-        body = await reply.read()
-    finally:
-        wire.close()
-    return reply.status, json.loads(body) if body[:1] in (b"{", b"[") else body
+    """Give the status and the JSON of another path of the same server."""
+    async with httpx2.AsyncClient(timeout=BOUND, verify=False) as http:
+        reply = await http.get(urljoin(url, path))
+    return reply.status_code, reply.json()
 
 
-_CHUNK = 1 << 16
+async def exchanged(url: str, sent: bytes) -> bytes:
+    """Send bytes on a connection of their own, and give all that comes until the server closes it.
+
+    Raises:
+        TimeoutError: It did not close it.
+    """
+    where = urlsplit(url)
+    reader, writer = await asyncio.open_connection(where.hostname, where.port)
+    came = b""
+    with contextlib.suppress(ConnectionError):
+        writer.write(sent)
+        async with asyncio.timeout(BOUND):
+            while part := await reader.read(_CHUNK):
+                came += part
+    writer.transport.abort()
+    return came
+
+
+def request(method: str, path: str, headers: Iterable[tuple[str, str]], body: bytes) -> bytes:
+    """A request as bytes, with the length of its body, after which the connection is closed."""
+    given = [("Host", "localhost"), *headers, ("Content-Length", str(len(body))), ("Connection", "close")]
+    head = "".join(f"{name}: {value}\r\n" for name, value in given)
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + body
+
+
+async def _messages(reply: httpx2.Response) -> AsyncGenerator[Any]:
+    """The messages of a body, as they come: one, or those of its events."""
+    if reply.headers.get("content-type", "").startswith("text/event-stream"):
+        async for event in httpx2.EventSource(reply, max_event_size=None):
+            if event.data:
+                yield json.loads(event.data)
+    elif body := await reply.aread():
+        yield json.loads(body)
 
 
 class HttpClient(Calling):
@@ -168,8 +84,11 @@ class HttpClient(Calling):
         super().__init__(revision, elicit, None)
         self.url, self.token = url, token
         self.session: str | None = None
-        self.wire: Wire | None = None
-        """The connection of the newest exchange."""
+        # A connection for each exchange, so that one can break off.
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        self._http = httpx2.AsyncClient(timeout=BOUND, verify=False, limits=limits)
+        self.socket: Any = None
+        """The socket of the newest exchange."""
 
     async def __aenter__(self) -> Self:
         return await self.begin()
@@ -180,10 +99,9 @@ class HttpClient(Calling):
     async def aclose(self) -> None:
         """End its session, where it has one."""
         if self.session is not None:
-            with contextlib.suppress(Broken, OSError):
-                wire = await Wire.open(self.url)
-                await (await wire.ask("DELETE", "/mcp", self.headers("", {}))).read()
-                wire.close()
+            with contextlib.suppress(*_GONE):
+                await self._http.delete(self.url, headers=self.headers("", {}))
+        await self._http.aclose()
 
     def headers(self, method: str, params: Mapping[str, Any]) -> dict[str, str]:
         """The headers of a message."""
@@ -193,40 +111,41 @@ class HttpClient(Calling):
         if self.revision == MODERN:
             found |= {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
             if "name" in params:
-                found["Mcp-Name"] = str(params["name"])
+                name = str(params["name"])
+                found["Mcp-Name"] = name if name.isascii() and name.isprintable() else quote(name)
         elif self.session is not None:
             found |= {"MCP-Protocol-Version": LEGACY, "Mcp-Session-Id": self.session}
         return found
 
     async def exchange(self, method: str, params: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any]]:
         message = self.message(method, params)
-        wire = self.wire = await Wire.open(self.url)
         done = False
         try:
-            reply = await wire.ask("POST", "/mcp", self.headers(method, params), json.dumps(message).encode())
-            self.session = reply.headers.get("mcp-session-id", self.session)
-            if reply.status >= 400:
-                said = await reply.read()
-                self.heard.append(said)
-                raise Refused(_number(said) or reply.status, said)
-            async with aclosing(reply.messages()) as messages:
+            async with self._posted(message, params) as reply, aclosing(_messages(reply)) as messages:
+                self.session = reply.headers.get("mcp-session-id", self.session)
                 async for came in messages:
                     self.heard.append(came)
                     done = done or came.get("id") == message["id"]
                     yield came
-            if not done:
-                raise Broken("no answer")
-        finally:
-            wire.close()
+        except _GONE as error:
+            raise Broken(type(error).__name__) from None
+        if not done:
+            raise Broken("no answer")
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        wire = await Wire.open(self.url)
-        headers = self.headers(str(message.get("method", "")), {})
-        reply = await wire.ask("POST", "/mcp", headers, json.dumps(message).encode())
-        said = await reply.read()
-        wire.close()
-        if reply.status >= 400:
-            raise Refused(reply.status, said)
+        async with self._posted(message, {}):
+            pass
+
+    @contextlib.asynccontextmanager
+    async def _posted(self, message: Mapping[str, Any], params: Mapping[str, Any]) -> AsyncGenerator[httpx2.Response]:
+        headers, body = self.headers(str(message.get("method", "")), params), json.dumps(message)
+        async with self._http.stream("POST", self.url, headers=headers, content=body) as reply:
+            self.socket = reply.extensions["network_stream"].get_extra_info("socket")
+            if reply.status_code >= 400:
+                said = await reply.aread()
+                self.heard.append(said)
+                raise Refused(_number(said) or reply.status_code, said)
+            yield reply
 
 
 def _number(body: bytes) -> int | None:

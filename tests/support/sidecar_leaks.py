@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import random
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.leaks import LONG, SHORT, awkward_canary, canary, on_the_server
+from support.leak_cases import LENGTHS
+from support.leaks import awkward_canary, canary, on_the_server
 from support.role_host_stub import StubHost
 from support.role_hosts import reference
 from support.sidecar_app import HASTY, WORKSPACE, digest
@@ -26,7 +26,6 @@ from worldagent.testing import scan_for_roles
 TRANSPORTS = ("http", "stdio")
 SOURCES = ("call", "thread", "host", "client")
 """Where the role comes from: the call, the thread, a role host over HTTP, the client over its own connection."""
-LENGTHS = (len(SHORT), len(LONG))
 
 
 @dataclass(frozen=True)
@@ -59,20 +58,6 @@ def every_case() -> list[SidecarCase]:
     """All that can be."""
     cases = itertools.starmap(SidecarCase, itertools.product(TRANSPORTS, (MODERN, LEGACY), SOURCES, LENGTHS))
     return [case for case in cases if case.possible]
-
-
-def sample(count: int = 6) -> list[SidecarCase]:
-    """Cases in which each value stands, and with each source both ways and revisions where that can be."""
-    cases = every_case()
-    random.Random("sidecar leaks").shuffle(cases)
-    chosen: list[SidecarCase] = []
-    met: set[tuple[object, object]] = set()
-    while len(chosen) < count:
-        best = max(cases, key=lambda case: len(set(itertools.combinations(astuple(case), 2)) - met))
-        met |= set(itertools.combinations(astuple(best), 2))
-        chosen.append(best)
-        cases.remove(best)
-    return sorted(chosen, key=str)
 
 
 @dataclass
@@ -225,4 +210,4 @@ async def looked(case: SidecarCase, folder: Path) -> AsyncGenerator[Looked]:
         yield found
 
 
-__all__ = ["Looked", "SidecarCase", "every_case", "looked", "sample"]
+__all__ = ["Looked", "SidecarCase", "every_case", "looked"]

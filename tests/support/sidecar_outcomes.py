@@ -12,7 +12,7 @@ from typing import Any
 
 from support.sidecar_app import HASTY, WORKSPACE
 from support.sidecar_calls import Call, Refused
-from support.sidecar_clients import BOUND, Broken, HttpClient, StdioClient, Wire
+from support.sidecar_clients import BOUND, HttpClient, StdioClient, exchanged, request
 from support.sidecar_leaks import Looked
 from worldagent.core import ECHO_RUN
 
@@ -369,20 +369,11 @@ async def _(asking: Asking, client: Client) -> None:
             await client.say(line)
         await client.request("tools/list")
         return
-    wire = await Wire.open(asking.looked.sidecar.url)
-    query = asking.content.replace(" ", "%20")
+    sidecar, query = asking.looked.sidecar, asking.content.replace(" ", "%20")
     for path, headers in (("/mcp", {"X-Role": asking.content}), (f"/mcp?role={query}", {}), (f"/{query}", {})):
-        for more in ({}, {"Authorization": f"Bearer {asking.content}"}, {"Authorization": f"Bearer {_token(asking)}"}):
-            with contextlib.suppress(Broken):
-                reply = await wire.ask("POST", path, {**headers, **more}, whole if path == "/mcp" else broken)
-                asking.looked.told.append(await reply.read())
-            wire.close()
-            wire = await Wire.open(asking.looked.sidecar.url)
-    wire.close()
-
-
-def _token(asking: Asking) -> str:
-    return asking.looked.sidecar.token
+        for more in ({}, {"Authorization": f"Bearer {asking.content}"}, {"Authorization": f"Bearer {sidecar.token}"}):
+            sent = request("POST", path, {**headers, **more}.items(), whole if path == "/mcp" else broken)
+            asking.looked.told.append(await exchanged(sidecar.url, sent))
 
 
 __all__ = ["OUTCOMES", "Asking", "misplaced", "try_all"]

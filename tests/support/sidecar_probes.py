@@ -13,12 +13,13 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic_core import from_json
 
 from support.processes import eventually
 from support.sidecar_calls import LEGACY, MODERN, Revision
-from support.sidecar_clients import BOUND, HttpClient, StdioClient, Wire
+from support.sidecar_clients import BOUND, HttpClient, StdioClient, exchanged, request
 from support.sidecars import TOKEN, Sidecar, over_http, over_stdio
 
 T = TypeVar("T")
@@ -133,31 +134,23 @@ class Probed:
         Raises:
             TimeoutError: It did not answer, or what it answered did not end.
         """
-        wire = await Wire.open(self.sidecar.url)
-        came = b""
-        with contextlib.suppress(ConnectionError):
-            wire.writer.write(sent)
-            async with asyncio.timeout(BOUND):
-                while part := await wire.reader.read(1 << 16):
-                    came += part
-        wire.abort()
-        return self.judged(came)
+        return self.judged(await exchanged(self.sidecar.url, sent))
 
     async def unfinished(self, sent: bytes) -> list[int]:
         """The same where the bytes may be less than a request: after a moment of silence no more is sent."""
-        wire = await Wire.open(self.sidecar.url)
+        where = urlsplit(self.sidecar.url)
+        reader, writer = await asyncio.open_connection(where.hostname, where.port)
         came = b""
         with contextlib.suppress(ConnectionError):
-            wire.writer.write(sent)
+            writer.write(sent)
             with contextlib.suppress(TimeoutError):
-                while part := await asyncio.wait_for(wire.reader.read(1 << 16), _SILENCE):
+                while part := await asyncio.wait_for(reader.read(1 << 16), _SILENCE):
                     came += part
-            if wire.writer.can_write_eof():
-                wire.writer.write_eof()
+            if writer.can_write_eof():
+                writer.write_eof()
             async with asyncio.timeout(BOUND):
-                while part := await wire.reader.read(1 << 16):
-                    came += part
-        wire.abort()
+                came += await reader.read()
+        writer.transport.abort()
         return self.judged(came)
 
     def judged(self, came: bytes) -> list[int]:
@@ -176,13 +169,6 @@ class Probed:
         assert status == 200
 
 
-def request(method: str, path: str, headers: list[tuple[str, str]], body: bytes) -> bytes:
-    """A request as bytes, with the length of its body, after which the connection is closed."""
-    given = [("Host", "localhost"), *headers, ("Content-Length", str(len(body))), ("Connection", "close")]
-    head = "".join(f"{name}: {value}\r\n" for name, value in given)
-    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode("latin-1") + body
-
-
 def posted(client: HttpClient, body: bytes) -> bytes:
     """A body as a client of its revision would send it: the headers say what it says, where it says it."""
     method, params = "tools/call", {"name": "converse"}
@@ -190,7 +176,7 @@ def posted(client: HttpClient, body: bytes) -> bytes:
         said = json.loads(body)
         method = said["method"] if _plain(said["method"]) else method
         params = {"name": said["params"]["name"]} if _plain(said["params"]["name"]) else params
-    return request("POST", "/mcp", list(client.headers(method, params).items()), body)
+    return request("POST", "/mcp", client.headers(method, params).items(), body)
 
 
 def _plain(value: object) -> bool:

@@ -32,7 +32,7 @@ from pydantic import BaseModel, Field
 from support.agents import scripted_agent
 from support.role_host_stub import StubHost
 from support.role_hosts import BOUND, Mode, http_client_of
-from support.shop import Order, Receipt
+from support.shop import Order, Receipt, ask, both, buy
 from support.sidecar_calls import LEGACY, check_answer
 from support.sidecar_clients import Piped
 from worldagent import Settings, Storage, WorldAgent
@@ -287,15 +287,6 @@ class Shop:
     done: list[str] = field(default_factory=list)
 
     def shapes(self) -> list[Shape[Any, Any]]:
-        async def buy(order: Order, ctx: TaskContext) -> Receipt:
-            return Receipt(text=str(await ctx.call("pay", {"what": order.what})))
-
-        async def side(order: Order, ctx: TaskContext) -> Receipt:
-            colour, paid = await asyncio.gather(
-                ctx.calls.ask_person(f"Which {order.what}?", ["red", "blue"]), ctx.call("pay", {"what": order.what})
-            )
-            return Receipt(text=f"{colour}: {paid}")
-
         async def fit(order: Order, ctx: TaskContext) -> Receipt:
             address = await ctx.calls.ask_person("Where to?", form=Address)
             return Receipt(text=f"{address.street} {address.number} {address.gift} {address.floor}")
@@ -304,11 +295,8 @@ class Shop:
             parcel = await ctx.calls.ask_person("Which sizes?", form=Parcel)
             return Receipt(text=f"{parcel.sizes}")
 
-        async def say(order: Order, ctx: TaskContext) -> Receipt:
-            return Receipt(text=await ctx.calls.ask_person(f"What about the {order.what}?"))
-
-        handlers = (buy, side, fit, pack, say)
-        return [Shape(each.__name__, Order, Receipt, each, description=each.__name__) for each in handlers]
+        handlers: dict[str, Any] = {"buy": buy, "side": both, "fit": fit, "pack": pack, "say": ask}
+        return [Shape(key, Order, Receipt, handler, description=key) for key, handler in handlers.items()]
 
     async def pay(self, what: str) -> str:
         """Pay for something."""

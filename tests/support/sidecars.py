@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -117,7 +116,7 @@ async def _start(
     home.mkdir(parents=True, exist_ok=True)
     words = (*SERVE, "--app", "support.sidecar_app:make", "--home", str(home), *options)
     with errors.open("ab") as out:
-        return await forks.start(words, stdin=PIPE, stdout=PIPE, stderr=out.fileno(), env=env, fresh=fresh)
+        return await forks.start(words, stderr=out.fileno(), env=env, fresh=fresh)
 
 
 @asynccontextmanager

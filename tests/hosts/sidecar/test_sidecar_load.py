@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import socket
+import struct
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,10 +81,8 @@ class Follower:
         if self._source.random() < 0.1 and client.session is not None:
             self.lost.append(client.session)
             client.session = None
-        if self._source.random() < 0.5:
-            client.wire.abort()
-        else:
-            client.wire.close()
+        if self._source.random() < 0.5:  # it is reset
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
     def check(self) -> None:
         """See that it saw every event once, in order, and no gap."""

@@ -62,15 +62,11 @@ async def _left_unread(client: HttpClient, until: Until, **arguments: Any) -> As
     async with client.call("converse", {"workspace": "one", "thread": "t1", "text": "Well?", **arguments}) as call:
         async for _ in call:
             break
-        assert client.wire is not None
-        connection: Any = client.wire.writer.transport
-        connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-        connection.pause_reading()
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
         async with asyncio.timeout(BOUND):
             while not await until():  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        connection.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
-        connection.resume_reading()
+        client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         yield call
 
 
