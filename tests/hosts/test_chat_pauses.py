@@ -254,5 +254,5 @@ async def test_a_piped_chat_says_which_of_several_answers_it_has_taken(
     first, second = (pause["id"] for pause in found[0]["pauses"])
     assert found[1] == {"answered": first, "open": [second]}
     assert [value.get("status") for value in found] == ["paused", None, "paused", "done"]
-    assert "blue, to Elm 4" in service.asked()
+    assert "blue: paid for the hat, to Elm 4" in service.asked()
     assert bought(home) == ["hat"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent
 from support.homes import pieces
+from support.leak_cases import MODES
 from support.leaks import Watch, awkward_canary, canary, watch
 from support.openai_stub import openai_stub
 from worldagent import Role, WorldAgent
@@ -81,9 +83,11 @@ async def both_turns(agent: WorldAgent, seen: Watch) -> None:
     seen.kept.append(await thread.history())
 
 
+CASES = [*itertools.product(OUTCOMES, MODES, ["sqlite"]), (calling, "async", "postgres")]
+
+
 @pytest.mark.requirement("R7", "T4")
-@pytest.mark.parametrize("mode", ["sync", "async", "exit"])
-@pytest.mark.parametrize("reply", OUTCOMES, ids=lambda reply: reply.__name__)
+@pytest.mark.parametrize(("reply", "mode", "database_engine"), CASES, indirect=["database_engine"])
 async def test_no_role_is_left_and_no_copy_of_what_was_attached(
     tmp_path: Path, reply: Callable[[ScriptedCall], Any], mode: Any
 ) -> None:
@@ -124,16 +128,3 @@ async def test_a_service_that_quotes_the_prompt_in_its_refusal_leaves_no_trace_o
             assert copies(home) == []
         assert scan_for_roles([stub.requests[0]], ROLE).findings, "the role never reached the service"
     assert [type(error) for error in seen.errors] == [ModelRefused]
-
-
-@pytest.mark.requirement("R7")
-@pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
-@pytest.mark.usefixtures("database_engine")
-async def test_no_role_is_in_a_table_and_no_copy_of_what_was_attached(tmp_path: Path) -> None:
-    lm, home = ScriptedLM(calling), tmp_path / "home"
-    with watch(home) as seen:
-        async with scripted_agent(home, lm, workers=[CRITIC]) as agent:
-            await both_turns(agent, seen)
-            seen.assert_clean(ROLE, names=[LABEL])
-            assert seen.leaks(*(data[-60:].decode() for data in ATTACHED)) == in_its_own_file(seen)
-    assert ROLE in lm.calls[0].text

@@ -67,7 +67,7 @@ def _serve() -> tuple[dict[str, Any], list[int]]:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    while tests not in select.select([listening, tests], [], [])[0]:
+    while tests not in select.select([listening.fileno(), tests], [], [])[0]:
         told, _ = listening.accept()
         if not os.fork():
             listening.close()

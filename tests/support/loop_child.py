@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from support.databases import storage_of
-from support.processes import add, be_forks
+from support.processes import add, be_program
 from worldagent import Role, Settings, WorldAgent
 from worldagent.core.pauses import Approve, Happened
 from worldagent.harness import Worker, tool
@@ -88,10 +89,10 @@ async def main(home: Path, what: str, kill: int, surface: str, native: bool) -> 
         return " ".join([turn.status, *(pause.function for pause in turn.pauses)])
 
 
-def run(home: str, what: str, kill: int, surface: str, how: str) -> str:
-    """Do an order in a fork."""
-    return asyncio.run(main(Path(home), what, kill, surface, how == "native"))
+def run(home: str, how: str, **order: Any) -> Iterator[str]:
+    """Do an order."""
+    yield asyncio.run(main(Path(home), native=how == "native", **order))
 
 
 if __name__ == "__main__":
-    be_forks(run)
+    be_program(run)

@@ -12,9 +12,8 @@ import threading
 import traceback
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import psutil
 
@@ -215,39 +214,25 @@ def run_program(module: str, bound: float, /, **given: object) -> list[dict[str,
     return asyncio.run(run())
 
 
-def be_program(work: Callable[..., Iterable[Mapping[str, Any]]]) -> None:
-    """Be such a program: what it is given is a JSON object, what it finds goes out as one a line."""
+def be_program(work: Callable[..., Iterable[object]]) -> None:
+    """Be such a program: what it is given is a JSON object, what it finds goes out as JSON, one a line."""
     for found in work(**json.loads(sys.argv[1])):
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
 
 
-class Forks:
-    """Runs a module of this folder that does each order in a fork of itself, and has everything loaded."""
+async def run_child(module: str, **given: object) -> tuple[int, Any]:
+    """Run a module of this folder as a program that may be killed, as a fork of one that has the package loaded.
 
-    def __init__(self, module: str) -> None:
-        argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / f"{module}.py")]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(argv, env=clean_environment(), stdin=pipe, stdout=pipe, text=True)
+    Args:
+        module: Its name. It calls `be_program`.
+        given: What its work is given.
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate(timeout=60)
-
-    def run(self, **order: Any) -> tuple[int, Any]:
-        """Have an order done; gives how the fork ended, and what it gave, which is an empty text if it was killed."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        code, given = json.loads(self._process.stdout.readline())
-        return code, given
-
-
-def be_forks(work: Callable[..., object]) -> None:
-    """Be such a program: each line that comes is what `work` is given."""
-    for line in sys.stdin:
-        sys.stdout.write(json.dumps(forked_result(partial(work, **json.loads(line)))) + "\n")
-        sys.stdout.flush()
+    Returns:
+        How it ended, and the one thing that it found, or else what it printed to standard error.
+    """
+    argv = (sys.executable, "-P", ROOT / "tests" / "support" / f"{module}.py", json.dumps(given))
+    process = await start(argv, env=clean_environment())
+    out, err = await asyncio.wait_for(process.communicate(), 60)
+    assert process.returncode is not None
+    return process.returncode, json.loads(out) if out else err.decode()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from support.leak_cases import LENGTHS
 from support.leaks import awkward_canary, canary, on_the_server
+from support.processes import eventually
 from support.role_host_stub import StubHost
 from support.role_hosts import reference
 from support.sidecar_app import HASTY, WORKSPACE, digest
@@ -172,9 +172,7 @@ class Looked:
 
     async def reached(self, content: str) -> None:
         """Wait until the model has the role."""
-        async with asyncio.timeout(BOUND):
-            while digest(content) not in self.digests:  # noqa: ASYNC110 -- another process writes it
-                await asyncio.sleep(0.02)
+        assert await eventually(lambda: digest(content) in self.digests, BOUND)
 
     async def look(self, texts: list[str] | None = None) -> None:
         """Fail with every place where a role stands by now: files and tables, the log, what clients had."""

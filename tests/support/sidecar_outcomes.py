@@ -14,6 +14,7 @@ from support.sidecar_app import HASTY, WORKSPACE
 from support.sidecar_calls import Call, Refused
 from support.sidecar_clients import BOUND, HttpClient, StdioClient, exchanged, request
 from support.sidecar_leaks import Looked
+from support.sidecars import until
 from worldagent.core import ECHO_RUN
 
 Client = HttpClient | StdioClient
@@ -266,7 +267,12 @@ async def _(asking: Asking, _: Client) -> None:
     async with asking.looked.client() as client:
         await asking.place(client)
         await _left(asking, client, "hold=never", detach=False)
-    await _stands(asking, "cancelled")
+
+    async def cancelled() -> bool:
+        return bool((await client.ask("pauses", **asking.ids))["status"] == "cancelled")
+
+    async with asking.looked.client() as client:
+        await until(cancelled)
 
 
 @outcome("client goes away and another attaches", placed=False)
@@ -290,12 +296,6 @@ async def _left(asking: Asking, client: Client, text: str, **more: Any) -> str:
         await asking.looked.reached(asking.content)
         asking.looked.told.append(call.events)
     return str(event["turn_id"])
-
-
-async def _stands(asking: Asking, status: str) -> None:
-    async with asking.looked.client() as client, asyncio.timeout(BOUND):
-        while (await client.ask("pauses", **asking.ids))["status"] != status:  # noqa: ASYNC110 -- another process
-            await asyncio.sleep(0.05)
 
 
 # --- what does not fit ------------------------------------------------------------------------------------------------

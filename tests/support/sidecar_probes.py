@@ -20,7 +20,7 @@ from pydantic_core import from_json
 from support.processes import eventually
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import BOUND, HttpClient, StdioClient, exchanged, request
-from support.sidecars import TOKEN, Sidecar, over_http, over_stdio
+from support.sidecars import TOKEN, Sidecar, over_http, over_stdio, until
 
 T = TypeVar("T")
 
@@ -92,9 +92,11 @@ class Probed:
         for client in (*self.clients.values(), self.child):
             answer = await client.ask("converse", thread="after", text="Hi")
             assert answer["turn"]["status"] == "done"
-        async with asyncio.timeout(BOUND):
-            while (await self.sidecar.get("/ready"))[1]["turns"]:  # noqa: ASYNC110 -- it is another process
-                await asyncio.sleep(0.05)
+
+        async def idle() -> bool:
+            return not (await self.sidecar.get("/ready"))[1]["turns"]
+
+        await until(idle)
         for name, before, after in zip(_MORE_MEMORY, self._before, await self._held(), strict=True):
             held = f"{name}: {before} before and {after} after"
             assert after.tasks <= before.tasks + _MORE_TASKS, held

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from support.agents import open_pauses
 from support.databases import Engine, made, removed
-from support.processes import Forks, be_forks, eventually, others
+from support.processes import be_program, eventually, others, run_child
 from support.steps import Steps
 from support.trees import Node, Said, World, agent_of, answered, begun, outcome, path_of, said
 from worldagent import WorldAgent
@@ -32,7 +32,7 @@ from worldagent.testing import VirtualClock
 
 
 async def run_and_die(**order: Any) -> str:
-    """Begin or go on with the turn, in a fork; killed at the point that is ordered, if it comes that far."""
+    """Begin or resume the turn, in a process; killed at the point that is ordered, if it comes that far."""
     steps = Steps(order["at"], order["unit"], lambda: os.kill(os.getpid(), signal.SIGKILL))
     async with agent_of(Path(order["home"]), order["tree"], steps.passed) as agent:
         steps.watch()
@@ -87,7 +87,6 @@ class Play:
     moves: Sequence[Move]
     planned: bool
     end: tuple[End, int] | None
-    forks: Forks
     home: Path
     seen: Counter[str] = field(default_factory=Counter)
     looked: dict[str, str] = field(default_factory=dict)
@@ -131,7 +130,7 @@ class Play:
         self.seen[move.how] += 1
         match move.how:
             case "kill":
-                return self._killed(move, answers, begin=begin)
+                return await self._killed(move, answers, begin=begin)
             case "twice":
                 return await self._twice(answers, begin=begin)
             case "run":
@@ -224,12 +223,11 @@ class Play:
         await self._nothing_left()
         return statuses[0]
 
-    def _killed(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
+    async def _killed(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
         order = {"begin": begin, "planned": self.planned, "tree": self.tree, "answers": answers}
-        code, _ = self.forks.run(
-            home=str(self.home), at=move.at * (1 if move.unit == "effects" else 4), unit=move.unit, **order
-        )
-        assert code in (0, -9), f"the other process ended with {code}"
+        at = move.at * (1 if move.unit == "effects" else 4)
+        code, told = await run_child("tree_plays", home=str(self.home), at=at, unit=move.unit, **order)
+        assert code in (0, -9), f"the other process ended with {code}: {told}"
         self.seen["killed" if code else "not killed"] += 1
         return "unknown"
 
@@ -315,12 +313,12 @@ def _number(pause: Pause) -> str:
 
 
 def play(
-    tree: Node, moves: Sequence[Move], *, planned: bool, end: tuple[End, int] | None, forks: Forks, engine: Engine
+    tree: Node, moves: Sequence[Move], *, planned: bool, end: tuple[End, int] | None, engine: Engine
 ) -> Counter[str]:
     """Play a tree in a home of its own; gives what happened on the way."""
     with tempfile.TemporaryDirectory() as folder:
         home = made(engine, Path(folder) / "home")
-        played = Play(tree, moves, planned, end, forks, home)
+        played = Play(tree, moves, planned, end, home)
         try:
             asyncio.run(played.run())
         finally:
@@ -329,4 +327,4 @@ def play(
 
 
 if __name__ == "__main__":
-    be_forks(lambda **order: asyncio.run(run_and_die(**order)))
+    be_program(lambda **order: [asyncio.run(run_and_die(**order))])

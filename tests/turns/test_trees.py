@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from support.databases import ENGINES, Engine
-from support.processes import Forks
 from support.tree_plays import End, How, Move, play
 from support.trees import LEAVES, VIAS, WAYS, grown
 
@@ -57,12 +55,6 @@ MOVES = st.builds(
 )
 
 
-@pytest.fixture(scope="module")
-def forks() -> Iterator[Forks]:
-    with Forks("tree_plays") as process:
-        yield process
-
-
 @pytest.mark.requirement("T4", "T5")
 @pytest.mark.timeout(3600)
 @given(
@@ -77,7 +69,7 @@ def forks() -> Iterator[Forks]:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 def test_every_turn_ends_with_each_effect_once(
-    engine: Engine, forks: Forks, tree: Tree, moves: list[Move], planned: bool, end: tuple[End, int] | None
+    engine: Engine, tree: Tree, moves: list[Move], planned: bool, end: tuple[End, int] | None
 ) -> None:
-    for seen in play(tree, moves, planned=planned, end=end, forks=forks, engine=engine):
+    for seen in play(tree, moves, planned=planned, end=end, engine=engine):
         event(seen)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 from support.agents import SHOPPER, calls, paying, price, scripted_agent, to, told
 from support.databases import Engine, contents_of, made
 from support.loop_child import INSIDE, ROLE
-from support.processes import Forks
+from support.processes import run_child
 from worldagent.core.pauses import Approve, Reject
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
@@ -21,17 +21,10 @@ pytestmark = pytest.mark.requirement("T5", "H3")
 KILLED = -9
 
 
-Child = Callable[..., tuple[int, str]]
-"""Runs the child in a process of its own: its status and what it said."""
-
-
-@pytest.fixture(scope="module")
-def child() -> Iterator[Child]:
-    def run(home: Path, what: str, kill: int, surface: str, how: str = "json") -> tuple[int, str]:
-        return forks.run(home=str(home), what=what, kill=kill, surface=surface, how=how)
-
-    with Forks("loop_child") as forks:
-        yield run
+def child(home: Path, what: str, kill: int, surface: str, how: str = "json") -> tuple[int, str]:
+    """Run the child in a process of its own; gives its status and what it said."""
+    order = {"home": str(home), "what": what, "kill": kill, "surface": surface, "how": how}
+    return asyncio.run(run_child("loop_child", **order))
 
 
 def lines(home: Path, name: str) -> list[str]:
@@ -56,9 +49,7 @@ def home(database_engine: Engine, tmp_path: Path) -> Path:
 
 @pytest.mark.requirement("R6", "R7")
 @pytest.mark.parametrize(("surface", "how"), [("converse", "native"), ("task", "json")])
-def test_a_worker_that_waits_for_leave_goes_on_in_another_process(
-    home: Path, child: Child, surface: str, how: str
-) -> None:
+def test_a_worker_that_waits_for_leave_goes_on_in_another_process(home: Path, surface: str, how: str) -> None:
     assert child(home, "begin", 0, surface, how) == (0, "paused pay")
     assert effects(home) == ["one", "two", "three"]
     asked = lines(home, "asked")
@@ -78,9 +69,7 @@ POINTS = [("begin", 2), ("begin", 4), ("approve", 1), ("approve", 2)]
 @pytest.mark.on_every_database
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize(("what", "at"), POINTS)
-def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
-    home: Path, child: Child, what: str, at: int
-) -> None:
+def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(home: Path, what: str, at: int) -> None:
     if what == "approve":
         assert child(home, "begin", 0, "converse") == (0, "paused pay")
     assert child(home, what, at, "converse")[0] == KILLED
@@ -95,7 +84,7 @@ def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(
     none_is_kept(home)
 
 
-def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(home: Path, child: Child) -> None:
+def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(home: Path) -> None:
     assert child(home, "begin", INSIDE, "converse")[0] == KILLED
     assert child(home, "resume", 0, "converse") == (0, "paused put")
     assert child(home, "approve", 0, "converse") == (0, "paused pay")
