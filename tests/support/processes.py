@@ -191,27 +191,32 @@ def lines(file: Path) -> list[str]:
     return file.read_text().splitlines() if file.exists() else []
 
 
-# Programs that kill forks of their own, which a process with threads cannot: it cannot fork.
+# Modules of this folder that are programs: they die, or kill forks of their own, which no process with threads can do.
 
 
-def run_program(module: str, bound: float, /, **given: object) -> list[dict[str, Any]]:
-    """Run a module of this folder as a program; gives what it found, or fails with what it printed.
+async def run_child(module: str, bound: float = 60, /, **given: object) -> tuple[int, list[Any], str]:
+    """Run a module of this folder as a program that may be killed.
 
     Args:
         module: Its name. It calls `be_program`.
         bound: Seconds until it is given up.
         given: What its work is given.
+
+    Returns:
+        How it ended, what it found, and what it printed to standard error.
     """
-    argv = [sys.executable, "-P", str(ROOT / "tests" / "support" / f"{module}.py"), json.dumps(given)]
+    argv = (sys.executable, "-P", ROOT / "tests" / "support" / f"{module}.py", json.dumps(given))
+    async with ending(await start(argv, env=clean_environment())) as process:
+        out, err = await asyncio.wait_for(process.communicate(), bound)
+    assert process.returncode is not None
+    return process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
 
-    async def run() -> list[dict[str, Any]]:
-        pipe = subprocess.PIPE
-        async with ending(await start(argv, env=clean_environment(), stdout=pipe, stderr=pipe)) as process:
-            out, err = await asyncio.wait_for(process.communicate(), bound)
-        assert process.returncode == 0, f"{given}: {err.decode()[-2000:]}"
-        return [json.loads(line) for line in out.splitlines()]
 
-    return asyncio.run(run())
+def run_program(module: str, bound: float, /, **given: object) -> list[dict[str, Any]]:
+    """Run such a program to its end; gives what it found, or fails with what it printed."""
+    code, found, told = asyncio.run(run_child(module, bound, **given))
+    assert code == 0, f"{given}: {told[-2000:]}"
+    return found
 
 
 def be_program(work: Callable[..., Iterable[object]]) -> None:
@@ -219,20 +224,3 @@ def be_program(work: Callable[..., Iterable[object]]) -> None:
     for found in work(**json.loads(sys.argv[1])):
         sys.stdout.write(json.dumps(found) + "\n")
         sys.stdout.flush()
-
-
-async def run_child(module: str, **given: object) -> tuple[int, Any]:
-    """Run a module of this folder as a program that may be killed, as a fork of one that has the package loaded.
-
-    Args:
-        module: Its name. It calls `be_program`.
-        given: What its work is given.
-
-    Returns:
-        How it ended, and the one thing that it found, or else what it printed to standard error.
-    """
-    argv = (sys.executable, "-P", ROOT / "tests" / "support" / f"{module}.py", json.dumps(given))
-    process = await start(argv, env=clean_environment())
-    out, err = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode is not None
-    return process.returncode, json.loads(out) if out else err.decode()

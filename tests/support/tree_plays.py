@@ -226,7 +226,7 @@ class Play:
     async def _killed(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
         order = {"begin": begin, "planned": self.planned, "tree": self.tree, "answers": answers}
         at = move.at * (1 if move.unit == "effects" else 4)
-        code, told = await run_child("tree_plays", home=str(self.home), at=at, unit=move.unit, **order)
+        code, _, told = await run_child("tree_plays", home=str(self.home), at=at, unit=move.unit, **order)
         assert code in (0, -9), f"the other process ended with {code}: {told}"
         self.seen["killed" if code else "not killed"] += 1
         return "unknown"

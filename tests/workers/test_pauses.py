@@ -24,7 +24,8 @@ KILLED = -9
 def child(home: Path, what: str, kill: int, surface: str, how: str = "json") -> tuple[int, str]:
     """Run the child in a process of its own; gives its status and what it said."""
     order = {"home": str(home), "what": what, "kill": kill, "surface": surface, "how": how}
-    return asyncio.run(run_child("loop_child", **order))
+    code, found, _ = asyncio.run(run_child("loop_child", **order))
+    return code, found[0] if found else ""
 
 
 def lines(home: Path, name: str) -> list[str]:
