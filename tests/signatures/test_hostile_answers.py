@@ -149,6 +149,7 @@ async def longest(home: Path, ask: Asked, put: Callable[[OpenAIStub, str], None]
     role = more.pop("role", None)
     found: dict[str, float] = {}
     async with openai_stub_elsewhere() as stub, agent_of(home, stub, **more) as agent:
+        stub.shortest = 16  # the events of the stream take longer than what is looked at
         await held(ask(agent, "first", role))  # what a first call sets up
         for number, (kind, said) in enumerate(HOSTILE.items()):
             put(stub, said)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +31,7 @@ class OpenAIStub:
         first: Texts of the answers before that, each given once.
         arguments: The arguments, as JSON, of a call of the first tool that each request offers; None calls nothing.
         streamed: How many characters of answers it has handed to the connection in streams.
+        shortest: Lines that are shorter than so many characters are streamed together.
         limits: How many of the next requests are refused with 429, and `retry_after` what those are told to wait.
         cost: What every answer reports as its cost, in US dollars; None reports none.
         requests: The JSON bodies, oldest first.
@@ -45,6 +46,7 @@ class OpenAIStub:
     first: list[str] = field(default_factory=list)
     arguments: str | None = None
     streamed: int = 0
+    shortest: int = 0
     limits: int = 0
     retry_after: str = "1"
     cost: Any = None
@@ -128,13 +130,21 @@ class OpenAIStub:
         }
         return tokens if self.cost is None else {**tokens, "cost": self.cost}
 
+    def _pieces(self) -> Iterator[str]:
+        """The next answer, cut at the ends of lines and within long ones."""
+        piece = ""
+        for line in [*self._next().splitlines(keepends=True), ""]:
+            piece += line
+            if len(piece) >= self.shortest or not line:
+                yield from (piece[at : at + _PIECE] for at in range(0, len(piece), _PIECE))
+                piece = ""
+
     async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         base = {"id": "c", "object": "chat.completion.chunk", "model": body["model"]}
-        lines = self._next().splitlines(keepends=True)
-        for word in (line[at : at + _PIECE] for line in lines for at in range(0, len(line), _PIECE)):
-            self.streamed += len(word)
-            delta = {"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": None}
+        for piece in self._pieces():
+            self.streamed += len(piece)
+            delta = {"index": 0, "delta": {"role": "assistant", "content": piece}, "finish_reason": None}
             _chunk(writer, {**base, "choices": [delta]})
             await writer.drain()
         _chunk(writer, {**base, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
