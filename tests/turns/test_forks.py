@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from pydantic import BaseModel
 
 from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
@@ -20,6 +22,12 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("T4")
+
+
+@pytest_asyncio.fixture
+async def agent(tmp_path: Path) -> AsyncGenerator[WorldAgent]:
+    async with scripted_agent(tmp_path, counting()) as opened:
+        yield opened
 
 
 @pytest.mark.on_every_database
@@ -49,36 +57,36 @@ async def test_a_fork_shares_the_past_and_both_go_on_by_themselves(tmp_path: Pat
     assert "one" in str(lm.calls[0].messages), "the planner does not see the shared past"
 
 
-async def test_a_fork_without_a_message_goes_on_from_the_newest_and_gets_a_name(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        first, second = await thread.fork(), await thread.fork()
-        assert [first.scope.thread, second.scope.thread] == ["t1.2", "t1.3"]
-        again = await second.fork(at=(await ids(thread))[0])
-        assert (again.scope.thread, await said(again)) == ("t1.3.2", ["one"])
-        await agent.thread("n" * 200).converse("one")
-        assert (await agent.thread("n" * 200).fork()).scope.thread == f"{'n' * 180}.2"
+async def test_a_fork_without_a_message_goes_on_from_the_newest_and_gets_a_name(agent: WorldAgent) -> None:
+    thread = agent.thread("t1")
+    await thread.converse("one")
+    first, second = await thread.fork(), await thread.fork()
+    assert [first.scope.thread, second.scope.thread] == ["t1.2", "t1.3"]
+    again = await second.fork(at=(await ids(thread))[0])
+    assert (again.scope.thread, await said(again)) == ("t1.3.2", ["one"])
+    await agent.thread("n" * 200).converse("one")
+    assert (await agent.thread("n" * 200).fork()).scope.thread == f"{'n' * 180}.2"
 
 
-async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        one, other = agent.thread("one"), agent.thread("other")
-        await one.converse("one")
-        await other.converse("one")
-        fork = await one.fork(to="fork")
-        await fork.converse("two")
-        before = row_counts(tmp_path)
-        foreign = (await ids(other))[0]
-        later = (await ids(fork))[-1]
-        for at in (foreign, later, "x" * 5000):
-            with pytest.raises(UnknownMessage) as refused:
-                await one.fork(at=at, to="new")
-            assert len(str(refused.value)) < 300
-        with pytest.raises(InvalidArgument, match="thread 't1' has no message"):
-            await agent.thread("t1").fork(to="t2")
-        assert await agent.thread("t2").state() is None
-        assert grown(before, row_counts(tmp_path)) == {}
+async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_written(
+    tmp_path: Path, agent: WorldAgent
+) -> None:
+    one, other = agent.thread("one"), agent.thread("other")
+    await one.converse("one")
+    await other.converse("one")
+    fork = await one.fork(to="fork")
+    await fork.converse("two")
+    before = row_counts(tmp_path)
+    foreign = (await ids(other))[0]
+    later = (await ids(fork))[-1]
+    for at in (foreign, later, "x" * 5000):
+        with pytest.raises(UnknownMessage) as refused:
+            await one.fork(at=at, to="new")
+        assert len(str(refused.value)) < 300
+    with pytest.raises(InvalidArgument, match="thread 't1' has no message"):
+        await agent.thread("t1").fork(to="t2")
+    assert await agent.thread("t2").state() is None
+    assert grown(before, row_counts(tmp_path)) == {}
 
 
 @pytest.mark.on_every_database
@@ -232,23 +240,22 @@ async def test_a_skill_is_needed_again_and_its_prompt_counts(tmp_path: Path) -> 
         assert skill.prompt in lm.calls[-1].text
 
 
-async def test_what_began_no_turn_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("one")
-        await agent.thread("other").converse("one")
-        asked, answer = await ids(thread)
-        [foreign, _] = await ids(agent.thread("other"))
-        before = row_counts(tmp_path)
-        with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
-            await thread.replay(answer)
-        with pytest.raises(UnknownMessage):
-            await thread.replay(foreign)
-        with pytest.raises(NameTaken, match="the thread 'other' exists already"):
-            await thread.replay(asked, to="other")
-        with pytest.raises(InvalidArgument, match="thread 'new' has no message"):
-            await agent.thread("new").replay()
-        assert grown(before, row_counts(tmp_path)) == {}
+async def test_what_began_no_turn_is_refused_and_nothing_is_written(tmp_path: Path, agent: WorldAgent) -> None:
+    thread = agent.thread("t1")
+    await thread.converse("one")
+    await agent.thread("other").converse("one")
+    asked, answer = await ids(thread)
+    [foreign, _] = await ids(agent.thread("other"))
+    before = row_counts(tmp_path)
+    with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
+        await thread.replay(answer)
+    with pytest.raises(UnknownMessage):
+        await thread.replay(foreign)
+    with pytest.raises(NameTaken, match="the thread 'other' exists already"):
+        await thread.replay(asked, to="other")
+    with pytest.raises(InvalidArgument, match="thread 'new' has no message"):
+        await agent.thread("new").replay()
+    assert grown(before, row_counts(tmp_path)) == {}
 
 
 @pytest.mark.requirement("R13", "R8")
@@ -287,27 +294,26 @@ async def test_an_edit_takes_over_the_threads_name_and_keeps_what_was(tmp_path: 
         assert await said(agent.thread("as it was")) == ["one", "a1", "two", "a2", "four", "a5"]
 
 
-async def test_what_cannot_be_edited_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1", account="ana")
-        await agent.thread("other", account="ana").converse("one")
-        foreign = (await ids(agent.thread("other")))[0]
-        await thread.converse("one")
-        asked, answer = await ids(thread)
-        before = row_counts(tmp_path)
-        with pytest.raises(UnknownMessage):
-            await thread.edit("ONE", at=foreign)
-        with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
-            await thread.edit("ONE", at=answer)
-        with pytest.raises(InvalidArgument, match="was written by another account"):
-            await agent.thread("t1", account="bob").edit("ONE", at=asked)
-        with pytest.raises(NameTaken, match="the thread 'other' exists already"):
-            await thread.edit("ONE", keep_as="other")
-        assert grown(before, row_counts(tmp_path)) == {}
-        with pytest.raises(InvalidArgument, match="thread 'new' has no message of kind message"):
-            await agent.thread("new").edit("ONE")
-        assert grown(before, row_counts(tmp_path)).keys() <= {"wa_epoch"}
-        assert await said(thread) == ["one", "a2"]
+async def test_what_cannot_be_edited_is_refused_and_nothing_is_written(tmp_path: Path, agent: WorldAgent) -> None:
+    thread = agent.thread("t1", account="ana")
+    await agent.thread("other", account="ana").converse("one")
+    foreign = (await ids(agent.thread("other")))[0]
+    await thread.converse("one")
+    asked, answer = await ids(thread)
+    before = row_counts(tmp_path)
+    with pytest.raises(UnknownMessage):
+        await thread.edit("ONE", at=foreign)
+    with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
+        await thread.edit("ONE", at=answer)
+    with pytest.raises(InvalidArgument, match="was written by another account"):
+        await agent.thread("t1", account="bob").edit("ONE", at=asked)
+    with pytest.raises(NameTaken, match="the thread 'other' exists already"):
+        await thread.edit("ONE", keep_as="other")
+    assert grown(before, row_counts(tmp_path)) == {}
+    with pytest.raises(InvalidArgument, match="thread 'new' has no message of kind message"):
+        await agent.thread("new").edit("ONE")
+    assert grown(before, row_counts(tmp_path)).keys() <= {"wa_epoch"}
+    assert await said(thread) == ["one", "a2"]
 
 
 async def _ask(params: Nothing, ctx: TaskContext) -> Said:
@@ -328,17 +334,16 @@ async def test_a_thread_whose_turn_waits_is_not_edited(tmp_path: Path) -> None:
         assert await said(thread) == ["ONE", "a2"]
 
 
-async def test_a_turn_whose_id_is_older_than_an_edit_and_that_runs_after_it_is_not_lost(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting()) as agent:
-        thread = agent.thread("t1")
-        late = thread.stream("late")
-        await thread.converse("one")
-        await thread.edit("ONE")
-        async with late:
-            await late.wait()
-        assert await said(thread) == ["ONE", "a2", "late", "a3"]
-        await thread.edit("LATE")
-        assert await said(thread) == ["ONE", "a2", "LATE", "a4"]
+async def test_a_turn_whose_id_is_older_than_an_edit_and_that_runs_after_it_is_not_lost(agent: WorldAgent) -> None:
+    thread = agent.thread("t1")
+    late = thread.stream("late")
+    await thread.converse("one")
+    await thread.edit("ONE")
+    async with late:
+        await late.wait()
+    assert await said(thread) == ["ONE", "a2", "late", "a3"]
+    await thread.edit("LATE")
+    assert await said(thread) == ["ONE", "a2", "LATE", "a4"]
 
 
 @pytest.mark.on_every_database

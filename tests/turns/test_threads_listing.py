@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from support.agents import Muse, Nothing, Said, answering, scripted_agent
 from worldagent import Settings, Storage, WorldAgent
@@ -171,6 +172,12 @@ def talking(home: Path, **more: Any) -> WorldAgent:
     )
 
 
+@pytest_asyncio.fixture
+async def agent(tmp_path: Path) -> AsyncGenerator[WorldAgent]:
+    async with talking(tmp_path) as opened:
+        yield opened
+
+
 async def listed(agent: WorldAgent, **given: Any) -> list[str]:
     return [state.thread for state in await agent.threads(**given)]
 
@@ -183,23 +190,22 @@ async def titles(agent: WorldAgent) -> dict[str, str | None]:
 
 
 @pytest.mark.on_every_database
-async def test_title_is_the_whole_first_words_of_the_first_message(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        await agent.thread("short").converse("Who  rules\n\tVell?")
-        await agent.thread("short").converse("And the Sarn?")
-        await agent.thread("sixty").converse(f"{'a' * 30} {'b' * 29}")
-        await agent.thread("long").converse(f"{'a' * 30} {'b' * 28} ccc")
-        await agent.thread("one word").converse("d" * 61)
-        await agent.thread("odd").converse("\x1b[31mRed\u202e text")
-        await agent.thread("task").task("say", {})
-        assert await titles(agent) == {
-            "short": "Who rules Vell?",
-            "sixty": f"{'a' * 30} {'b' * 29}",
-            "long": f"{'a' * 30} {'b' * 28}…",
-            "one word": f"{'d' * 59}…",
-            "odd": "[31mRed text",
-            "task": None,
-        }
+async def test_title_is_the_whole_first_words_of_the_first_message(agent: WorldAgent) -> None:
+    await agent.thread("short").converse("Who  rules\n\tVell?")
+    await agent.thread("short").converse("And the Sarn?")
+    await agent.thread("sixty").converse(f"{'a' * 30} {'b' * 29}")
+    await agent.thread("long").converse(f"{'a' * 30} {'b' * 28} ccc")
+    await agent.thread("one word").converse("d" * 61)
+    await agent.thread("odd").converse("\x1b[31mRed\u202e text")
+    await agent.thread("task").task("say", {})
+    assert await titles(agent) == {
+        "short": "Who rules Vell?",
+        "sixty": f"{'a' * 30} {'b' * 29}",
+        "long": f"{'a' * 30} {'b' * 28}…",
+        "one word": f"{'d' * 59}…",
+        "odd": "[31mRed text",
+        "task": None,
+    }
 
 
 async def test_rename_sets_the_title_and_none_gives_the_first_words_back(tmp_path: Path) -> None:
@@ -214,119 +220,111 @@ async def test_rename_sets_the_title_and_none_gives_the_first_words_back(tmp_pat
         assert await titles(agent) == {"t1": "Who rules Vell?"}
 
 
-async def test_what_cannot_be_a_title_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        await agent.thread("t1").converse("Hello")
-        for title in ("  ", "x" * 121, "two\nlines", "half \ud800", 5):
-            with pytest.raises(InvalidArgument, match="`title` must be") as refused:
-                await agent.thread("t1").rename(title)  # type: ignore[arg-type]  # one of them is no text
-            assert "1 to 120 printable characters" in refused.value.problem
-        assert await agent.thread("t1").rename("x" * 120) == "x" * 120
-        with pytest.raises(InvalidArgument, match="thread 'nobody' does not exist yet"):
-            await agent.thread("nobody").rename("Somebody")
+async def test_what_cannot_be_a_title_is_refused_with_a_remedy(agent: WorldAgent) -> None:
+    await agent.thread("t1").converse("Hello")
+    for title in ("  ", "x" * 121, "two\nlines", "half \ud800", 5):
+        with pytest.raises(InvalidArgument, match="`title` must be") as refused:
+            await agent.thread("t1").rename(title)  # type: ignore[arg-type]  # one of them is no text
+        assert "1 to 120 printable characters" in refused.value.problem
+    assert await agent.thread("t1").rename("x" * 120) == "x" * 120
+    with pytest.raises(InvalidArgument, match="thread 'nobody' does not exist yet"):
+        await agent.thread("nobody").rename("Somebody")
 
 
 @pytest.mark.on_every_database
-async def test_fork_begins_with_the_title_that_its_origin_was_given(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("Who rules Vell?")
-        await thread.rename("Rulers")
-        fork = await thread.fork(to="t2")
-        await thread.rename("Other rulers")
-        assert await titles(agent) == {"t1": "Other rulers", "t2": "Rulers"}
-        assert await fork.state() in await agent.threads()
-        await fork.rename("What if")
-        assert await titles(agent) == {"t1": "Other rulers", "t2": "What if"}
+async def test_fork_begins_with_the_title_that_its_origin_was_given(agent: WorldAgent) -> None:
+    thread = agent.thread("t1")
+    await thread.converse("Who rules Vell?")
+    await thread.rename("Rulers")
+    fork = await thread.fork(to="t2")
+    await thread.rename("Other rulers")
+    assert await titles(agent) == {"t1": "Other rulers", "t2": "Rulers"}
+    assert await fork.state() in await agent.threads()
+    await fork.rename("What if")
+    assert await titles(agent) == {"t1": "Other rulers", "t2": "What if"}
 
 
 # --- filters ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.on_every_database
-async def test_threads_of_an_account_are_those_on_which_it_had_a_turn(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        await agent.thread("hers", account="ana").converse("Hello")
-        await agent.thread("his", account="bob").converse("Hello")
-        await agent.thread("both", account="ana").converse("Hello")
-        await agent.thread("both", account="bob").converse("Hello")
-        await agent.thread("nobody's").converse("Hello")
-        assert await listed(agent, account="ana") == ["both", "hers"]
-        assert await listed(agent, account="bob") == ["both", "his"]
-        assert await listed(agent, account="an") == []
-        assert await listed(agent, account="ana", limit=1) == ["both"]
+async def test_threads_of_an_account_are_those_on_which_it_had_a_turn(agent: WorldAgent) -> None:
+    await agent.thread("hers", account="ana").converse("Hello")
+    await agent.thread("his", account="bob").converse("Hello")
+    await agent.thread("both", account="ana").converse("Hello")
+    await agent.thread("both", account="bob").converse("Hello")
+    await agent.thread("nobody's").converse("Hello")
+    assert await listed(agent, account="ana") == ["both", "hers"]
+    assert await listed(agent, account="bob") == ["both", "his"]
+    assert await listed(agent, account="an") == []
+    assert await listed(agent, account="ana", limit=1) == ["both"]
 
 
-async def test_threads_of_a_channel_are_those_whose_newest_turn_is_of_it(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        await agent.thread("one", channel="c1").converse("Hello")
-        await agent.thread("moved", channel="c1").converse("Hello")
-        await agent.thread("moved", channel="c2").converse("Hello")
-        await agent.thread("none").converse("Hello")
-        await agent.thread("one", channel="c1").fork(to="fork")
-        assert await listed(agent, channel="c1") == ["one"]
-        assert await listed(agent, channel="c2") == ["moved"]
-        assert await listed(agent, channel="c2", account="ana") == []
-
-
-@pytest.mark.on_every_database
-async def test_query_finds_messages_and_answers_whatever_the_case(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        await agent.thread("river").converse("Where is the Sarn?")
-        await agent.thread("river").converse('Is ÄRGER a word in 100% of "Länder\\Orte"? _yes_!')
-        await agent.thread("town").converse("Where is Vell?")
-        for query in ("SARN", "ärger", "100%", '"länder', "Länder\\orte", "_YES_!", "word in"):
-            assert await listed(agent, query=query) == ["river"], query
-        assert await listed(agent, query="as YOU say") == ["town", "river"]
-        await agent.thread("town").rename("Dragons")
-        assert await listed(agent, query="dragons") == ["town"]
-        for query in ("100_", "sa%n", "Sarn? Is", "unknown"):
-            assert await listed(agent, query=query) == [], query
+async def test_threads_of_a_channel_are_those_whose_newest_turn_is_of_it(agent: WorldAgent) -> None:
+    await agent.thread("one", channel="c1").converse("Hello")
+    await agent.thread("moved", channel="c1").converse("Hello")
+    await agent.thread("moved", channel="c2").converse("Hello")
+    await agent.thread("none").converse("Hello")
+    await agent.thread("one", channel="c1").fork(to="fork")
+    assert await listed(agent, channel="c1") == ["one"]
+    assert await listed(agent, channel="c2") == ["moved"]
+    assert await listed(agent, channel="c2", account="ana") == []
 
 
 @pytest.mark.on_every_database
-async def test_query_looks_through_the_past_that_a_fork_shares_and_no_further(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        thread = agent.thread("t1")
-        await thread.converse("Where is the Sarn?")
-        fork = await thread.fork(to="t2")
-        await thread.converse("Where is Vell?")
-        assert await listed(agent, query="sarn") == ["t1", "t2"]
-        assert await listed(agent, query="vell") == ["t1"]
-        await fork.converse("Where is Tarn?")
-        assert await listed(agent, query="tarn") == ["t2"]
-        assert await listed(agent, query="sarn") == ["t2", "t1"]
+async def test_query_finds_messages_and_answers_whatever_the_case(agent: WorldAgent) -> None:
+    await agent.thread("river").converse("Where is the Sarn?")
+    await agent.thread("river").converse('Is ÄRGER a word in 100% of "Länder\\Orte"? _yes_!')
+    await agent.thread("town").converse("Where is Vell?")
+    for query in ("SARN", "ärger", "100%", '"länder', "Länder\\orte", "_YES_!", "word in"):
+        assert await listed(agent, query=query) == ["river"], query
+    assert await listed(agent, query="as YOU say") == ["town", "river"]
+    await agent.thread("town").rename("Dragons")
+    assert await listed(agent, query="dragons") == ["town"]
+    for query in ("100_", "sa%n", "Sarn? Is", "unknown"):
+        assert await listed(agent, query=query) == [], query
 
 
-async def test_filters_reach_beyond_the_threads_that_are_read_at_once(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        await agent.thread("needle", account="ana").converse("Where is the Sarn?")
-        first = agent.thread("t0")
-        await first.converse("Hello")
-        for number in range(1, 120):
-            await first.fork(to=f"t{number}")
-        assert await listed(agent, query="sarn") == ["needle"]
-        assert await listed(agent, account="ana") == ["needle"]
-        assert len(await listed(agent, query="hello", limit=110)) == 110
+@pytest.mark.on_every_database
+async def test_query_looks_through_the_past_that_a_fork_shares_and_no_further(agent: WorldAgent) -> None:
+    thread = agent.thread("t1")
+    await thread.converse("Where is the Sarn?")
+    fork = await thread.fork(to="t2")
+    await thread.converse("Where is Vell?")
+    assert await listed(agent, query="sarn") == ["t1", "t2"]
+    assert await listed(agent, query="vell") == ["t1"]
+    await fork.converse("Where is Tarn?")
+    assert await listed(agent, query="tarn") == ["t2"]
+    assert await listed(agent, query="sarn") == ["t2", "t1"]
+
+
+async def test_filters_reach_beyond_the_threads_that_are_read_at_once(agent: WorldAgent) -> None:
+    await agent.thread("needle", account="ana").converse("Where is the Sarn?")
+    first = agent.thread("t0")
+    await first.converse("Hello")
+    for number in range(1, 120):
+        await first.fork(to=f"t{number}")
+    assert await listed(agent, query="sarn") == ["needle"]
+    assert await listed(agent, account="ana") == ["needle"]
+    assert len(await listed(agent, query="hello", limit=110)) == 110
 
 
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-async def test_pages_give_each_thread_once_and_the_newest_first(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        for number in range(4):
-            await agent.thread(f"t{number}").converse("Hello")
-            await agent.thread(f"t{number}").fork(to=f"f{number}")
-        whole = await agent.threads()
-        assert [state.thread for state in whole] == ["f3", "t3", "f2", "t2", "f1", "t1", "f0", "t0"]
-        for size in (1, 3):
-            found = list(await agent.threads(limit=size))
-            while page := await agent.threads(limit=size, before=found[-1].page_key):
-                found += page
-            assert tuple(found) == whole
-        assert await agent.threads(before=datetime.now(UTC) + timedelta(seconds=1)) == whole
-        assert await agent.threads(before=datetime(1990, 1, 1, tzinfo=UTC)) == ()
+async def test_pages_give_each_thread_once_and_the_newest_first(agent: WorldAgent) -> None:
+    for number in range(4):
+        await agent.thread(f"t{number}").converse("Hello")
+        await agent.thread(f"t{number}").fork(to=f"f{number}")
+    whole = await agent.threads()
+    assert [state.thread for state in whole] == ["f3", "t3", "f2", "t2", "f1", "t1", "f0", "t0"]
+    for size in (1, 3):
+        found = list(await agent.threads(limit=size))
+        while page := await agent.threads(limit=size, before=found[-1].page_key):
+            found += page
+        assert tuple(found) == whole
+    assert await agent.threads(before=datetime.now(UTC) + timedelta(seconds=1)) == whole
+    assert await agent.threads(before=datetime(1990, 1, 1, tzinfo=UTC)) == ()
 
 
 @pytest.mark.on_every_database
@@ -344,16 +342,15 @@ async def test_threads_of_one_moment_are_told_apart_by_their_ids(tmp_path: Path)
         assert len(found) == 6
 
 
-async def test_what_is_no_filter_or_page_is_refused_with_a_remedy(tmp_path: Path) -> None:
-    async with talking(tmp_path) as agent:
-        for before in ("t1", "2026-11-24T10:00:00Z/", datetime(2026, 1, 1), 5):
-            with pytest.raises(InvalidArgument, match="must be a page key or a time") as refused:
-                await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number
-            assert "page_key" in refused.value.remedy
-        for query in (" ", "x" * 201, "nul \0", 5):
-            with pytest.raises(InvalidArgument, match="`query` must be"):
-                await agent.threads(query=query)  # type: ignore[arg-type]  # one of them is a number
-        for name in ("account", "channel"):
-            given: dict[str, Any] = {name: ""}
-            with pytest.raises(InvalidArgument, match=f"{name} '' is not an id"):
-                await agent.threads(**given)
+async def test_what_is_no_filter_or_page_is_refused_with_a_remedy(agent: WorldAgent) -> None:
+    for before in ("t1", "2026-11-24T10:00:00Z/", datetime(2026, 1, 1), 5):
+        with pytest.raises(InvalidArgument, match="must be a page key or a time") as refused:
+            await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number
+        assert "page_key" in refused.value.remedy
+    for query in (" ", "x" * 201, "nul \0", 5):
+        with pytest.raises(InvalidArgument, match="`query` must be"):
+            await agent.threads(query=query)  # type: ignore[arg-type]  # one of them is a number
+    for name in ("account", "channel"):
+        given: dict[str, Any] = {name: ""}
+        with pytest.raises(InvalidArgument, match=f"{name} '' is not an id"):
+            await agent.threads(**given)

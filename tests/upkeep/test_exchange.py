@@ -9,11 +9,12 @@ import os
 import stat
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from support.agents import answering, scripted_agent
 from support.homes import Line, change, read, renamed, row_counts, write
@@ -28,10 +29,10 @@ EARLIER = Path(__file__).parents[1] / "fixtures" / "exports" / "version-1.jsonl"
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
 
 
-@asynccontextmanager
-async def opened(home: Path, lm: Any = None) -> AsyncGenerator[WorldAgent]:
-    async with scripted_agent(home, lm or answering()) as agent:
-        yield agent
+@pytest_asyncio.fixture
+async def agent(tmp_path: Path) -> AsyncGenerator[WorldAgent]:
+    async with scripted_agent(tmp_path / "home", answering()) as opened:
+        yield opened
 
 
 async def said_on(agent: WorldAgent, name: str, *texts: str) -> tuple[Message, ...]:
@@ -57,7 +58,7 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
 async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     lm = answering()
-    async with opened(tmp_path / "home", lm) as agent:
+    async with scripted_agent(tmp_path / "home", lm) as agent:
         thread = agent.thread("t1", account="ana")
         await thread.converse(ODD, role=Role("keeper", SECRET))
         await thread.converse("two")
@@ -89,62 +90,61 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
 
 
 @pytest.mark.requirement("T4")
-async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(tmp_path: Path) -> None:
+async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(
+    tmp_path: Path, agent: WorldAgent
+) -> None:
     file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
-    async with opened(tmp_path / "home") as agent:
-        await said_on(agent, "t1", "one")
-        await agent.upkeep.export("t1", file)
-        await said_on(agent, "t1", "two")
-        said = await agent.thread("t1").history()
-        imported = await agent.upkeep.import_thread(file)  # the thread has gone on since
-        assert (imported.made, imported.added) == (False, 0)
-        first = await agent.upkeep.import_thread(file, to="copy")
-        again = await agent.upkeep.import_thread(file, to="copy")
-        assert (first.made, again.made) == (True, False)
-        await said_on(agent, "t2", "else")
-        await agent.upkeep.export("t2", other)
-        for taken in ("t1", "copy"):
-            with pytest.raises(NameTaken, match=f"thread 'novel/{taken}' has another conversation; import it under"):
-                await agent.upkeep.import_thread(other, to=taken)
-        assert await agent.thread("t1").history() == said
-        assert len(await agent.thread("copy").history()) == 2
+    await said_on(agent, "t1", "one")
+    await agent.upkeep.export("t1", file)
+    await said_on(agent, "t1", "two")
+    said = await agent.thread("t1").history()
+    imported = await agent.upkeep.import_thread(file)  # the thread has gone on since
+    assert (imported.made, imported.added) == (False, 0)
+    first = await agent.upkeep.import_thread(file, to="copy")
+    again = await agent.upkeep.import_thread(file, to="copy")
+    assert (first.made, again.made) == (True, False)
+    await said_on(agent, "t2", "else")
+    await agent.upkeep.export("t2", other)
+    for taken in ("t1", "copy"):
+        with pytest.raises(NameTaken, match=f"thread 'novel/{taken}' has another conversation; import it under"):
+            await agent.upkeep.import_thread(other, to=taken)
+    assert await agent.thread("t1").history() == said
+    assert len(await agent.thread("copy").history()) == 2
 
 
-async def test_a_long_thread_keeps_its_order_over_pages_and_its_marks(tmp_path: Path) -> None:
+async def test_a_long_thread_keeps_its_order_over_pages_and_its_marks(tmp_path: Path, agent: WorldAgent) -> None:
     file = tmp_path / "t1.jsonl"
-    async with opened(tmp_path / "home") as agent:
-        said = await said_on(agent, "t1", "one")
-        await branched(agent, "long", said[-1].id, [str(number) for number in range(450)])
-        long = agent.thread("long")
-        whole = await long.history(limit=1000)
-        await long.keep(whole[3].id)
-        assert (await agent.upkeep.export("long", file)).messages == 452
-        await agent.upkeep.remove("long")
-        await agent.upkeep.remove("t1")
-        assert (await agent.upkeep.import_thread(file)).added == 452
-        assert await long.history(limit=1000) == whole
-        assert read(file)[-1]["kept"] == [whole[3].id]
+    said = await said_on(agent, "t1", "one")
+    await branched(agent, "long", said[-1].id, [str(number) for number in range(450)])
+    long = agent.thread("long")
+    whole = await long.history(limit=1000)
+    await long.keep(whole[3].id)
+    assert (await agent.upkeep.export("long", file)).messages == 452
+    await agent.upkeep.remove("long")
+    await agent.upkeep.remove("t1")
+    assert (await agent.upkeep.import_thread(file)).added == 452
+    assert await long.history(limit=1000) == whole
+    assert read(file)[-1]["kept"] == [whole[3].id]
 
 
-async def test_attachments_go_along(tmp_path: Path) -> None:
+async def test_attachments_go_along(tmp_path: Path, agent: WorldAgent) -> None:
     file, data = tmp_path / "t1.jsonl", b"name,size\nhat,7\n"
-    async with opened(tmp_path / "home") as agent:
-        thread = agent.thread("t1")
-        await thread.converse("Look", attachments=[data])
-        [message, _] = await thread.history()
-        assert (await agent.upkeep.export("t1", file)).attachments == 1
-        [attachment] = agent.attachments.of(message)
-        removed = await agent.upkeep.remove("t1")
-        assert removed is not None
-        assert removed.attachments == 1
-        assert not [found for found in (tmp_path / "home").rglob("*") if found.is_file() and data in found.read_bytes()]
-        assert (await agent.upkeep.import_thread(file)).made
-        assert await agent.attachments.read(attachment) == data
-        for path in (tmp_path / "home" / "attachments").rglob("*"):
-            if path.is_file():
-                path.unlink()
-        exported = await agent.upkeep.export("t1", file)
-        assert (exported.attachments, exported.missing) == (0, (attachment.sha256,))
+    thread = agent.thread("t1")
+    await thread.converse("Look", attachments=[data])
+    [message, _] = await thread.history()
+    assert (await agent.upkeep.export("t1", file)).attachments == 1
+    [attachment] = agent.attachments.of(message)
+    removed = await agent.upkeep.remove("t1")
+    assert removed is not None
+    assert removed.attachments == 1
+    assert not [found for found in (tmp_path / "home").rglob("*") if found.is_file() and data in found.read_bytes()]
+    assert (await agent.upkeep.import_thread(file)).made
+    assert await agent.attachments.read(attachment) == data
+    for path in (tmp_path / "home" / "attachments").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    exported = await agent.upkeep.export("t1", file)
+    assert (exported.attachments, exported.missing) == (0, (attachment.sha256,))
 
 
 STRANGER = {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()}
@@ -174,67 +174,64 @@ CHANGES: list[tuple[Callable[[list[Line]], object], str]] = [
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize(("change", "said"), CHANGES)
 async def test_a_file_that_was_changed_is_refused_and_nothing_is_written(
-    tmp_path: Path, change: Callable[[list[Line]], object], said: str
+    tmp_path: Path, agent: WorldAgent, change: Callable[[list[Line]], object], said: str
 ) -> None:
     file = tmp_path / "t1.jsonl"
-    async with opened(tmp_path / "home") as agent:
-        await said_on(agent, "t1", "Bonjour", "two")
-        await agent.upkeep.export("t1", file)
-        lines = read(file)
-        change(lines)
-        write(file, lines)
-        await agent.upkeep.remove("t1")
-        with pytest.raises(ExportInvalid, match=said) as caught:
-            await agent.upkeep.import_thread(file)
-        assert "Bonjour" not in str(caught.value)
-        assert row_counts(tmp_path / "home")["wa_message"] == 0
-        assert await agent.threads() == ()
+    await said_on(agent, "t1", "Bonjour", "two")
+    await agent.upkeep.export("t1", file)
+    lines = read(file)
+    change(lines)
+    write(file, lines)
+    await agent.upkeep.remove("t1")
+    with pytest.raises(ExportInvalid, match=said) as caught:
+        await agent.upkeep.import_thread(file)
+    assert "Bonjour" not in str(caught.value)
+    assert row_counts(tmp_path / "home")["wa_message"] == 0
+    assert await agent.threads() == ()
 
 
 @pytest.mark.requirement("T4")
-async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, agent: WorldAgent) -> None:
     file = tmp_path / "t1.jsonl"
-    async with opened(tmp_path / "home") as agent:
-        await said_on(agent, "t1", "one")
-        await agent.upkeep.export("t1", file)
-        whole = file.read_bytes()
-        for cut in range(0, len(whole), 97):
-            file.write_bytes(whole[:cut])
-            with pytest.raises(ExportInvalid):
-                await agent.upkeep.import_thread(file, to="copy")
-        for other in (
-            whole + b"{}\n",
-            whole.replace(b"one", b"two"),
-            b"[]\n" + whole,
-            b"\xff\n",
-            b"[" * 100_000 + b"\n",
-        ):
-            file.write_bytes(other)
-            with pytest.raises(ExportInvalid):
-                await agent.upkeep.import_thread(file, to="copy")
-        assert row_counts(tmp_path / "home")["wa_branch"] == 0
+    await said_on(agent, "t1", "one")
+    await agent.upkeep.export("t1", file)
+    whole = file.read_bytes()
+    for cut in range(0, len(whole), 97):
+        file.write_bytes(whole[:cut])
+        with pytest.raises(ExportInvalid):
+            await agent.upkeep.import_thread(file, to="copy")
+    for other in (
+        whole + b"{}\n",
+        whole.replace(b"one", b"two"),
+        b"[]\n" + whole,
+        b"\xff\n",
+        b"[" * 100_000 + b"\n",
+    ):
+        file.write_bytes(other)
+        with pytest.raises(ExportInvalid):
+            await agent.upkeep.import_thread(file, to="copy")
+    assert row_counts(tmp_path / "home")["wa_branch"] == 0
 
 
-async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):
-            await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
-        await said_on(agent, "t1", "one")
-        with pytest.raises(StorageUnavailable, match="cannot be written"):
-            await agent.upkeep.export("t1", tmp_path / "nowhere" / "t1.jsonl")
-        with pytest.raises(StorageUnavailable, match="cannot be read"):
-            await agent.upkeep.import_thread(tmp_path / "nothing.jsonl")
-        body = '{"text":"changed by a stranger"}'
-        await change(agent, "UPDATE wa_message SET body=? WHERE depth=0", (body,))
-        with pytest.raises(StorageInvalid, match=r"is not what was written|has changed since"):
-            await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
-        assert [path.name for path in tmp_path.iterdir()] == ["home"]
+async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path, agent: WorldAgent) -> None:
+    with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):
+        await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
+    await said_on(agent, "t1", "one")
+    with pytest.raises(StorageUnavailable, match="cannot be written"):
+        await agent.upkeep.export("t1", tmp_path / "nowhere" / "t1.jsonl")
+    with pytest.raises(StorageUnavailable, match="cannot be read"):
+        await agent.upkeep.import_thread(tmp_path / "nothing.jsonl")
+    body = '{"text":"changed by a stranger"}'
+    await change(agent, "UPDATE wa_message SET body=? WHERE depth=0", (body,))
+    with pytest.raises(StorageInvalid, match=r"is not what was written|has changed since"):
+        await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 @pytest.mark.requirement("T4")
 async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "again.jsonl"
-    async with opened(tmp_path / "home") as agent:
+    async with scripted_agent(tmp_path / "home", answering()) as agent:
         imported = await agent.upkeep.import_thread(EARLIER)
         assert (imported.thread, imported.added, imported.made) == ("t2", 3, True)
         said = await agent.thread("t2").history()
@@ -273,51 +270,49 @@ async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: s
 
 
 @pytest.mark.requirement("T4")
-async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one")
-        file = tmp_path / "t1.jsonl"
-        await agent.upkeep.export("t1", file)
-        await agent.thread("t1").converse("two")
-        assert (await agent.upkeep.export("t1", file)).messages == 4
-        file.write_bytes(file.read_bytes()[:-20])
-        assert (await agent.upkeep.export("t1", file)).messages == 4
-        for said in (b"a letter\n", b"", b'{"version":1}\n', b"\xff" * 2_000_000, b"[" * 100_000):
-            other = tmp_path / "other"
-            other.write_bytes(said)
-            with pytest.raises(InvalidArgument, match="is not an export of a thread; name a file that does not exist"):
-                await agent.upkeep.export("t1", other)
-            assert other.read_bytes() == said
-        link = tmp_path / "link"
-        link.symlink_to(tmp_path / "nothing")
-        with pytest.raises(InvalidArgument, match="is not an export of a thread"):
-            await agent.upkeep.export("t1", link)
-        assert link.is_symlink()
+async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path, agent: WorldAgent) -> None:
+    await agent.thread("t1").converse("one")
+    file = tmp_path / "t1.jsonl"
+    await agent.upkeep.export("t1", file)
+    await agent.thread("t1").converse("two")
+    assert (await agent.upkeep.export("t1", file)).messages == 4
+    file.write_bytes(file.read_bytes()[:-20])
+    assert (await agent.upkeep.export("t1", file)).messages == 4
+    for said in (b"a letter\n", b"", b'{"version":1}\n', b"\xff" * 2_000_000, b"[" * 100_000):
+        other = tmp_path / "other"
+        other.write_bytes(said)
+        with pytest.raises(InvalidArgument, match="is not an export of a thread; name a file that does not exist"):
+            await agent.upkeep.export("t1", other)
+        assert other.read_bytes() == said
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
+    with pytest.raises(InvalidArgument, match="is not an export of a thread"):
+        await agent.upkeep.export("t1", link)
+    assert link.is_symlink()
 
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("step", ["keep", "hold"])
 async def test_what_is_imported_outlasts_a_prune_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     file = tmp_path / "t1.jsonl"
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await export_with_attachments(agent, file)
-        await agent.upkeep.remove("t1")
-        done = getattr(Attachments, step)
+    await export_with_attachments(agent, file)
+    await agent.upkeep.remove("t1")
+    done = getattr(Attachments, step)
 
-        async def pruned(store: Attachments, loaded: Sequence[Any]) -> None:
-            await done(store, loaded)
-            dropped = await store.drop_unreferenced()
-            assert step == "keep" or dropped == (), "it is held until its messages are there"
+    async def pruned(store: Attachments, loaded: Sequence[Any]) -> None:
+        await done(store, loaded)
+        dropped = await store.drop_unreferenced()
+        assert step == "keep" or dropped == (), "it is held until its messages are there"
 
-        with monkeypatch.context() as patch:
-            patch.setattr(Attachments, step, pruned)
-            assert (await agent.upkeep.import_thread(file)).made
-        assert await attached(agent) == list(DATA)
-        assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
-        await agent.upkeep.remove("t1")
-        assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
+    with monkeypatch.context() as patch:
+        patch.setattr(Attachments, step, pruned)
+        assert (await agent.upkeep.import_thread(file)).made
+    assert await attached(agent) == list(DATA)
+    assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
+    await agent.upkeep.remove("t1")
+    assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
 
 
 async def export_with_attachments(agent: WorldAgent, file: Path) -> None:
@@ -347,55 +342,53 @@ def feeding(work: Callable[[], object]) -> Generator[None]:
 
 
 @pytest.mark.requirement("T4")
-async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one", attachments=[b"\0" * 2_000_000])
-        said = await agent.thread("t1").history()
-        stream = io.BytesIO()
-        exported = await agent.upkeep.export("t1", stream)
-        assert (exported.file, exported.messages, exported.attachments) == (None, 2, 1)
-        begun = io.BytesIO(b"what came before" + stream.getvalue())
-        begun.seek(len(b"what came before"))
-        assert (await agent.upkeep.import_thread(begun, to="t2")).made
-        pipe = tmp_path / "pipe"
-        os.mkfifo(pipe)
-        with feeding(lambda: pipe.write_bytes(stream.getvalue())):
-            assert (await asyncio.wait_for(agent.upkeep.import_thread(pipe, to="t3"), BOUND)).made
-        end, beginning = os.pipe()
-        with feeding(lambda: _fed(beginning, stream.getvalue())), os.fdopen(end, "rb") as source:
-            assert (await asyncio.wait_for(agent.upkeep.import_thread(source, to="t4"), BOUND)).made
-        for name in ("t2", "t3", "t4"):
-            assert await agent.thread(name).history() == said
-        with pytest.raises(InvalidArgument, match="the stream gives text"):
-            await agent.upkeep.import_thread(io.StringIO("{}"), to="t5")  # type: ignore[arg-type]  # what it refuses
-        with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is incomplete"):
-            await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
+async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path, agent: WorldAgent) -> None:
+    await agent.thread("t1").converse("one", attachments=[b"\0" * 2_000_000])
+    said = await agent.thread("t1").history()
+    stream = io.BytesIO()
+    exported = await agent.upkeep.export("t1", stream)
+    assert (exported.file, exported.messages, exported.attachments) == (None, 2, 1)
+    begun = io.BytesIO(b"what came before" + stream.getvalue())
+    begun.seek(len(b"what came before"))
+    assert (await agent.upkeep.import_thread(begun, to="t2")).made
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with feeding(lambda: pipe.write_bytes(stream.getvalue())):
+        assert (await asyncio.wait_for(agent.upkeep.import_thread(pipe, to="t3"), BOUND)).made
+    end, beginning = os.pipe()
+    with feeding(lambda: _fed(beginning, stream.getvalue())), os.fdopen(end, "rb") as source:
+        assert (await asyncio.wait_for(agent.upkeep.import_thread(source, to="t4"), BOUND)).made
+    for name in ("t2", "t3", "t4"):
+        assert await agent.thread(name).history() == said
+    with pytest.raises(InvalidArgument, match="the stream gives text"):
+        await agent.upkeep.import_thread(io.StringIO("{}"), to="t5")  # type: ignore[arg-type]  # what it refuses
+    with pytest.raises(ExportInvalid, match=r"line \d+ of 'the stream' is incomplete"):
+        await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
 
 
 @pytest.mark.requirement("T4")
 async def test_a_content_that_is_longer_than_any_line_comes_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
     monkeypatch.setattr(f"{FILES}.PIECE_BYTES", 1000)
     file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]
-    async with scripted_agent(tmp_path / "home", answering()) as agent:
-        await agent.thread("t1").converse("one", attachments=data)
-        assert (await agent.upkeep.export("t1", file)).attachments == 2
-        await agent.upkeep.remove("t1")
-        lines = read(file)
-        pieces = [place for place, line in enumerate(lines) if "attachment" in line]
-        assert len(pieces) == 101
-        assert max(map(len, file.read_bytes().splitlines())) < 4000
-        swapped = list(lines)
-        first = max(pieces[:2], key=lambda place: lines[place]["attachment"] == lines[place + 1]["attachment"])
-        swapped[first], swapped[first + 1] = lines[first + 1], lines[first]
-        write(tmp_path / "swapped", swapped)
-        with pytest.raises(ExportInvalid, match=r"line \d+ of .* begins a content with another hash"):
-            await agent.upkeep.import_thread(tmp_path / "swapped")
-        assert (await agent.upkeep.import_thread(file)).made
-        [message, _] = await agent.thread("t1").history()
-        assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == data
+    await agent.thread("t1").converse("one", attachments=data)
+    assert (await agent.upkeep.export("t1", file)).attachments == 2
+    await agent.upkeep.remove("t1")
+    lines = read(file)
+    pieces = [place for place, line in enumerate(lines) if "attachment" in line]
+    assert len(pieces) == 101
+    assert max(map(len, file.read_bytes().splitlines())) < 4000
+    swapped = list(lines)
+    first = max(pieces[:2], key=lambda place: lines[place]["attachment"] == lines[place + 1]["attachment"])
+    swapped[first], swapped[first + 1] = lines[first + 1], lines[first]
+    write(tmp_path / "swapped", swapped)
+    with pytest.raises(ExportInvalid, match=r"line \d+ of .* begins a content with another hash"):
+        await agent.upkeep.import_thread(tmp_path / "swapped")
+    assert (await agent.upkeep.import_thread(file)).made
+    [message, _] = await agent.thread("t1").history()
+    assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == data
 
 
 def _fed(handle: int, data: bytes) -> None:
