@@ -49,9 +49,7 @@ def damaged(home: Path, data: bytes, change: Callable[[Path], object]) -> None:
         ("latin.txt", "'latin.txt' is 'text/plain' but not UTF-8"),
     ],
 )
-async def test_what_cannot_be_attached_is_named_and_nothing_is_written(
-    tmp_path: Path, source: str | bytes, problem: str
-) -> None:
+async def test_invalid_attachment_is_refused(tmp_path: Path, source: str | bytes, problem: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name, data in (("empty.txt", b""), ("large.txt", b"x" * 101), ("lie.png", b"GIF"), ("latin.txt", b"\xe4")):
@@ -76,7 +74,7 @@ async def test_what_cannot_be_attached_is_named_and_nothing_is_written(
         ([PNG] * 17, "at most 16 attachments, got 17"),
     ],
 )
-async def test_what_is_no_attachment_is_refused_at_the_call(tmp_path: Path, given: list[Any], problem: str) -> None:
+async def test_invalid_attachment_argument_is_refused(tmp_path: Path, given: list[Any], problem: str) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
         with pytest.raises(AttachmentInvalid, match=problem) as told:
             agent.thread("t").stream("Look.", attachments=given)
@@ -101,7 +99,7 @@ def test_a_reference_that_could_name_something_else_is_refused(fields: dict[str,
         Attachment(**whole | fields)
 
 
-async def test_the_content_tells_what_it_is_before_its_name(tmp_path: Path) -> None:
+async def test_content_decides_the_media_type_before_the_name(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         add = agent.attachments.add
         assert (await add(written(tmp_path, "photo.txt", PNG))).media_type == "image/png"
@@ -152,9 +150,7 @@ class TestDropping:
 
     @pytest.mark.on_every_database
     @pytest.mark.parametrize("between", ["turn", "message", "content"])
-    async def test_content_that_is_needed_while_it_is_dropped_is_there_afterwards(
-        self, tmp_path: Path, between: str
-    ) -> None:
+    async def test_content_that_is_attached_while_dropped_stays(self, tmp_path: Path, between: str) -> None:
         async with scripted_agent(tmp_path, answering()) as agent:
             store = agent.attachments
             free = await store.add(PNG)
@@ -185,9 +181,7 @@ class TestDropping:
 
 
 @pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\nswapped picture")])
-async def test_content_that_is_gone_or_changed_is_named_and_an_old_one_stops_nothing(
-    tmp_path: Path, change: Callable[[Path], object]
-) -> None:
+async def test_missing_or_changed_content_is_named(tmp_path: Path, change: Callable[[Path], object]) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t")
@@ -208,7 +202,7 @@ async def test_content_that_is_gone_or_changed_is_named_and_an_old_one_stops_not
         assert (await agent.attachments.open(photo)).read() == PNG
 
 
-async def test_a_turn_whose_own_attachment_is_gone_fails_and_goes_on_once_it_is_back(tmp_path: Path) -> None:
+async def test_turn_with_a_missing_attachment_resumes_once_it_is_back(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t")
@@ -250,7 +244,7 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-async def test_what_is_no_file_where_content_should_be_counts_as_gone_and_holds_nothing_up(tmp_path: Path) -> None:
+async def test_special_file_in_the_store_counts_as_missing(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent, asyncio.timeout(30):
         thread = agent.thread("t")
@@ -272,7 +266,7 @@ async def changed(agent: WorldAgent, message_id: str, body: dict[str, Any]) -> N
     await database.transact(lambda tx: tx.execute("UPDATE wa_message SET body=? WHERE id=?", (text, message_id)))
 
 
-async def test_a_folder_that_cannot_be_written_fails_the_turn_before_anything_is_said(tmp_path: Path) -> None:
+async def test_read_only_folder_fails_the_turn_before_its_message(tmp_path: Path) -> None:
     written(tmp_path, "attachments", b"in the way")
     async with scripted_agent(tmp_path, answering()) as agent:
         with pytest.raises(StorageUnavailable, match="attachments"):
@@ -357,7 +351,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("point", ["content half written", "before the message", "before the answer"])
-async def test_what_a_killed_process_leaves_is_whole_or_goes(tmp_path: Path, point: str) -> None:
+async def test_content_of_a_killed_process_is_complete_or_removed(tmp_path: Path, point: str) -> None:
     await killed(await start_script(KILLED, tmp_path, point))
     assert len(pieces(tmp_path)) == 1
     lm = answering()

@@ -124,9 +124,7 @@ def work(agent: WorldAgent, thread: str = "outer") -> Awaitable[Turn]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("reach", [call_burn, call_burn_of_another, call_burn_in_a_task])
-async def test_a_model_does_not_get_past_the_gate_by_code_that_calls_the_agent(
-    tmp_path: Path, kind: str, reach: Reach
-) -> None:
+async def test_code_that_calls_the_agent_does_not_bypass_the_gate(tmp_path: Path, kind: str, reach: Reach) -> None:
     async with agent_with(tmp_path / "a", kind, reach) as agent, agent_with(tmp_path / "b", kind, reach) as other:
         HERE.update(agent=agent, other=other)
         error = await failure(work(agent))
@@ -489,7 +487,7 @@ async def test_a_limit_of_the_turn_inside_does_not_end_the_turn_outside(tmp_path
         assert await records_of(agent, "outer") == [("subagent", "done", ""), ("door", "failed", "task_failed")]
 
 
-async def test_nobody_to_ask_in_a_tool_is_a_failure_of_that_tool(tmp_path: Path) -> None:
+async def test_tool_without_a_person_to_ask_fails(tmp_path: Path) -> None:
     async def ask() -> str:
         raise NobodyToAsk("nobody is here", remedy="call it inside a turn")
 

@@ -64,9 +64,7 @@ DECOYS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("arguments", DECOYS)
-async def test_decoy_argument_is_refused_before_it_reaches_an_mcp_server(
-    tmp_path: Path, arguments: dict[str, Any]
-) -> None:
+async def test_decoy_argument_does_not_reach_an_mcp_server(tmp_path: Path, arguments: dict[str, Any]) -> None:
     servers = {"t": stdio(tmp_path, broken="open schema")}
     async with scripted_agent(
         tmp_path, thinking(), mcp=servers, shapes=[MODEL_CALLS], policy=policy("t_mail")

@@ -113,7 +113,7 @@ async def test_without_a_policy_a_model_reads_and_asks_for_all_else(tmp_path: Pa
         assert (turn.status, world.done) == (("paused", []) if asks else ("done", [f"{name} a"]))
 
 
-async def test_what_only_the_host_s_own_code_calls_for_needs_no_leave(tmp_path: Path) -> None:
+async def test_call_of_the_hosts_code_requires_no_approval(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"), ("erase", "b"), thinks=False)) as agent:
         turn = await worked(agent)
@@ -122,7 +122,7 @@ async def test_what_only_the_host_s_own_code_calls_for_needs_no_leave(tmp_path: 
 
 
 @pytest.mark.on_every_database
-async def test_a_pause_tells_what_would_run_who_wants_it_and_why(tmp_path: Path) -> None:
+async def test_pause_names_call_caller_and_reason(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("both", "a"))) as agent:
         turn = await worked(agent)
@@ -354,7 +354,7 @@ async def test_only_those_whom_the_policy_names_may_answer(tmp_path: Path) -> No
     assert (turn.status, world.done) == ("done", ["write a"])
 
 
-async def test_what_is_refused_is_told_to_a_caller_that_can_go_on(tmp_path: Path) -> None:
+async def test_caller_can_catch_a_refusal(tmp_path: Path) -> None:
     async def handler(ctx: TaskContext) -> str:
         await ctx.predict(Muse, about="it")
         try:
@@ -370,7 +370,7 @@ async def test_what_is_refused_is_told_to_a_caller_that_can_go_on(tmp_path: Path
     assert world.done == []
 
 
-async def test_what_a_model_calls_for_where_nobody_can_be_asked_is_refused(tmp_path: Path) -> None:
+async def test_call_of_a_model_without_a_person_is_refused(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
         with pytest.raises(CallRefused, match="no person can be asked here"):
@@ -378,7 +378,7 @@ async def test_what_a_model_calls_for_where_nobody_can_be_asked_is_refused(tmp_p
     assert world.done == []
 
 
-async def test_what_a_person_changed_runs_also_where_the_policy_approves_meanwhile(tmp_path: Path) -> None:
+async def test_changed_arguments_run_under_a_policy_that_approves(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
         [pause] = (await worked(agent)).pauses
@@ -388,7 +388,7 @@ async def test_what_a_person_changed_runs_also_where_the_policy_approves_meanwhi
     assert (turn.status, world.done) == ("done", ["write b"])
 
 
-async def test_what_the_policy_refuses_meanwhile_is_not_made_though_a_person_approved_it(tmp_path: Path) -> None:
+async def test_approved_call_that_the_policy_now_refuses_is_not_made(tmp_path: Path) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
         [pause] = (await worked(agent)).pauses
@@ -538,7 +538,7 @@ WRONG = ("raises", "exits", "says yes", "other arguments", "refused arguments", 
 
 
 @pytest.mark.parametrize("kind", WRONG)
-async def test_what_an_approver_does_wrong_leaves_the_call_to_a_person(
+async def test_faulty_approver_leaves_call_to_a_person(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     world, errors = World(), list[BaseException]()
@@ -676,7 +676,7 @@ async def test_a_rule_about_what_there_is_not_is_refused_at_the_start(tmp_path: 
         ({"function": "write", "caller": "nosuch"}, "the caller 'nosuch'"),
     ],
 )
-async def test_a_rule_about_an_argument_or_a_caller_that_there_is_not_is_refused_at_the_start(
+async def test_rule_with_unknown_argument_or_caller_is_refused(
     tmp_path: Path, rule: dict[str, Any], problem: str
 ) -> None:
     job = calling(("look", "a"))
@@ -728,7 +728,7 @@ ENDS = {
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("whose", ENDS)
-async def test_an_approval_that_nobody_gives_in_time_counts_as_refused(tmp_path: Path, whose: str) -> None:
+async def test_approval_that_expires_counts_as_refused(tmp_path: Path, whose: str) -> None:
     async def handler(ctx: TaskContext) -> str:
         await ctx.predict(Muse, about="it")
         if "enough" in whose:
@@ -764,7 +764,7 @@ async def test_an_approval_that_nobody_gives_in_time_counts_as_refused(tmp_path:
 
 
 @pytest.mark.requirement("T4")
-async def test_an_approval_that_came_in_time_counts_however_late_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_approval_in_time_counts_in_a_late_resume(tmp_path: Path) -> None:
     policy, clock, world = Policy(expires=60), VirtualClock(), World()
     both = calling(("write", "a"), ("send", "b"))
     async with world_agent(tmp_path, world, both, policy, clock=clock) as agent:
@@ -778,7 +778,7 @@ async def test_an_approval_that_came_in_time_counts_however_late_the_turn_goes_o
 
 
 @pytest.mark.requirement("T4")
-async def test_an_approver_is_told_until_when_an_answer_counts(tmp_path: Path) -> None:
+async def test_approver_receives_the_expiry_of_a_pause(tmp_path: Path) -> None:
     seen: list[Pause] = []
 
     async def approver(pause: Pause) -> None:

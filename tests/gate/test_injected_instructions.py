@@ -259,9 +259,7 @@ async def refused(agent: WorldAgent, turn: Turn) -> None:
 
 @WAYS
 @pytest.mark.parametrize("seat", SEATS)
-async def test_nothing_that_a_page_says_is_done_without_leave(
-    tmp_path: Path, seat: str, source: str, policy: Policy | None
-) -> None:
+async def test_orders_of_a_page_require_approval(tmp_path: Path, seat: str, source: str, policy: Policy | None) -> None:
     world = World(seat)
     async with world.agent(tmp_path, policy) as agent:
         turn = await agent.thread("t").converse(f"CALL {source} {{}}", role=BOLD)
@@ -296,9 +294,7 @@ async def test_what_a_person_puts_in_its_place_is_what_happens(tmp_path: Path, s
 
 @pytest.mark.on_every_database
 @pytest.mark.parametrize("seat", ["hand", "boss", "acting", "map", "investigation"])
-async def test_what_was_always_allowed_before_the_page_was_read_is_asked_for_after_it(
-    tmp_path: Path, seat: str
-) -> None:
+async def test_earlier_approval_does_not_cover_calls_after_an_untrusted_page(tmp_path: Path, seat: str) -> None:
     world = World(seat)
     async with world.agent(tmp_path, None) as agent:
         said = 'CALL write {"path": "mine"} CALL send {"path": "mine"} CALL fetch {}'
@@ -339,7 +335,7 @@ async def test_code_that_uses_what_a_worker_wrote_asks_where_nothing_is_marked(t
     assert world.done == []
 
 
-async def test_an_attached_text_is_nobody_s_leave(tmp_path: Path) -> None:
+async def test_attached_text_approves_nothing(tmp_path: Path) -> None:
     for name, policy in {"none": None, "glob": GLOB}.items():
         world = World("hand")
         async with world.agent(tmp_path / name, policy) as agent:
@@ -379,7 +375,7 @@ def pages(home: Path, where: str, **more: Any) -> McpServer:
 
 @pytest.mark.parametrize("where", ["result", "error"])
 @pytest.mark.parametrize("seat", ["hand", "boss"])
-async def test_what_a_real_server_says_is_nobody_s_leave(tmp_path: Path, seat: str, where: str) -> None:
+async def test_text_of_a_server_approves_nothing(tmp_path: Path, seat: str, where: str) -> None:
     world = World(seat)
     servers = {"t": pages(tmp_path, where, risk={"page": "read_only"})}
     order = "CALL t_page {}" if seat == "hand" else 'CALL peer {"request": "t_page"}'

@@ -402,7 +402,7 @@ def found(model: Model, root: Node, home: Path, *, planned: bool, seed: int) -> 
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_of_calls_one_after_the_other_what_is_allowed_happens_in_order_and_nothing_else(
+def test_sequential_allowed_calls_run_in_order(
     tmp_path: Path, root: Node, model: Model, planned: bool, seed: int
 ) -> None:
     model = replace(model, asked=[], done=[])

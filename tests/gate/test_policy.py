@@ -68,7 +68,7 @@ def matches(said: Any, value: Any, decision: str = "approve") -> bool:
         (Predicate(equals={"a": [1]}), {"a": [True]}, False),
     ],
 )
-def test_what_is_said_of_an_argument_holds_or_does_not(said: Any, value: Any, holds: bool) -> None:
+def test_condition_on_an_argument(said: Any, value: Any, holds: bool) -> None:
     assert matches(said, value) is holds
 
 
@@ -156,7 +156,7 @@ TAMED = st.text(st.characters(exclude_categories=["C", "Zl", "Zp"], exclude_char
 
 
 @given(st.lists(TAMED), GLOBS)
-def test_a_rule_that_refuses_matches_whatever_one_that_approves_does(pieces: list[str], glob: str) -> None:
+def test_refusing_rule_matches_what_an_approving_one_does(pieces: list[str], glob: str) -> None:
     value = f"a{'/'.join(pieces)}z"
     assert matches(glob, value)
     assert matches(glob, value, "refuse")
@@ -164,9 +164,7 @@ def test_a_rule_that_refuses_matches_whatever_one_that_approves_does(pieces: lis
 
 
 @given(st.text(), st.text(), GLOBS)
-def test_a_path_that_climbs_is_approved_by_no_wildcard_and_met_by_those_that_refuse(
-    start: str, end: str, glob: str
-) -> None:
+def test_climbing_path_matches_only_wildcards_that_refuse(start: str, end: str, glob: str) -> None:
     value = f"a{start}/../{end}z"
     assert not matches(glob, value)
     assert matches("*", value, "refuse")
@@ -271,7 +269,7 @@ def test_a_policy_is_read_from_a_file(tmp_path: Path) -> None:
         ("rules:\n  - <<: {decision: approve}\n", ":2", "'<<'"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, text: str, where: str, problem: str) -> None:
+def test_unreadable_file_is_named_with_its_line(tmp_path: Path, text: str, where: str, problem: str) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text(text)
     with pytest.raises(PolicyInvalid) as caught:
@@ -281,7 +279,7 @@ def test_a_file_that_cannot_be_read_is_told_with_its_line(tmp_path: Path, text: 
     assert caught.value.remedy
 
 
-def test_a_file_that_is_not_there_or_no_text_is_told_so(tmp_path: Path) -> None:
+def test_missing_or_binary_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyInvalid, match="No such file"):
         load_policy(tmp_path / "none.yaml")
     with pytest.raises(PolicyInvalid, match="directory"):

@@ -66,7 +66,7 @@ async def resumed(agent: WorldAgent, answers: Any, account: str = "ana") -> Turn
 
 
 @pytest.mark.on_every_database
-async def test_always_for_one_call_does_not_outdo_what_is_said_of_another(tmp_path: Path) -> None:
+async def test_always_for_one_call_does_not_cover_another(tmp_path: Path) -> None:
     world = World("a", "b", "c")
     turn = await world.begun(tmp_path)
     said = {"a": Approve(always=True), "b": Approve(arguments={"path": "safe"}), "c": Reject()}
@@ -93,7 +93,7 @@ async def test_what_is_made_again_is_what_a_person_put_there(tmp_path: Path) -> 
 
 
 @pytest.mark.on_every_database
-async def test_leave_from_somebody_who_may_not_give_it_by_now_is_asked_for_again(tmp_path: Path) -> None:
+async def test_approval_of_a_former_approver_is_requested_again(tmp_path: Path) -> None:
     world = World("a")
     turn = await world.begun(tmp_path)
     policy = Policy(rules=(Rule(decision="ask", function="write", approvers="lead"),))
@@ -145,7 +145,7 @@ async def test_of_two_who_answer_at_once_one_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.on_every_database
-async def test_what_was_asked_in_a_turn_that_was_cancelled_is_nobody_s_leave_later(tmp_path: Path) -> None:
+async def test_pause_of_a_cancelled_turn_approves_nothing_later(tmp_path: Path) -> None:
     world = World("a")
     turn = await world.begun(tmp_path)
     async with world.agent(tmp_path) as agent:
@@ -158,7 +158,7 @@ async def test_what_was_asked_in_a_turn_that_was_cancelled_is_nobody_s_leave_lat
 
 @pytest.mark.on_every_database
 @pytest.mark.parametrize("planned", [True, False], ids=["by the planner", "by code"])
-async def test_a_worker_that_needs_leave_runs_with_the_request_that_was_approved(tmp_path: Path, planned: bool) -> None:
+async def test_worker_runs_with_the_approved_request(tmp_path: Path, planned: bool) -> None:
     asked = list[str]()
 
     def reply(call: ScriptedCall) -> dict[str, Any]:
@@ -241,15 +241,13 @@ async def test_what_an_untrusted_function_fails_with_marks_and_what_was_not_allo
 
 
 @pytest.mark.on_every_database
-async def test_what_needs_no_leave_uses_no_rule_up(tmp_path: Path) -> None:
+async def test_call_without_approval_uses_no_rule_up(tmp_path: Path) -> None:
     policy = Policy(rules=(Rule(decision="approve", function="*", times=1),))
     assert await marked(tmp_path, policy, "look", "look", "write") == ("done", ["look", "look", "write"])
 
 
 @pytest.mark.parametrize(("decision", "holds"), [("approve", False), ("ask", True), ("refuse", True)])
-def test_a_rule_that_keeps_from_something_after_a_source_holds_whatever_else_was_read(
-    decision: Any, holds: bool
-) -> None:
+def test_rule_about_a_source_holds_after_other_reads(decision: Any, holds: bool) -> None:
     rule = Rule(decision=decision, function="write", arguments={"path": "*"}, after="fetch")
     assert rule.matches_marks({"fetch"})
     assert not rule.matches_marks({"browse"})

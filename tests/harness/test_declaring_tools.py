@@ -118,9 +118,7 @@ def blocking(ctx: CallContext) -> int:
         (tool, {"nonsense": 1}, no_context, "the options are: approval, "),
     ],
 )
-def test_what_does_not_go_together_in_a_declaration_is_named(
-    decorator: Any, options: dict[str, Any], body: Any, says: str
-) -> None:
+def test_contradictory_declaration_is_refused(decorator: Any, options: dict[str, Any], body: Any, says: str) -> None:
     assert says in str(refused(lambda: decorator(**options)(body), FunctionInvalid))
 
 

@@ -75,7 +75,7 @@ async def driven(turns: Turns, answer: Callable[[int], Any]) -> Any:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(4)), st.integers(1, 3))
-def test_equal_calls_with_keys_keep_their_results_in_whatever_order_the_branches_come(
+def test_equal_calls_with_keys_keep_their_results_in_any_order(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], rounds: int
 ) -> None:
     async def run() -> None:
@@ -167,9 +167,7 @@ async def test_a_second_equal_call_that_starts_while_the_first_runs_is_refused(t
     assert done == ["a"]
 
 
-async def test_a_kept_turn_with_equal_calls_at_the_same_time_resumes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_kept_turn_with_concurrent_equal_calls_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Earlier versions let them through. They come again in the order of their numbers."""
     done: list[str] = []
 
@@ -214,7 +212,7 @@ async def test_a_body_that_ends_without_what_it_waited_for_is_refused(tmp_path: 
     assert done == ["paid"] * isinstance(answer, Approve)
 
 
-async def test_a_call_of_a_branch_that_was_cancelled_is_not_made_when_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_call_of_a_cancelled_branch_is_not_made_by_a_resume(tmp_path: Path) -> None:
     """A sibling failed before the branch came to its call; when all is there at once, it must not come to it either."""
     done, failing = list[str](), asyncio.Event()
 

@@ -37,9 +37,7 @@ async def interrupted(turns: Turns, under_way: asyncio.Event) -> Pause:
 @pytest.mark.parametrize(
     ("answer", "outcome", "count"), [(Happened("ok"), "ok", 1), (NotHappened(), "lost", 1), (RunAgain(), "ok x", 2)]
 )
-async def test_an_effect_that_was_under_way_is_uncertain_until_a_person_says(
-    tmp_path: Path, answer: Any, outcome: str, count: int
-) -> None:
+async def test_interrupted_effect_is_uncertain(tmp_path: Path, answer: Any, outcome: str, count: int) -> None:
     done: list[str] = []
     cut = asyncio.Event()
 
@@ -65,9 +63,7 @@ async def test_an_effect_that_was_under_way_is_uncertain_until_a_person_says(
 
 
 @pytest.mark.requirement("T5")
-async def test_an_effect_without_a_result_that_happened_is_not_made_again_and_a_result_of_another_type_is_refused(
-    tmp_path: Path,
-) -> None:
+async def test_effect_that_happened_is_not_repeated(tmp_path: Path) -> None:
     done: list[str] = []
     cut = asyncio.Event()
 
@@ -107,7 +103,7 @@ async def test_a_body_that_takes_another_path_is_refused_before_any_effect(tmp_p
     assert done == ["1"]
 
 
-async def test_a_key_with_a_slash_is_no_call_below_another_one(tmp_path: Path) -> None:
+async def test_key_with_a_slash_is_not_a_nested_call(tmp_path: Path) -> None:
     done: list[str] = []
 
     async def main(ctx: CallContext) -> Any:
@@ -120,7 +116,7 @@ async def test_a_key_with_a_slash_is_no_call_below_another_one(tmp_path: Path) -
         assert done == ["a"]
 
 
-async def test_what_was_withdrawn_needs_leave_again_should_anybody_ask_for_it(tmp_path: Path) -> None:
+async def test_withdrawn_call_requires_approval_again(tmp_path: Path) -> None:
     done: list[str] = []
 
     async def main(ctx: CallContext) -> Any:
@@ -149,9 +145,7 @@ FORMS: list[tuple[dict[str, Any], Any, Any, str]] = [
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize(("schema", "fits", "does_not", "problem"), FORMS)
-def test_an_answer_is_checked_by_a_form_of_a_stranger_within_bounds(
-    schema: dict[str, Any], fits: Any, does_not: Any, problem: str
-) -> None:
+def test_check_of_a_foreign_form_is_bounded(schema: dict[str, Any], fits: Any, does_not: Any, problem: str) -> None:
     assert decision_of(form(schema), Answer(fits)) == {"kind": "answer", "value": fits}
     if not problem:  # what cannot be checked here, whoever asks checks
         assert decision_of(form(schema), Answer(does_not))["value"] == does_not
@@ -192,7 +186,7 @@ def question(name: str) -> CallRecord:
 
 
 @pytest.mark.requirement("T4")
-async def test_who_answers_while_another_does_waits_for_it_and_is_told_what_is_answered() -> None:
+async def test_second_answer_waits_and_learns_of_the_first() -> None:
     url = new_database()
     async with aclosing(await Database.open(PostgresAddress(url), schemas=[EPOCHS, JOURNAL])) as database:
         journal = Journal(database)

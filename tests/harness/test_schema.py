@@ -99,7 +99,7 @@ def test_a_result_is_checked_and_read_again() -> None:
         ({"patternProperties": {"a": {}}, "unevaluatedProperties": False}, "has both patternProperties"),
     ],
 )
-def test_what_is_no_json_schema_is_refused(schema: Any, problem: str) -> None:
+def test_invalid_json_schema_is_refused(schema: Any, problem: str) -> None:
     with pytest.raises(FunctionInvalid, match="the schema of the params of 'list'") as caught:
         params_of("list", schema)
     assert problem in str(caught.value)

@@ -67,7 +67,7 @@ async def events_of(agent: WorldAgent, text: str = "Go", thread: str = "t", **sc
 # --- of a worker, of a function -------------------------------------------------------------------------------------
 
 
-async def test_a_worker_that_has_used_up_its_calls_is_told_so_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_worker_over_its_calls_answers_and_the_turn_continues(tmp_path: Path) -> None:
     done, lm = list[str](), scripted()
     async with scripted_agent(tmp_path, lm, workers=[scout(calls=2)], tools=[looking(done)]) as agent:
         events, turn = await events_of(agent)
@@ -106,7 +106,7 @@ async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Pat
 # --- of a turn ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_path: Path) -> None:
+async def test_turn_over_its_calls_ends_and_resumes_with_a_higher_limit(tmp_path: Path) -> None:
     done, functions = list[str](), list[Function]()
     functions.append(looking(done))
     async with scripted_agent(
@@ -133,7 +133,7 @@ async def test_a_turn_that_has_used_up_its_calls_ends_and_goes_on_with_more(tmp_
 
 
 @pytest.mark.requirement("H4")
-async def test_the_body_of_a_flow_cannot_go_on_without_what_the_turn_may_not_use(tmp_path: Path) -> None:
+async def test_flow_cannot_catch_the_limit_of_its_turn(tmp_path: Path) -> None:
     writing = Writing()
 
     async def job(ctx: TaskContext) -> str:
@@ -260,7 +260,7 @@ async def test_a_call_outside_any_turn_has_the_limits_of_one_and_counts_for_the_
 
 
 @pytest.mark.parametrize("given", [{"calls": 1.5}, {"tokens": True}, {"cost": float("inf")}], ids=str)
-def test_limits_that_are_none_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_limits_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(FunctionInvalid, match=f"the limit `{next(iter(given))}`"):
         Limits(**given)
 
@@ -318,9 +318,7 @@ async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_m
 
 @pytest.mark.requirement("H4")
 @pytest.mark.parametrize(("settings", "expected"), [({}, AT_ONCE), ({"turn_concurrency": 3}, 3)])
-async def test_at_most_32_calls_that_models_choose_run_at_once(
-    tmp_path: Path, settings: dict[str, Any], expected: int
-) -> None:
+async def test_at_most_32_chosen_calls_run_at_once(tmp_path: Path, settings: dict[str, Any], expected: int) -> None:
     now = most = 0
     full = asyncio.Event()
 

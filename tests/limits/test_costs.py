@@ -58,7 +58,7 @@ def critical(home: Path, stub: OpenAIStub, *, critic: Limits | None = None, **se
 
 
 @pytest.mark.requirement("H5")
-async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more(tmp_path: Path) -> None:
+async def test_turn_over_its_cost_ends_and_resumes_with_a_higher_limit(tmp_path: Path) -> None:
     async with openai_stub(PRICE) as stub:
         async with critical(tmp_path, stub, turn_cost=1.5 * PRICE) as agent:
             thread, events = agent.thread("t", account="ana"), list[Any]()
@@ -88,7 +88,7 @@ async def test_a_turn_that_has_cost_as_much_as_it_may_ends_and_goes_on_with_more
             assert (await agent.usage(account="ana")).cost == len(stub.requests) * PRICE
 
 
-async def test_a_worker_that_has_cost_as_much_as_it_may_fails_and_the_turn_goes_on(tmp_path: Path) -> None:
+async def test_worker_over_its_cost_fails_and_the_turn_continues(tmp_path: Path) -> None:
     async with openai_stub(PRICE) as stub, critical(tmp_path, stub, critic=Limits(cost=2 * PRICE)) as agent:
         async with agent.thread("t").stream("Go") as stream:
             ended = [event async for event in stream if isinstance(event, TaskEnded)]

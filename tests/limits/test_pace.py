@@ -59,7 +59,7 @@ class Service:
                 continue
 
 
-async def test_after_a_refusal_nobody_calls_before_its_time_then_one_goes_first_and_the_others_follow() -> None:
+async def test_after_a_refusal_one_call_goes_first_and_the_others_follow() -> None:
     service = Service()
     turns = [asyncio.create_task(service.persistent()) for _ in range(50)]
     service.held.clear()

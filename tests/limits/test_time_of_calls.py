@@ -76,9 +76,7 @@ async def followed(agent: WorldAgent, events: list[Any]) -> Turn:
         return await stream.wait()
 
 
-async def test_a_tool_that_swallows_its_cancellation_is_left_alone_once_its_time_is_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_tool_that_ignores_its_timeout_is_abandoned(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock, until = VirtualClock(), asyncio.Event()
     try:
         with caplog.at_level(logging.WARNING, logger="worldagent.calls"):
@@ -123,7 +121,7 @@ async def test_a_tool_that_ignores_cancellation_does_not_hold_the_turn_past_its_
         await agent.aclose()
 
 
-async def test_a_function_on_a_thread_is_told_that_nobody_waits_any_more(tmp_path: Path) -> None:
+async def test_function_on_a_thread_learns_of_its_cancellation(tmp_path: Path) -> None:
     begun, told_so = threading.Event(), threading.Event()
 
     @tool(risk="read_only", timeout=0.2)
@@ -241,6 +239,6 @@ async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: 
 @pytest.mark.parametrize(
     ("name", "value"), [("turn_depth", 0), ("turn_depth", 21), ("turn_depth", 1.5), ("turn_cost", float("nan"))]
 )
-def test_what_is_no_limit_of_a_turn_is_refused(name: str, value: Any) -> None:
+def test_invalid_limit_of_a_turn_is_refused(name: str, value: Any) -> None:
     with pytest.raises(SettingsInvalid, match=name):
         Settings(**{name: value})

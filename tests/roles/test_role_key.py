@@ -62,9 +62,7 @@ async def test_database_alone_does_not_let_a_chosen_key_be_tried_with_one_hash(t
 
 
 @pytest.mark.parametrize("where", ["setting", "file"])
-async def test_chosen_key_is_stretched_once_and_off_the_event_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+async def test_chosen_key_is_stretched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     threads: list[threading.Thread] = []
     scrypt = hashlib.scrypt
 
@@ -91,7 +89,7 @@ async def test_random_key_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["nested", "roled"])
-async def test_turns_noted_under_an_unstretched_key_resume(
+async def test_turns_under_an_unstretched_key_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     await write_as_before(tmp_path, monkeypatch)
@@ -100,9 +98,7 @@ async def test_turns_noted_under_an_unstretched_key_resume(
         assert await resumed(agent, name) == "done"
 
 
-async def test_role_of_a_turn_noted_under_an_unstretched_key_is_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_role_under_an_unstretched_key_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await write_as_before(tmp_path, monkeypatch)
     async with opened(tmp_path, role_key="another key of some length") as agent:
         with pytest.raises(RoleKeyMismatch):
@@ -138,7 +134,7 @@ ODD: dict[str, tuple[Callable[[Path], object], type[HostError], str]] = {
 @pytest.mark.requirement("R13")
 @pytest.mark.skipif(os.name != "posix", reason="Windows has neither pipes nor devices among files")
 @pytest.mark.parametrize("odd", ODD)
-async def test_what_is_no_file_is_named_with_the_remedy_and_nobody_waits_for_it(tmp_path: Path, odd: str) -> None:
+async def test_key_that_is_not_a_file_is_named_with_a_remedy(tmp_path: Path, odd: str) -> None:
     make, error, told = ODD[odd]
     make(tmp_path / "role.key")
     lm = answering()

@@ -106,7 +106,7 @@ def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(n
         ("half \udc00", "Be terse.", "name"),
     ],
 )
-def test_what_is_no_text_is_refused_with_the_remedy(name: Any, content: Any, says: str) -> None:
+def test_invalid_text_of_a_role_is_refused(name: Any, content: Any, says: str) -> None:
     with pytest.raises(RoleInvalid, match=says) as caught:
         Role(name, content)
     assert str(caught.value).endswith(caught.value.remedy)

@@ -133,7 +133,7 @@ async def test_a_source_that_fails_ends_the_turn_before_anything_is_sent_or_writ
 
 
 @pytest.mark.requirement("R14")
-async def test_the_host_may_go_on_without_a_tier_and_the_turn_says_so(tmp_path: Path) -> None:
+async def test_skipped_tier_is_reported(tmp_path: Path) -> None:
     roles = Roles(sources={Tier.CHANNEL: _down}, on_unavailable="skip")
     async with scripted_agent(tmp_path, answering(), roles=roles) as agent:
         thread = agent.thread("t1", channel="c7")
@@ -239,7 +239,7 @@ async def test_a_stored_role_is_kept_for_its_time_and_no_longer(tmp_path: Path) 
 
 
 @pytest.mark.requirement("R9")
-async def test_stored_roles_of_those_who_come_no_more_are_let_go_of(tmp_path: Path) -> None:
+async def test_cached_roles_of_idle_accounts_are_released(tmp_path: Path) -> None:
     def kept() -> int:
         gc.collect()
         return sum(isinstance(each, Role) and each.name == "gone" for each in gc.get_objects())
@@ -271,7 +271,7 @@ async def test_a_put_through_the_agent_is_seen_at_once(tmp_path: Path, kind: Sto
 
 
 @pytest.mark.requirement("R1", "R4")
-async def test_explain_role_tells_order_length_and_reach_and_no_content(tmp_path: Path) -> None:
+async def test_explain_role_shows_order_length_and_reach_but_no_content(tmp_path: Path) -> None:
     roles = Roles(sources={Tier.THREAD: _down, Tier.CHANNEL: channel_source})
     async with scripted_agent(tmp_path, ScriptedLM([]), roles=roles) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "the house's words"))

@@ -106,7 +106,7 @@ async def test_it_goes_before_a_source_of_the_embedder_which_counts_again_once_i
     assert [call.role for call in lm.calls] == [HARSH.content, MILD.content]
 
 
-async def test_what_is_no_role_or_no_time_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+async def test_invalid_role_or_ttl_is_refused(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering(), settings={"role_limit": 100}) as agent:
         role = agent.thread("t").role
         with pytest.raises(RoleInvalid):
@@ -156,9 +156,7 @@ async def id_of(thread: Thread, kind: str) -> str:
 
 
 @pytest.mark.requirement("R10", "T8")
-async def test_a_persons_message_is_the_role_of_the_thread_from_the_next_turn_on_once_a_person_approved(
-    tmp_path: Path,
-) -> None:
+async def test_approved_message_is_the_role_from_the_next_turn_on(tmp_path: Path) -> None:
     lm = asking()
     async with opened(tmp_path, lm) as agent:
         thread = agent.thread("t", account="ana")
@@ -185,7 +183,7 @@ async def test_a_persons_message_is_the_role_of_the_thread_from_the_next_turn_on
 
 
 @pytest.mark.requirement("R10")
-async def test_where_the_person_does_not_approve_there_is_no_role_and_the_planner_is_told(tmp_path: Path) -> None:
+async def test_refused_role_is_reported_to_the_planner(tmp_path: Path) -> None:
     lm = asking()
     async with opened(tmp_path, lm) as agent:
         thread = agent.thread("t")
@@ -228,7 +226,7 @@ async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_take
 
 
 @pytest.mark.requirement("R15", "R10")
-async def test_a_message_that_is_too_long_for_a_role_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+async def test_message_too_long_for_a_role_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path, settings={"role_limit": len(WORDS) - 1}) as agent:
         thread = agent.thread("t")
         turn = await thread.converse(WORDS)
@@ -254,7 +252,7 @@ async def test_a_plan_with_anything_else_than_an_id_is_refused_and_kept_nowhere(
 
 
 @pytest.mark.requirement("R5", "R10")
-async def test_without_the_option_there_is_no_function_and_prompts_are_the_same_byte_for_byte(tmp_path: Path) -> None:
+async def test_without_the_option_prompts_have_no_function(tmp_path: Path) -> None:
     prompts: list[Any] = []
     for number, roles in enumerate((None, Roles(), Roles(on_request="ignore"), ASK)):
         lm = answering()
@@ -283,7 +281,7 @@ def paying(home: Path, lm: ScriptedLM) -> WorldAgent:
 
 
 @pytest.mark.requirement("R10", "R13")
-async def test_a_turn_that_waits_again_goes_on_under_the_role_it_began_with(tmp_path: Path) -> None:
+async def test_turn_that_pauses_again_keeps_its_role(tmp_path: Path) -> None:
     before = Role("friend", "Be as mild as the baker at the harbour.")
     lm = asking(
         {"tool": "thread_role", "arguments": {}},

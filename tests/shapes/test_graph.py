@@ -113,7 +113,7 @@ async def test_what_does_not_fit_the_result_and_what_a_node_raises_are_typed_err
     assert "nobody" not in str(failed.value)
 
 
-async def test_a_graph_sees_no_role_and_leaves_no_checkpoint_of_its_own_with_ours(tmp_path: Path) -> None:
+async def test_graph_sees_no_role_and_writes_no_checkpoint_of_ours(tmp_path: Path) -> None:
     seen: list[Any] = []
 
     async def look(state: State, config: RunnableConfig, runtime: Runtime[Any]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def shop(done: list[str]) -> list[Function]:
 
 
 @pytest.mark.requirement("T4")
-async def test_what_its_nodes_call_is_in_the_journal_and_waits_for_leave(tmp_path: Path) -> None:
+async def test_calls_of_nodes_are_journaled_and_require_approval(tmp_path: Path) -> None:
     done: list[str] = []
 
     async def buy(state: State, runtime: Runtime[CallContext]) -> dict[str, Any]:
@@ -168,7 +168,7 @@ async def test_what_its_nodes_call_is_in_the_journal_and_waits_for_leave(tmp_pat
 
 
 @pytest.mark.requirement("T5")
-async def test_a_graph_with_a_checkpointer_of_its_own_goes_on_where_that_stands(tmp_path: Path) -> None:
+async def test_graph_with_its_own_checkpointer_resumes_there(tmp_path: Path) -> None:
     saver, wrote, broken = InMemorySaver(), list[str](), [True]
 
     async def write(state: State) -> dict[str, Any]:
@@ -206,7 +206,7 @@ async def test_an_interrupt_of_the_graph_is_refused_with_what_to_do_instead(tmp_
             await poet.thread("t").task("poem", {"topic": "sea"})
 
 
-def test_what_is_no_graph_that_can_run_here_is_refused() -> None:
+def test_unusable_graph_is_refused() -> None:
     def make(graph: Any, **more: Any) -> None:
         graph_shape("poem", graph, params=Draft, result=Poem, **more)
 

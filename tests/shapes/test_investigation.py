@@ -159,9 +159,7 @@ def shop(done: list[str]) -> list[Function]:
 
 @pytest.mark.requirement("T4", "R13")
 @pytest.mark.parametrize("allowed", [True, False])
-async def test_a_program_waits_for_leave_and_goes_on_in_another_process_calling_nothing_twice(
-    tmp_path: Path, allowed: bool
-) -> None:
+async def test_paused_program_resumes_in_another_process(tmp_path: Path, allowed: bool) -> None:
     done: list[str] = []
     role = Role("brief", "Be brief as the eleventh lighthouse keeper.")
     now = "import random\nfrom datetime import datetime\nnow = f'{datetime.now()} {random.random()}'"
@@ -188,9 +186,7 @@ async def test_a_program_waits_for_leave_and_goes_on_in_another_process_calling_
 
 
 @pytest.mark.requirement("T4")
-async def test_a_program_that_is_stopped_before_it_comes_to_its_pause_again_names_the_limit_and_goes_on_with_more(
-    tmp_path: Path,
-) -> None:
+async def test_program_over_its_limit_resumes_with_a_higher_one(tmp_path: Path) -> None:
     done: list[str] = []
     code = "x = 0\nfor i in range(10**6): x += i\npay('hat')"
     params = {"question": "?", "functions": ["pay"]}

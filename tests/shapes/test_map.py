@@ -145,7 +145,7 @@ def buyer(home: Path, done: list[int]) -> WorldAgent:
 
 
 @pytest.mark.requirement("T4")
-async def test_items_that_wait_for_a_person_hold_no_other_up_and_go_on_one_by_one(tmp_path: Path) -> None:
+async def test_paused_items_resume_one_by_one(tmp_path: Path) -> None:
     done: list[int] = []
     async with buyer(tmp_path, done) as agent:
         turn = await agent.thread("t").task("map", {"shape": "buy", "items": items(0, 2, 4, 1, 3), "concurrency": 2})

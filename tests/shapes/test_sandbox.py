@@ -51,9 +51,7 @@ SECRET = "what-no-program-may-see"
         "import os\nprint(os.environ['SECRET'])",
     ],
 )
-async def test_it_opens_no_file_and_reads_no_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
+async def test_it_reads_no_file_and_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     file = tmp_path / "secret"
     file.write_text(SECRET)
     monkeypatch.setenv("SECRET", SECRET)
@@ -174,7 +172,7 @@ async def test_a_program_that_is_cancelled_leaves_no_process() -> None:
         assert await eventually(lambda: held()[2] == before)
 
 
-async def test_a_sandbox_that_dies_is_told_and_the_next_one_runs() -> None:
+async def test_dead_sandbox_is_reported_and_replaced() -> None:
     def workers() -> list[psutil.Process]:
         return [child for child in psutil.Process().children() if "monty" in child.name()]
 
@@ -243,7 +241,7 @@ async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
 
 
 @pytest.mark.parametrize("code", ["x = pay('a')\nawait x", "import asyncio\nx = pay('a')\nasyncio.run(x)"])
-async def test_a_call_whose_result_would_be_awaited_later_is_not_made_and_the_program_is_told(code: str) -> None:
+async def test_call_that_is_not_awaited_is_refused(code: str) -> None:
     output = (await run(code, functions=["pay"])).output
     assert "'pay' was not called: write `await pay(...)`" in output
 

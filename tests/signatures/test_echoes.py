@@ -124,7 +124,7 @@ async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_s
     assert lm.calls[0].role == sent
 
 
-async def test_what_an_earlier_message_says_may_be_said_again(tmp_path: Path) -> None:
+async def test_text_of_an_earlier_message_can_be_repeated(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": f"First: {KEEPER}"}, {"reply": f"Again: {KEEPER}"}, {"reply": KEEPER}], chunk=5)
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t")
@@ -133,7 +133,7 @@ async def test_what_an_earlier_message_says_may_be_said_again(tmp_path: Path) ->
         assert (await agent.thread("other").converse("Hi", role=SECRET)).text == MARK
 
 
-async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) -> None:
+async def test_rejected_plan_is_reported_without_the_role(tmp_path: Path) -> None:
     lm = ScriptedLM(
         [
             {"reply": "", "calls": [{"tool": KEEPER, "arguments": {"request": "x"}}]},
@@ -150,7 +150,7 @@ async def test_a_plan_that_names_the_role_is_told_of_without_it(tmp_path: Path) 
     assert all("lighthouse" not in reason for reason in reasons)
 
 
-async def test_a_failed_stream_leaves_nothing_standing(tmp_path: Path) -> None:
+async def test_failed_stream_shows_no_text(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": f"Some words first. {KEEPER}"}], chunk=3)
     events: list[Any] = []
 
@@ -275,9 +275,7 @@ def opened(home: Path, lm: Any, **settings: Any) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("surface", SURFACES)
-async def test_a_role_is_withheld_in_each_form_wherever_a_model_repeats_it(
-    tmp_path: Path, surface: str, form: str
-) -> None:
+async def test_repeated_role_is_withheld_in_each_form(tmp_path: Path, surface: str, form: str) -> None:
     async with opened(tmp_path, model(f"So: {FORMS[form](LINES)} End.")) as agent:
         given = await SURFACES[surface](agent)
     assert MARK in given
@@ -296,9 +294,7 @@ JSON_ANSWERS = {"bare": "{}", "in a fence without a name": "\n```\n{}\n```\n"}
 
 @pytest.mark.parametrize("crew", [[], [CRITIC]], ids=["alone", "with a worker"])
 @pytest.mark.parametrize("answer", JSON_ANSWERS)
-async def test_json_where_the_chat_format_was_asked_for_is_read_as_its_fields(
-    tmp_path: Path, crew: list[Any], answer: str
-) -> None:
+async def test_json_in_place_of_the_chat_format_is_read(tmp_path: Path, crew: list[Any], answer: str) -> None:
     fields = {"reply": f'She said "yes".\nThen: {LINES}', "calls": []}
     said = JSON_ANSWERS[answer].replace("{}", json.dumps(fields, indent=1))
     lm = ScriptedLM([said, said], chunk=4)

@@ -61,7 +61,7 @@ async def test_an_address_and_a_key_in_the_environment_are_used(monkeypatch: pyt
     assert stub.keys == [f"Bearer {KEY}"]
 
 
-async def test_a_missing_key_is_said_at_connect_and_names_the_variable() -> None:
+async def test_missing_key_names_its_variable() -> None:
     with pytest.raises(ModelNotConfigured, match="OPENAI_API_KEY") as caught:
         await connect_model("openai/gpt-4o")
     assert "'openai/gpt-4o'" in str(caught.value)
@@ -72,7 +72,7 @@ async def test_a_missing_key_is_said_at_connect_and_names_the_variable() -> None
     assert caught.value.__context__ is None
 
 
-async def test_an_address_in_the_environment_that_is_none_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_invalid_address_names_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "user:secret@localhost:8902")
     with pytest.raises(
         ModelNotConfigured, match=r"OPENAI_BASE_URL: the address must begin with http.*got 'localhost:8902'"
@@ -143,9 +143,7 @@ def _bytes_in(folder: Path) -> bytes:
 
 
 @pytest.mark.requirement("R7")
-async def test_a_users_lm_that_caches_is_not_cached_here_and_stays_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_users_lm_is_neither_cached_nor_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dspy.configure_cache(enable_disk_cache=True, enable_memory_cache=True, disk_cache_dir=str(tmp_path))
     engine = Echo()
     lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=engine, cache=True)
@@ -177,7 +175,7 @@ async def test_a_users_lm_with_callbacks_is_refused() -> None:
         await connect_model(lm)
 
 
-async def test_a_key_beside_a_users_lm_is_refused() -> None:
+async def test_key_for_a_users_lm_is_refused() -> None:
     lm = dspy.LM("mine/m", engine=EchoSync(), async_engine=Echo())
     with pytest.raises(InvalidArgument, match="a key and an address"):
         await connect_model(lm, api_key=KEY)

@@ -119,7 +119,7 @@ async def test_two_connections_share_the_weights_and_the_last_one_frees_them() -
     assert _threads() == 0
 
 
-async def test_closing_stops_a_call_that_runs_and_says_so() -> None:
+async def test_closing_stops_a_running_call() -> None:
     connection, sink = await connect_model("local"), Sink()
     call = asyncio.ensure_future(
         say(connection, STORY, options={"max_tokens": 3000}, send_stream=sink, stream_listeners=[])
@@ -172,7 +172,7 @@ async def test_opening_and_closing_leaves_no_thread_process_handle_or_memory_beh
     assert process.memory_info().rss - before < 30 * 2**20, "the weights alone are 98 MB"
 
 
-async def test_nobody_can_connect_to_llamas_own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_process_can_connect_to_llamas_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     connection = await connect_model("local")
     try:
@@ -185,9 +185,7 @@ async def test_nobody_can_connect_to_llamas_own_server(tmp_path: Path, monkeypat
     assert os.listdir(tmp_path) == []
 
 
-async def test_without_a_place_for_a_socket_the_server_demands_a_key(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_without_a_socket_demands_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
     connection = await connect_model("local")
     try:
@@ -229,7 +227,7 @@ async def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"GGUF\x03\0\0\0 and then nothing that fits"])
-async def test_a_broken_file_is_named_and_leaves_no_thread(tmp_path: Path, content: bytes) -> None:
+async def test_broken_file_is_named_and_no_thread_remains(tmp_path: Path, content: bytes) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(content)
     with pytest.raises(ModelNotConfigured, match=r"broken\.gguf") as caught:

@@ -215,9 +215,7 @@ KINDS: list[Any] = [
 
 @adapters
 @pytest.mark.parametrize("value", KINDS, ids=lambda value: type(value).__name__)
-def test_values_of_other_types_forge_nothing_either(
-    adapter: RoleAdapter, unescape: Callable[[str], str], value: Any
-) -> None:
+def test_values_of_other_types_forge_nothing(adapter: RoleAdapter, unescape: Callable[[str], str], value: Any) -> None:
     signature = with_role(Two)
     inputs = {"message": value, "context": value, "role": "Be harsh."}
     content = asked(adapter, signature, end(adapter.format(signature, [], inputs)))

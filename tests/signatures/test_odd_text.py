@@ -111,9 +111,7 @@ EMPTY = {
 
 @pytest.mark.parametrize("given", EMPTY)
 @pytest.mark.parametrize("workers", [[], [CRITIC]], ids=["alone", "with a worker"])
-async def test_a_completion_without_an_answer_is_an_error_of_the_model(
-    tmp_path: Path, given: str, workers: list[Any]
-) -> None:
+async def test_completion_without_an_answer_is_an_error(tmp_path: Path, given: str, workers: list[Any]) -> None:
     async with scripted_agent(tmp_path, ScriptedLM(lambda call: EMPTY[given]), workers=workers) as agent:
         with pytest.raises(OutputInvalid):
             await agent.thread("t").converse("Hi", role=HARSH)

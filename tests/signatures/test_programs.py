@@ -142,7 +142,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_what_is_no_program_of_the_signature_is_refused(tmp_path: Path, wrong: str) -> None:
+async def test_unfit_program_is_refused(tmp_path: Path, wrong: str) -> None:
     given, says = WRONG[wrong]
     if isinstance(given, str | bytes):
         (tmp_path / "p.json").write_bytes(given if isinstance(given, bytes) else given.encode())

@@ -75,9 +75,7 @@ def test_unknown_prefix_names_the_command_and_a_way_that_works(model: str, remed
 @pytest.mark.parametrize(
     ("model", "variable"), [("bedrock-chat/m", "AWS_REGION"), ("vertex/gemini-2.5-flash", "GOOGLE_CLOUD_PROJECT")]
 )
-async def test_cloud_without_its_settings_names_the_variable(
-    model: str, variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cloud_names_its_missing_variable(model: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "GOOGLE_CLOUD_PROJECT", "GCLOUD_PROJECT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", KEY)

@@ -37,7 +37,7 @@ def pools() -> int:
 
 
 @pytest.mark.requirement("T5")
-async def test_an_opening_that_nobody_awaits_hands_over_no_job_and_its_threads_end(place: Place) -> None:
+async def test_abandoned_opening_hands_over_no_job(place: Place) -> None:
     before = pools()
     database: Database | None = None
     suspension = 0
@@ -52,7 +52,7 @@ async def test_an_opening_that_nobody_awaits_hands_over_no_job_and_its_threads_e
 
 
 @pytest.mark.requirement("T4", "T5")
-async def test_a_lease_that_nobody_awaits_the_end_of_hands_over_no_job(place: Place, tmp_path: Path) -> None:
+async def test_abandoned_lease_hands_over_no_job(place: Place, tmp_path: Path) -> None:
     async with contextlib.aclosing(await Database.open(place, schemas=[EPOCHS])) as database:
         leases, owned = Leases(database, tmp_path / "locks"), asyncio.Event()
 

@@ -79,9 +79,7 @@ def watched(lease: Lease) -> Watched:
     return found
 
 
-async def test_what_is_kept_is_written_with_the_next_commit_in_order_in_one_transaction(
-    database: Database, leases: Leases
-) -> None:
+async def test_enqueued_parts_are_written_with_the_next_commit(database: Database, leases: Leases) -> None:
     async with leases.hold("t", wait=0) as lease:
         seen = watched(lease)
         lease.enqueue(say("one"))
@@ -106,9 +104,7 @@ async def test_commits_that_come_while_one_is_under_way_go_together(database: Da
         assert seen.transactions == 2
 
 
-async def test_a_transaction_that_fails_takes_all_its_parts_and_what_follows_fails_alike(
-    database: Database, leases: Leases
-) -> None:
+async def test_failed_transaction_fails_its_parts_and_what_follows(database: Database, leases: Leases) -> None:
     async with leases.hold("t", wait=0) as lease:
         await lease.commit(say("before"))
         watched(lease).failures = 1
@@ -126,9 +122,7 @@ async def test_a_transaction_that_fails_takes_all_its_parts_and_what_follows_fai
     assert await said(database) == ["before", "how it ended"]
 
 
-async def test_a_writer_that_is_cancelled_fails_its_commits_and_stays_cancelled(
-    database: Database, leases: Leases
-) -> None:
+async def test_cancelled_writer_fails_its_commits(database: Database, leases: Leases) -> None:
     others = asyncio.all_tasks()
     with contextlib.suppress(asyncio.CancelledError):  # for what the block has written
         async with leases.hold("t", wait=0) as lease:
@@ -189,7 +183,7 @@ async def test_what_need_not_outlive_the_machine_is_not_synced_and_what_follows_
     assert await said(database) == ["one", "two"]
 
 
-async def test_a_commit_that_is_dropped_with_its_block_is_told(database: Database, leases: Leases) -> None:
+async def test_commit_without_its_block_is_reported(database: Database, leases: Leases) -> None:
     waiting: list[asyncio.Task[str]] = []
     with contextlib.suppress(ZeroDivisionError):
         async with leases.hold("t", wait=0) as lease:

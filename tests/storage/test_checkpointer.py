@@ -120,7 +120,7 @@ async def test_a_checkpoint_of_an_owner_who_lost_the_thread_is_refused(place: Pl
         assert (found.config, found.metadata, found.pending_writes) == (kept, {"source": "loop"}, [])
 
 
-async def test_tables_that_somebody_changed_are_a_typed_error(tmp_path: Path) -> None:
+async def test_changed_tables_are_a_typed_error(tmp_path: Path) -> None:
     async with ours(tmp_path / "agent.db"):
         pass
     with contextlib.closing(sqlite3.connect(tmp_path / "agent.db")) as connection:

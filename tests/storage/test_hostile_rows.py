@@ -275,7 +275,7 @@ NAMED = {
 
 @pytest.mark.requirement("H4", "T5")
 @pytest.mark.parametrize(("where", "column", "value"), ROWS)
-async def test_a_row_that_nobody_here_wrote_is_named_before_anything_is_done(
+async def test_invalid_row_is_refused_before_anything_is_done(
     tmp_path: Path, pause: str, where: str, column: str, value: Any
 ) -> None:
     table, _, which = where.partition(" WHERE ")
@@ -304,7 +304,7 @@ BRANCH_VALUES = [("head", b"\xff\x00"), ("at", "soon"), ("at", -1)]
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize(("column", "value"), BRANCH_VALUES)
-async def test_a_branch_that_nobody_here_wrote_is_named(tmp_path: Path, column: str, value: Any) -> None:
+async def test_invalid_branch_is_refused(tmp_path: Path, column: str, value: Any) -> None:
     async with agent_of(tmp_path, []) as agent:
         await agent.thread("before").converse("Hello")
         await agent.thread("before").fork(to="t")
@@ -322,9 +322,7 @@ async def test_a_branch_that_nobody_here_wrote_is_named(tmp_path: Path, column: 
 @pytest.mark.requirement("H4", "T5")
 @pytest.mark.parametrize("limited", [False, True], ids=["no limits", "limits"])
 @pytest.mark.parametrize(("column", "value"), USED)
-async def test_usage_of_a_day_that_nobody_here_wrote_is_named_and_left_as_it_is(
-    tmp_path: Path, column: str, value: Any, limited: bool
-) -> None:
+async def test_invalid_usage_is_refused_and_kept(tmp_path: Path, column: str, value: Any, limited: bool) -> None:
     def open_agent() -> WorldAgent:
         limits = {"tokens": 1_000_000} if limited else {}
         return scripted_agent(tmp_path, lm, settings={"account_limits": limits}, clock=VirtualClock())
@@ -353,9 +351,7 @@ async def test_usage_of_a_day_that_nobody_here_wrote_is_named_and_left_as_it_is(
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/schema"}])
-async def test_a_form_that_nobody_here_wrote_is_named_and_nothing_is_fetched(
-    tmp_path: Path, pause: str, schema: Any
-) -> None:
+async def test_invalid_form_is_refused_and_nothing_is_fetched(tmp_path: Path, pause: str, schema: Any) -> None:
     async with agent_of(tmp_path, []) as agent:
         turn = await agent.thread("t").resume({pause: Approve()})
         [asked] = turn.pauses
@@ -368,7 +364,7 @@ async def test_a_form_that_nobody_here_wrote_is_named_and_nothing_is_fetched(
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("parent", ["itself", "nothing"])
-async def test_a_conversation_that_is_no_chain_is_named_and_read_no_further(tmp_path: Path, parent: str) -> None:
+async def test_broken_chain_of_messages_is_refused(tmp_path: Path, parent: str) -> None:
     async with agent_of(tmp_path, []) as agent:
         thread = agent.thread("t")
         for _ in range(3):

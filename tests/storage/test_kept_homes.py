@@ -61,9 +61,7 @@ async def test_conversation_of_a_kept_home_that_waits_is_refused_and_loses_nothi
 
 @pytest.mark.requirement("T4")
 @of_each_version
-async def test_a_turn_of_a_kept_home_that_waits_for_an_answer_repeats_none_of_its_calls(
-    kept: str, tmp_path: Path
-) -> None:
+async def test_paused_turn_of_a_kept_home_repeats_no_call(kept: str, tmp_path: Path) -> None:
     restore(HOMES / kept, tmp_path)
     done: list[str] = []
     async with home_agent(tmp_path, done) as agent:
@@ -78,7 +76,7 @@ async def test_a_turn_of_a_kept_home_that_waits_for_an_answer_repeats_none_of_it
 
 @pytest.mark.requirement("T5")
 @of_each_version
-async def test_a_turn_of_a_kept_home_that_was_stopped_goes_on_at_its_next_step(kept: str, tmp_path: Path) -> None:
+async def test_stopped_turn_of_a_kept_home_resumes_at_its_next_step(kept: str, tmp_path: Path) -> None:
     restore(HOMES / kept, tmp_path)
     done: list[str] = []
     async with home_agent(tmp_path, done) as agent:
@@ -88,7 +86,7 @@ async def test_a_turn_of_a_kept_home_that_was_stopped_goes_on_at_its_next_step(k
 
 
 @of_each_version
-async def test_a_conversation_of_a_kept_home_goes_on(kept: str, tmp_path: Path) -> None:
+async def test_conversation_of_a_kept_home_continues(kept: str, tmp_path: Path) -> None:
     restore(HOMES / kept, tmp_path)
     async with home_agent(tmp_path, []) as agent:
         thread = agent.thread("talk", account="ada")

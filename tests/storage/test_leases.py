@@ -104,7 +104,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_is_owned_here_or_elsewhere_is_told(leases: Leases, place: Place, tmp_path: Path) -> None:
+async def test_owned_keys_are_listed(leases: Leases, place: Place, tmp_path: Path) -> None:
     assert await leases.owned(["a", "b"]) == frozenset()
     process = await start_script(OWN_UNTIL_KILLED, word(place), tmp_path / "locks")
     assert await next_line(process) == "there"

@@ -66,9 +66,7 @@ async def test_transactions_that_stand_in_each_others_way_all_come_through(datab
     assert {name: sorted(text) for name, text in rows.items()} == {"a": ["0", "a", "b"], "b": ["0", "a", "b"]}
 
 
-async def test_a_connection_that_is_cut_in_a_transaction_is_named_and_nothing_is_written(
-    url: str, database: Database
-) -> None:
+async def test_broken_connection_writes_nothing(url: str, database: Database) -> None:
     def work(transaction: Transaction) -> None:
         transaction.execute("INSERT INTO note VALUES('a', 'x')")
         assert cut(url) >= 1
@@ -107,7 +105,7 @@ async def test_a_late_writer_under_way_is_waited_for_by_who_takes_over(url: str,
         assert await taking == [("late",)]
 
 
-async def test_ids_sort_by_their_bytes_whatever_the_server_speaks(database: Database) -> None:
+async def test_ids_sort_by_their_bytes_in_any_locale(database: Database) -> None:
     for text in ("b", "B", "a/", "a0", "a", "_"):
         await database.transact(lambda tx, t=text: tx.execute("INSERT INTO note VALUES(?, '')", (t,)))  # type: ignore[misc]  # bound
     rows = await database.read(lambda tx: tx.execute("SELECT id FROM note ORDER BY id"))
@@ -122,7 +120,7 @@ async def test_a_text_with_a_nul_is_refused_and_not_repeated(database: Database)
 
 
 @pytest.mark.parametrize("bad", ["mysql://a/b", "postgresql://a:b:c@[/d", 5])
-def test_an_address_that_is_none_is_refused_and_not_repeated(bad: str) -> None:
+def test_invalid_address_is_refused_and_not_repeated(bad: str) -> None:
     with pytest.raises(InvalidArgument, match=r"the database's url .*; write it as postgresql://USER") as caught:
         Storage(url=bad)
     assert not str(bad) or str(bad) not in str(caught.value)

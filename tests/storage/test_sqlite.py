@@ -69,9 +69,7 @@ async def test_an_open_with_nothing_to_migrate_waits_for_no_writer(tmp_path: Pat
         await database.aclose()
 
 
-async def test_an_open_gives_up_soon_where_another_process_lets_nobody_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_open_gives_up_where_no_process_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert _OPEN_TIMEOUT == 5
     monkeypatch.setattr("worldagent.storage.sqlite._OPEN_TIMEOUT", 0.1)
     path = tmp_path / "agent.db"
@@ -97,7 +95,7 @@ async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(da
         assert len(await other.read(texts)) == 40
 
 
-async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path) -> None:
+async def test_file_without_a_database_is_named_and_left_alone(tmp_path: Path) -> None:
     path, content = tmp_path / "agent.db", b"just some text, and quite a lot of it" * 40
     path.write_bytes(content)
     with pytest.raises(StorageInvalid, match=r"agent\.db' is not a valid SQLite database") as caught:
@@ -106,7 +104,7 @@ async def test_a_file_that_is_no_database_is_named_and_left_alone(tmp_path: Path
     assert path.read_bytes() == content
 
 
-async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_and_left_alone(tmp_path: Path) -> None:
+async def test_foreign_database_is_named_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with contextlib.closing(sqlite3.connect(path)) as other:
         other.executescript("PRAGMA journal_mode=WAL; CREATE TABLE note(x)")
@@ -117,7 +115,7 @@ async def test_a_database_of_somebody_else_with_a_table_of_that_name_is_named_an
     assert path.read_bytes() == before
 
 
-async def test_a_full_disk_is_named_and_what_stood_before_stays(database: Database) -> None:
+async def test_full_disk_is_named_and_earlier_rows_stay(database: Database) -> None:
     await database.transact(lambda tx: add("before", tx))
 
     def fill(transaction: Transaction) -> None:

@@ -102,7 +102,7 @@ async def test_no_role_is_in_a_trace_of_turns_that_succeed_and_fail(tmp_path: Pa
 
 
 @ROLES
-async def test_no_role_is_in_a_trace_of_a_turn_that_waits_and_goes_on(tmp_path: Path, content: str) -> None:
+async def test_trace_of_a_resumed_turn_has_no_role(tmp_path: Path, content: str) -> None:
     @tool(approval=True, capture=True)
     async def pay(what: str) -> str:
         return f"paid for the {what}"

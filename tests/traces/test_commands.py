@@ -67,7 +67,7 @@ async def test_a_trace_is_drawn_as_a_tree(home: Path, run: Run) -> None:
     assert {record["kind"] for record in found["records"]} == {"turn", "task", "call", "approval", "pause"}
 
 
-async def test_a_turn_without_a_trace_is_told_with_the_remedy(home: Path, run: Run) -> None:
+async def test_missing_trace_is_reported_with_a_remedy(home: Path, run: Run) -> None:
     for words in (["show", "turn_x"], ["export", "turn_x"]):
         result = await run("trace", *words, *NOVEL)
         assert result.exit_code == 2
@@ -105,7 +105,7 @@ async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run:
     assert "inputs: " in drawn
 
 
-async def test_an_export_can_be_shown_again_and_a_torn_line_is_told(home: Path, run: Run) -> None:
+async def test_export_is_shown_again_and_a_torn_line_reported(home: Path, run: Run) -> None:
     async with shop(home) as agent:
         turn = await agent.thread("hats").task("shop", {"what": "hat"})
     file = home / "t.jsonl"

@@ -59,7 +59,7 @@ def job(home: Path) -> tuple[list[Function], Shape[Item, Done]]:
 
 
 @pytest.mark.requirement("H5", "T5")
-async def test_what_was_written_before_a_kill_is_there_and_the_turn_goes_on_in_its_trace(tmp_path: Path) -> None:
+async def test_trace_survives_a_kill_and_the_resume_continues_it(tmp_path: Path) -> None:
     await killed(await start_script(_CHILD, tmp_path), at="waits")
     functions, shape = job(tmp_path)
     (tmp_path / "go").touch()

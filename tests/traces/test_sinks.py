@@ -60,9 +60,7 @@ def emitter(tracer: Tracer, turn_id: str = "turn_1") -> Emitter:
     return Emitter(turn_id, SystemClock(), tap, tap)
 
 
-async def test_a_sink_that_raises_is_logged_once_and_the_others_go_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_sink_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     broken, kept = Broken(), Kept()
     with caplog.at_level(logging.DEBUG):
         async with scripted_agent(tmp_path, answering(), trace=[broken, kept]) as agent:
@@ -143,7 +141,7 @@ async def test_a_turn_does_not_wait_for_a_sink(tmp_path: Path) -> None:
     assert [type(item.what) for item in kept.items] == [ev.TurnStarted, ev.Usage, ev.StepEnded, ev.TurnEnded]
 
 
-async def test_what_a_slow_sink_misses_is_told_in_its_place(tmp_path: Path) -> None:
+async def test_slow_sink_receives_the_count_of_missed_events(tmp_path: Path) -> None:
     kept = Kept(held=True)
     tracer = Tracer([kept], limit=3)
     emit = emitter(tracer)
@@ -164,6 +162,6 @@ async def test_what_a_slow_sink_misses_is_told_in_its_place(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("given", ["here", [object], {"capture": ["texts"]}], ids=repr)
-def test_what_is_no_trace_is_refused(tmp_path: Path, given: Any) -> None:
+def test_invalid_trace_is_refused(tmp_path: Path, given: Any) -> None:
     with pytest.raises(InvalidArgument):
         scripted_agent(tmp_path, answering(), trace=Trace(**given) if isinstance(given, dict) else given)

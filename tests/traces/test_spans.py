@@ -101,7 +101,7 @@ async def test_calls_are_tools_and_a_failure_is_the_status_of_its_span(tmp_path:
     assert "a secret" not in "".join(span.to_json() for span in spans.all)
 
 
-async def test_an_approval_is_an_event_and_a_resumed_turn_goes_on_in_its_trace(tmp_path: Path) -> None:
+async def test_approval_is_an_event_and_a_resume_continues_the_trace(tmp_path: Path) -> None:
     spans = Spans()
     trace = OpenTelemetryTrace(spans.provider)
     parts: dict[str, Any] = {"tools": [look, pay, search], "shapes": [SHOP], "trace": trace}

@@ -133,7 +133,7 @@ async def test_a_call_outside_any_turn_has_a_trace_of_its_own(tmp_path: Path) ->
     assert (look_one.risk, look_one.gate) == (("read_only",), "code")
 
 
-async def test_a_turn_that_goes_on_in_another_agent_goes_on_in_its_trace(tmp_path: Path) -> None:
+async def test_resumed_turn_continues_its_trace(tmp_path: Path) -> None:
     def shop() -> Any:
         return scripted_agent(
             tmp_path,
@@ -201,7 +201,7 @@ async def test_a_home_keeps_no_traces_where_the_setting_is_off(tmp_path: Path) -
     assert not (tmp_path / "traces.db").exists()
 
 
-async def test_a_trace_of_another_workspace_is_none(tmp_path: Path) -> None:
+async def test_trace_of_another_workspace_is_not_found(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
         turn = await agent.thread("t1").converse("Hello")
         trace = await agent.traces.get(turn.id)

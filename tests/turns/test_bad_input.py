@@ -30,7 +30,7 @@ def check(caught: pytest.ExceptionInfo[Any]) -> errors.WorldAgentError:
 
 
 @pytest.mark.parametrize("value", [None, "a\nb", "x" * 201])
-def test_a_workspace_or_an_id_that_is_none_is_named(value: Any) -> None:
+def test_invalid_workspace_or_id_is_named(value: Any) -> None:
     with pytest.raises(errors.InvalidArgument, match=r"workspace .* is not an id; give workspace 1 to 200"):
         WorldAgent(value, lm=answering())
     agent = WorldAgent("novel", lm=answering())
@@ -43,7 +43,7 @@ def test_a_workspace_or_an_id_that_is_none_is_named(value: Any) -> None:
 
 
 @pytest.mark.parametrize("text", ["  \n", None, "half \ud83d a pair"])
-async def test_a_message_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, text: Any) -> None:
+async def test_invalid_message_is_refused_before_anything_is_written(tmp_path: Path, text: Any) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         before = row_counts(tmp_path)
@@ -63,9 +63,7 @@ async def test_a_message_that_is_none_is_refused_before_anything_is_written(tmp_
         ("local:/no/such/file.gguf", errors.ModelNotConfigured, r"file\.gguf.*; run"),
     ],
 )
-async def test_a_model_that_cannot_be_used_is_named_at_the_start_and_no_home_is_made(
-    tmp_path: Path, lm: Any, error: type[Exception], says: str
-) -> None:
+async def test_unusable_model_is_refused_at_start(tmp_path: Path, lm: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=says) as caught:
         await scripted_agent(tmp_path / "home", lm).start()
     check(caught)
@@ -134,9 +132,7 @@ async def follow(agent: WorldAgent) -> list[Any]:
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_a_service_that_answers_garbage_is_a_typed_error_without_the_garbage(
-    tmp_path: Path, garbage: str, streamed: bool
-) -> None:
+async def test_garbage_of_a_service_is_a_typed_error(tmp_path: Path, garbage: str, streamed: bool) -> None:
     async with saying(GARBAGE[garbage]) as port, hosted(tmp_path, f"http://127.0.0.1:{port}/v1", "answer") as agent:
         with pytest.raises((errors.ModelUnavailable, errors.OutputInvalid, errors.ModelRefused)) as caught:
             await (follow(agent) if streamed else agent.thread("t").converse(MESSAGE))
@@ -162,9 +158,7 @@ async def filled(home: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-async def test_a_database_that_is_taken_away_fails_the_next_turn_before_any_model_call(
-    tmp_path: Path, how: str
-) -> None:
+async def test_removed_database_fails_the_next_turn_before_a_model_call(tmp_path: Path, how: str) -> None:
     home, lm = tmp_path / "home", answering()
     await filled(home)
     shutil.copytree(home, tmp_path / "copy")

@@ -192,7 +192,7 @@ def asking(home: Path, effect: Callable[[], Awaitable[None]]) -> WorldAgent:
 
 
 @pytest.mark.requirement("T4")
-async def test_of_two_who_go_on_with_a_turn_in_one_agent_both_are_cancelled_with_it(tmp_path: Path) -> None:
+async def test_cancel_ends_both_resumes_of_one_agent(tmp_path: Path) -> None:
     waits = asyncio.Event()
 
     async def never() -> None:

@@ -24,7 +24,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 @pytest.mark.requirement("T1")
 @pytest.mark.on_every_database
-async def test_a_thread_remembers_and_another_process_goes_on(tmp_path: Path) -> None:
+async def test_thread_continues_in_another_process(tmp_path: Path) -> None:
     lm = ScriptedLM([{"reply": "Ara rules."}, {"reply": "Since the flood."}])
     async with scripted_agent(tmp_path, lm) as agent:
         assert (await agent.thread("t").converse("Who rules Vell?")).text == "Ara rules."
@@ -75,7 +75,7 @@ PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"requ
 
 
 @pytest.mark.parametrize("calls", ["ask the critic please", [{"whom": "critic"}]])
-async def test_after_two_broken_plans_the_turn_answers_directly_and_says_so(tmp_path: Path, calls: Any) -> None:
+async def test_after_two_broken_plans_the_turn_answers_directly(tmp_path: Path, calls: Any) -> None:
     broken = {"reply": "x", "calls": calls}
     lm = ScriptedLM([broken, broken, "Just words."])
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
@@ -132,7 +132,7 @@ async def test_closing_the_agent_ends_turns_that_are_under_way(tmp_path: Path) -
             await agent.thread("t").converse("2")
 
 
-async def test_an_error_that_nobody_iterated_to_is_raised_on_leaving(tmp_path: Path) -> None:
+async def test_unread_error_of_a_stream_is_raised_at_its_end(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM(["", "", ""]), workers=[CRITIC]) as agent:
         with pytest.raises(OutputInvalid):
             async with agent.thread("t").stream("1") as stream:
@@ -163,7 +163,7 @@ async def test_history_pages_back_to_the_beginning(tmp_path: Path) -> None:
     assert other.text == "Fine."
 
 
-async def test_an_agent_works_inside_somebody_elses_graph_and_leaves_it_alone(tmp_path: Path) -> None:
+async def test_agent_works_inside_a_foreign_graph(tmp_path: Path) -> None:
     from typing import TypedDict
 
     from langchain_core.callbacks import AsyncCallbackHandler

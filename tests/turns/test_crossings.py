@@ -56,9 +56,7 @@ class Held:
 
 
 @pytest.mark.requirement("T4")
-async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_cancel_during_the_first_write_is_final(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin, held = TurnRegister.begin, Held()
 
     def slow(self: TurnRegister, record: Any, *, lease: Any, also: Any) -> None:
@@ -88,9 +86,7 @@ async def test_what_is_cancelled_while_it_is_written_down_is_cancelled_for_good(
 
 
 @pytest.mark.requirement("T4")
-async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_stream_left_during_the_last_write_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     end, held = TurnRegister.end, Held()
 
     async def slow(self: TurnRegister, *args: Any, also: Any = None, **more: Any) -> Any:
@@ -115,9 +111,7 @@ async def test_what_is_left_once_its_end_is_being_written_has_come_to_its_end(
 
 
 @pytest.mark.requirement("T4")
-async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unexpected_error_ends_the_run_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = TurnEngine.run
 
     async def broken(self: TurnEngine, *args: Any, **more: Any) -> Any:
@@ -139,9 +133,7 @@ async def test_a_run_that_ends_with_an_error_of_nobodys_tells_its_end(
 
 
 @pytest.mark.requirement("T4")
-async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_run_whose_disk_fails_resumes_by_its_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(*_: Any, **__: Any) -> Any:
         raise OSError(5, "the disk fails")
 
@@ -158,7 +150,7 @@ async def test_a_run_whose_disk_fails_is_cut_off_and_its_key_goes_on_with_it(
     assert (again.id, again.status, again.text) == (failed.value.turn_id, "done", "Fine.")
 
 
-async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_path: Path) -> None:
+async def test_repeat_of_a_turn_that_never_began_begins_it(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
         thread = agent.thread("t")
@@ -179,7 +171,7 @@ async def test_who_comes_back_at_once_to_a_turn_that_never_began_begins_it(tmp_p
 
 
 @pytest.mark.parametrize("how", ["close", "drain"])
-async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(how: str, tmp_path: Path) -> None:
+async def test_follower_of_another_process_is_refused_when_its_agent_closes(how: str, tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
         running = asyncio.create_task(agent.thread("t").converse("Hello", key="k"))
@@ -196,9 +188,7 @@ async def test_who_follows_by_key_what_runs_elsewhere_and_is_closed_is_told_so(h
 
 
 @pytest.mark.requirement("R7")
-async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_event_writer_keeps_no_context_of_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written, seen = SqliteDatabase.transact, list[list[str]]()
 
     async def looked(self: SqliteDatabase, work: Any, **how: Any) -> Any:
@@ -213,9 +203,7 @@ async def test_what_writes_events_for_all_turns_has_nothing_of_the_first_one(
     assert not any(seen)
 
 
-async def test_what_goes_on_while_its_old_events_are_let_go_of_keeps_all_of_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_resume_during_pruning_keeps_all_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     execute, held = postgres._PostgresTransaction.execute, Held()
 
     def slow(self: Any, sql: str, params: Any = ()) -> Any:

@@ -69,7 +69,7 @@ async def shops(tmp_path: Path, url: str) -> AsyncIterator[tuple[Shop, Shop]]:
     [(Happened("slow"), ["last"]), (RunAgain(), ["slow", "last"])],
     ids=["it happened", "it runs again"],
 )
-async def test_an_owner_that_is_cut_off_in_mid_effect_is_taken_over_and_writes_nothing_more(
+async def test_disconnected_owner_that_is_replaced_writes_nothing_more(
     url: str, shops: tuple[Shop, Shop], answer: object, done_there: list[str]
 ) -> None:
     here, there = shops
@@ -92,9 +92,7 @@ async def test_an_owner_that_is_cut_off_in_mid_effect_is_taken_over_and_writes_n
     assert [state.status for state in await here.opened.threads()] == ["done"]
 
 
-async def test_an_owner_that_is_cut_off_and_that_nobody_takes_over_goes_on_to_the_end(
-    url: str, shops: tuple[Shop, Shop]
-) -> None:
+async def test_disconnected_owner_without_a_successor_finishes(url: str, shops: tuple[Shop, Shop]) -> None:
     here, there = shops
     running = asyncio.create_task(here.opened.thread("t").task("job", {}))
     await asyncio.wait_for(here.writing.waits.wait(), BOUND)
@@ -114,9 +112,7 @@ def server() -> Iterator[OwnServer]:
     started.remove()
 
 
-async def test_a_turn_whose_database_vanishes_in_mid_call_of_the_model_says_so_and_goes_on_later(
-    tmp_path: Path, server: OwnServer
-) -> None:
+async def test_turn_whose_database_vanishes_fails_and_resumes_later(tmp_path: Path, server: OwnServer) -> None:
     shop = Shop(tmp_path, server.url)
     async with shop.opened as agent:
         thread = agent.thread("t")

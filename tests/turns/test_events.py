@@ -61,9 +61,7 @@ async def test_a_turn_that_was_left_is_followed_from_the_number_that_was_seen(tm
         assert (state.status, state.thread, state.recorded) == ("done", "t", True)
 
 
-async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none_once_they_have_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_readers_of_another_process_share_one_watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch, given = Recorder.watch, list[Any]()
 
     def counted(recorder: Recorder, turn_id: str, last: int) -> Any:
@@ -94,7 +92,7 @@ async def test_a_turn_of_another_process_is_looked_at_by_one_for_all_and_by_none
 
 
 @pytest.mark.requirement("T4")
-async def test_a_run_that_is_resumed_goes_on_counting(tmp_path: Path) -> None:
+async def test_resumed_run_continues_the_numbers(tmp_path: Path) -> None:
     async with asking_shop(tmp_path) as agent:
         thread = agent.thread("t")
         async with thread.stream_task("buy", {"what": "hat"}, detach=True) as stream:
@@ -151,7 +149,7 @@ async def test_the_holder_of_a_detached_stream_cancels_the_turn(tmp_path: Path) 
         assert await agent.thread("p").pauses() == ()
 
 
-async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
+async def test_each_bad_request_for_events_has_its_own_error(tmp_path: Path) -> None:
     async with (
         scripted_agent(tmp_path, answering()) as agent,
         WorldAgent("other", lm=answering(), storage=agent.storage) as other,
@@ -176,7 +174,7 @@ async def test_bad_asks_are_told_apart(tmp_path: Path) -> None:
 
 
 @pytest.mark.on_every_database
-async def test_events_go_with_their_age_and_a_turn_that_goes_on_counts_behind_them(tmp_path: Path) -> None:
+async def test_old_events_go_and_a_resume_continues_the_numbers(tmp_path: Path) -> None:
     clock = VirtualClock()
     async with asking_shop(tmp_path, clock=clock, settings={"event_age": 3600}) as agent:
         thread = agent.thread("t")
@@ -244,7 +242,7 @@ async def test_after_a_kill_all_that_was_seen_is_there_and_the_next_run_counts_o
 
 @pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
-async def test_who_has_lost_the_thread_writes_no_event_any_more(tmp_path: Path) -> None:
+async def test_replaced_owner_writes_no_event(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
         async with agent.thread("t").stream("1", detach=True) as stream:
@@ -332,7 +330,7 @@ async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> Non
                 await thread.converse("Hello", key=key)  # type: ignore[arg-type]  # that is what is tried
 
 
-async def test_who_starts_what_runs_already_holds_the_same_turn(tmp_path: Path) -> None:
+async def test_start_of_a_running_turn_holds_the_same_turn(tmp_path: Path) -> None:
     model = Thinking("At last.")
     async with scripted_agent(tmp_path, model.lm) as agent, scripted_agent(tmp_path, answering()) as other:
         async with agent.thread("t").stream("Hello", key="k") as stream:
@@ -360,7 +358,7 @@ async def test_starts_of_one_key_at_once_are_one_turn(tmp_path: Path) -> None:
         assert await rows(agent, "wa_turn") == 1
 
 
-async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path: Path) -> None:
+async def test_last_holder_that_leaves_cancels_the_turn(tmp_path: Path) -> None:
     model = Thinking()
     async with scripted_agent(tmp_path, model.lm) as agent:
         async with agent.thread("t").stream("Hello", key="k") as stream:
@@ -369,7 +367,7 @@ async def test_the_last_holder_who_leaves_cancels_and_a_repeat_says_so(tmp_path:
         assert (await agent.thread("t").converse("Hello", key="k")).status == "cancelled"
 
 
-async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(tmp_path: Path) -> None:
+async def test_repeat_retries_a_passing_failure_only(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}, "", "", ""])
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t")
@@ -390,7 +388,7 @@ async def test_what_failed_in_passing_goes_on_and_what_failed_for_good_does_not(
 
 
 @pytest.mark.requirement("R13")
-async def test_a_role_goes_with_a_start_and_is_no_part_of_what_is_compared(tmp_path: Path) -> None:
+async def test_role_of_a_start_is_not_compared(tmp_path: Path) -> None:
     lm = ScriptedLM([ModelUnavailable("down", remedy="wait"), {"reply": "Up."}])
     async with scripted_agent(tmp_path, lm) as agent:
         thread, role = agent.thread("t"), Role("brief", "Answer in two words.")
@@ -419,7 +417,7 @@ def going_on(resolves: asyncio.Event, may: asyncio.Event) -> dict[str, Any]:
 
 
 @pytest.mark.requirement("T4")
-async def test_a_repeat_goes_on_with_a_turn_that_is_answered_and_that_nobody_went_on_with(tmp_path: Path) -> None:
+async def test_repeated_start_resumes_an_answered_turn(tmp_path: Path) -> None:
     resolves = asyncio.Event()
     async with asking_shop(tmp_path, **going_on(resolves, asyncio.Event())) as agent:
         thread = agent.thread("t", channel="#shop")

@@ -31,7 +31,7 @@ async def agent(tmp_path: Path) -> AsyncGenerator[WorldAgent]:
 
 
 @pytest.mark.on_every_database
-async def test_a_fork_shares_the_past_and_both_go_on_by_themselves(tmp_path: Path) -> None:
+async def test_fork_shares_the_past_and_continues_by_itself(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, counting()) as agent:
         thread = agent.thread("t1", account="ana", channel="c1")
         await thread.converse("one")
@@ -57,7 +57,7 @@ async def test_a_fork_shares_the_past_and_both_go_on_by_themselves(tmp_path: Pat
     assert "one" in str(lm.calls[0].messages), "the planner does not see the shared past"
 
 
-async def test_a_fork_without_a_message_goes_on_from_the_newest_and_gets_a_name(agent: WorldAgent) -> None:
+async def test_fork_begins_at_the_newest_message_by_default(agent: WorldAgent) -> None:
     thread = agent.thread("t1")
     await thread.converse("one")
     first, second = await thread.fork(), await thread.fork()
@@ -68,9 +68,7 @@ async def test_a_fork_without_a_message_goes_on_from_the_newest_and_gets_a_name(
     assert (await agent.thread("n" * 200).fork()).scope.thread == f"{'n' * 180}.2"
 
 
-async def test_a_message_that_is_not_the_threads_is_refused_and_nothing_is_written(
-    tmp_path: Path, agent: WorldAgent
-) -> None:
+async def test_fork_at_a_foreign_message_is_refused(tmp_path: Path, agent: WorldAgent) -> None:
     one, other = agent.thread("one"), agent.thread("other")
     await one.converse("one")
     await other.converse("one")
@@ -104,7 +102,7 @@ async def test_of_many_forks_at_once_each_gets_a_name_and_a_name_is_given_once(t
         assert await said(agent.thread("b")) == ["one", "a1"]
 
 
-async def test_a_thread_whose_turn_runs_or_waits_can_be_forked_and_the_fork_waits_for_nobody(tmp_path: Path) -> None:
+async def test_fork_of_a_busy_thread_runs_at_once(tmp_path: Path) -> None:
     begun, go = asyncio.Event(), asyncio.Event()
 
     async def ask(params: Nothing, ctx: TaskContext) -> Said:

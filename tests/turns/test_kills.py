@@ -89,9 +89,7 @@ def test_killed_turn_resumes_as_the_page_says(engine: Engine) -> None:
 @pytest.mark.timeout(BOUND)
 @pytest.mark.parametrize("grouping", [TOGETHER, APART, None], ids=["together", "apart", "between queue and flush"])
 @on_every_database
-def test_a_kill_among_several_threads_transactions_loses_and_repeats_no_effect(
-    engine: Engine, grouping: str | None
-) -> None:
+def test_kill_among_transactions_loses_and_repeats_no_effect(engine: Engine, grouping: str | None) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
     how: dict[str, Any] = {"engine": engine, "phases": [source.choice(PHASES)], "sample": FEW, "seed": seed}
@@ -109,9 +107,7 @@ def test_a_kill_among_several_threads_transactions_loses_and_repeats_no_effect(
 @pytest.mark.parametrize("grouping", GROUPINGS)
 @pytest.mark.parametrize("phase", PHASES)
 @on_every_database
-def test_a_kill_at_any_point_loses_and_repeats_no_effect_and_the_page_says_all_of_it(
-    engine: Engine, phase: str, grouping: str, queued: bool
-) -> None:
+def test_kill_at_any_point_is_as_the_page_says(engine: Engine, phase: str, grouping: str, queued: bool) -> None:
     kills = run_program("kill_matrix", BOUND, engine=engine, phases=[phase], grouping=grouping, queued=queued)
     for kill in kills:
         check_beside(kill, grouping)

@@ -101,7 +101,7 @@ def test_one_agent_serves_several_event_loops_one_after_the_other(tmp_path: Path
 
 
 @pytest.mark.parametrize("steps", [2, 8, 34])
-async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_open(tmp_path: Path, steps: int) -> None:
+async def test_cancelled_start_closes_everything(tmp_path: Path, steps: int) -> None:
     await turns(tmp_path / "first")
     before, tasks = held(), others()
     agent = scripted_agent(tmp_path, answering())
@@ -116,7 +116,7 @@ async def test_a_start_that_is_cancelled_anywhere_leaves_nothing_open(tmp_path: 
         assert (await agent.thread("t").converse("Hi")).text == "Fine."
 
 
-async def test_a_start_that_fails_half_way_leaves_nothing_open_and_can_be_tried_again(tmp_path: Path) -> None:
+async def test_failed_start_closes_everything_and_can_be_repeated(tmp_path: Path) -> None:
     await turns(tmp_path)
     before, tasks = held(), others()
     good = (tmp_path / "roles.db").read_bytes()
@@ -161,9 +161,7 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
         agent.program("Converse")
 
 
-async def test_turns_that_cannot_begin_or_are_cancelled_in_line_hold_up_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_waiting_turns_that_end_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with scripted_agent(tmp_path, answering()) as agent:
         with monkeypatch.context() as patched:
 
@@ -189,7 +187,7 @@ async def test_a_turn_in_another_event_loop_than_the_agents_is_refused(tmp_path:
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("surface", ["flow", "another agent's turn"])
-async def test_a_turn_that_closes_its_own_agent_is_written_down_as_it_is_told(tmp_path: Path, surface: str) -> None:
+async def test_turn_that_closes_its_agent_is_logged_as_reported(tmp_path: Path, surface: str) -> None:
     agents: list[WorldAgent] = []
 
     async def close() -> str:
@@ -220,7 +218,7 @@ async def test_a_turn_that_closes_its_own_agent_is_written_down_as_it_is_told(tm
         assert (await agent.thread("t").converse("Hi")).text == "Fine."
 
 
-async def test_a_close_that_is_cut_off_at_any_point_still_closes(tmp_path: Path) -> None:
+async def test_close_that_is_cancelled_at_any_point_still_closes(tmp_path: Path) -> None:
     await turns(tmp_path / "first")
     cut, suspension = True, 0
     while cut:

@@ -70,7 +70,7 @@ async def say(thread: Thread, *texts: str) -> None:
 
 
 @pytest.mark.requirement("T1")
-async def test_the_oldest_messages_become_a_summary_that_points_at_what_it_stands_for(tmp_path: Path) -> None:
+async def test_summary_refers_to_the_messages_it_replaces(tmp_path: Path) -> None:
     lm = model()
     async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
         thread = agent.thread("t", account="ana")
@@ -98,7 +98,7 @@ async def test_the_oldest_messages_become_a_summary_that_points_at_what_it_stand
 
 
 @pytest.mark.requirement("R17")
-async def test_what_stands_before_the_newest_turn_is_the_same_bytes_until_the_next_summary(tmp_path: Path) -> None:
+async def test_prompt_before_the_newest_turn_is_stable_until_a_summary(tmp_path: Path) -> None:
     lm = model()
     async with scripted_agent(tmp_path, lm, settings={"history_limit": 20}) as agent:
         thread = agent.thread("t")
@@ -112,7 +112,7 @@ async def test_what_stands_before_the_newest_turn_is_the_same_bytes_until_the_ne
     assert max(len(call.messages) for call in planned(lm)) <= 22
 
 
-async def test_a_summary_stands_for_the_one_before_it_too(tmp_path: Path) -> None:
+async def test_summary_replaces_the_one_before_it(tmp_path: Path) -> None:
     lm = model()
     async with scripted_agent(tmp_path, lm, settings=SHORT) as agent:
         thread = agent.thread("t")
@@ -164,7 +164,7 @@ async def test_a_turn_that_waits_for_a_person_is_not_summed_up_nor_what_it_got(t
 
 @pytest.mark.requirement("T1")
 @pytest.mark.parametrize("limit", [1, 3])
-async def test_however_short_the_history_is_all_that_was_said_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:
+async def test_every_message_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:
     lm = model()
     async with scripted_agent(tmp_path, lm, settings={"history_limit": limit}) as agent:
         thread = agent.thread("t")
@@ -204,7 +204,7 @@ async def test_what_is_kept_stays_word_for_word_until_it_is_not_kept_any_more(tm
         assert "agent: re The code is 4711." in planned(lm)[-1].text
 
 
-async def test_what_cannot_be_kept_is_said(tmp_path: Path) -> None:
+async def test_value_that_cannot_be_kept_is_named(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, model(), workers=[CRITIC], settings=SHORT) as agent:
         thread, other = agent.thread("t"), agent.thread("u")
         await say(thread, "a")

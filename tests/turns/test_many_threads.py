@@ -30,9 +30,7 @@ async def buy(params: Nothing, ctx: TaskContext) -> Said:
 
 
 @pytest.mark.requirement("T4")
-async def test_a_resume_among_many_paused_threads_reads_by_index(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_resume_among_many_threads_reads_by_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     connect: Callable[..., sqlite3.Connection] = sqlite3.connect
 

@@ -117,9 +117,7 @@ async def one_turn(plans: list[Any], works: list[Any], roled: bool, chunk: int) 
     roled=st.booleans(),
     chunk=st.integers(1, 30),
 )
-def test_the_events_of_a_turn_are_whole_whatever_the_model_does(
-    plans: list[Any], works: list[Any], roled: bool, chunk: int
-) -> None:
+def test_every_turn_has_complete_events(plans: list[Any], works: list[Any], roled: bool, chunk: int) -> None:
     asyncio.run(one_turn(plans, works, roled, chunk))
 
 

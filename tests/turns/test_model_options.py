@@ -103,9 +103,7 @@ async def test_command_line_options_go_over_the_setting(run: Run, stub: OpenAISt
         ({"headers": {"X-Org": SECRET, "x-org": SECRET}}, "headers"),
     ],
 )
-def test_options_that_do_not_fit_are_named_without_their_values(
-    tmp_path: Path, options: dict[str, Any], key: str
-) -> None:
+def test_invalid_options_are_named_without_values(tmp_path: Path, options: dict[str, Any], key: str) -> None:
     text = f"options: {json.dumps(options)}\n"
     file = tmp_path / "critic.worker.md"
     file.write_text(f"---\n{text}---\nYou judge.\n", encoding="utf-8")

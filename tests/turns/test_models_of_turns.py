@@ -88,9 +88,7 @@ def buying() -> ScriptedLM:
 
 
 @pytest.mark.requirement("T5")
-async def test_where_its_model_is_gone_a_turn_says_so_takes_no_answer_and_resumes_once_it_is_back(
-    tmp_path: Path,
-) -> None:
+async def test_turn_without_its_model_takes_no_answer_and_resumes_later(tmp_path: Path) -> None:
     done = list[str]()
     given: dict[str, Any] = {"workers": [SHOPPER], "tools": [price, stock, paying(done)]}
     async with scripted_agent(tmp_path, ScriptedLM([]), models={"fast": buying()}, **given) as agent:
@@ -128,7 +126,7 @@ async def test_where_its_model_is_gone_a_turn_says_so_takes_no_answer_and_resume
     ],
     ids=lambda given: str(given)[:20],
 )
-async def test_a_model_that_cannot_be_is_told_before_anything_is_written(
+async def test_invalid_model_of_a_turn_is_refused(
     tmp_path: Path, model: Any, error: type[Exception], says: str
 ) -> None:
     async with scripted_agent(tmp_path, answering(), models={"fast": answering()}) as agent:

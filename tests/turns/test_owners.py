@@ -93,7 +93,7 @@ PLAN = {"reply": "I will ask.", "calls": [{"tool": "critic", "arguments": {"requ
 
 
 @pytest.mark.parametrize("call", [1, 3])
-async def test_a_turn_that_was_taken_over_writes_nothing_more_and_says_so(tmp_path: Path, call: int) -> None:
+async def test_turn_of_a_replaced_owner_writes_nothing_more(tmp_path: Path, call: int) -> None:
     asked, gate = asyncio.Event(), asyncio.Event()
     replies: list[Any] = [PLAN, {"result": "Weak."}, {"reply": "It is weak."}]
 

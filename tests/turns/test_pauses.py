@@ -61,9 +61,7 @@ def paying(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAge
 @pytest.mark.on_every_database
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("together", [True, False])
-async def test_two_pauses_of_concurrent_siblings_are_answered_together_or_one_by_one_and_the_third_ran_once(
-    tmp_path: Path, together: bool
-) -> None:
+async def test_concurrent_pauses_are_answered_together_or_one_by_one(tmp_path: Path, together: bool) -> None:
     done: list[str] = []
     agent = await paying(tmp_path, done).start()
     turn = await agent.thread("t").task("job", {})
@@ -157,9 +155,7 @@ async def paused_with(agent: WorldAgent, role: Role | None) -> Any:
 
 @pytest.mark.requirement("R13")
 @pytest.mark.parametrize("how", [{"role": None}, {"on_role_change": "refresh"}, {"on_role_change": "pin"}])
-async def test_a_turn_goes_on_without_the_role_on_purpose_with_what_resolves_now_or_with_the_role_as_it_was(
-    tmp_path: Path, how: dict[str, Any]
-) -> None:
+async def test_on_role_change_chooses_the_role_of_a_resume(tmp_path: Path, how: dict[str, Any]) -> None:
     async with paying(tmp_path, []) as agent:
         answers = await paused_with(agent, Role("critic", "Be harsh."))
         turn = await agent.thread("t").resume(answers, **how)

@@ -40,7 +40,7 @@ async def test_a_role_is_in_both_planner_calls_and_not_in_the_sub_agents(tmp_pat
 
 
 @pytest.mark.requirement("R5")
-async def test_the_role_stands_in_one_field_and_nowhere_else_in_the_prompt(tmp_path: Path) -> None:
+async def test_role_is_in_one_field_of_the_prompt(tmp_path: Path) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         await agent.thread("t").converse("Hello", role=HARSH)
@@ -216,9 +216,7 @@ async def test_an_error_that_quotes_the_prompt_is_replaced_and_on_error_has_the_
 
 
 @pytest.mark.requirement("R7")
-async def test_an_on_error_that_fails_is_logged_without_what_it_says(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_on_error_is_logged_without_its_text(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def broken(error: BaseException) -> None:
         raise OSError(f"no room for {error}")
 

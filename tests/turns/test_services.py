@@ -180,7 +180,7 @@ async def test_the_last_step_sends_the_tools_and_forbids_their_use(wanted: Forma
 
 
 @pytest.mark.parametrize("role", [ROLE, None])
-async def test_results_are_told_in_words_only_where_a_role_would_follow_them(tmp_path: Path, role: Role | None) -> None:
+async def test_results_are_sent_in_words_only_before_a_role(tmp_path: Path, role: Role | None) -> None:
     with service(TWO, END) as stub:
         stub.user_after_tool = False
         async with agent_at(tmp_path, stub, "chat", lm="mistral/mistral-stub") as agent:
@@ -252,9 +252,7 @@ async def test_a_stream_that_does_not_say_what_it_was_sent_is_not_known(tmp_path
     assert stream.turn.to_json()["usage"]["input_tokens"] == event.input_tokens
 
 
-async def test_what_an_lm_of_the_callers_does_not_say_is_not_known_either(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_usage_that_an_lm_omits_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worldagent.testing.scripted._usage", lambda *_: lm15.Usage())
     async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Aye."}])) as agent:
         turn = await agent.thread("t").converse("Ahoy.")
@@ -337,9 +335,7 @@ async def test_unsigned_reasoning_is_not_sent_back_as_what_the_model_said(tmp_pa
     assert THOUGHT not in json.dumps(stub.requests[1])
 
 
-async def test_a_service_that_wants_reasoning_back_gets_it_in_its_own_field(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reasoning_goes_back_in_the_services_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPSEEK_API_KEY", "key")
     with service(STEP, SEVEN) as stub:
         async with (
@@ -470,9 +466,7 @@ async def test_the_key_is_of_workspace_and_signature_and_of_nothing_else(tmp_pat
     ("lm", "hints"),
     [(FORMATS["anthropic"], "auto"), (FORMATS["anthropic"], "off"), (NEW, "auto"), (FORMATS["gemini"], "on")],
 )
-async def test_a_server_of_ones_own_gets_no_hint_unless_the_setting_says_so_and_gemini_none(
-    tmp_path: Path, lm: str, hints: str
-) -> None:
+async def test_own_servers_and_gemini_get_no_cache_hints(tmp_path: Path, lm: str, hints: str) -> None:
     for body in await requests_of(tmp_path, lm, hints=hints):
         assert "cache" not in json.dumps(body).lower()
 

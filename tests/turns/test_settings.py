@@ -25,9 +25,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_arguments_go_before_the_environment_and_that_before_the_file(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arguments_override_environment_and_file(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().max_rounds == 8
     file.write_text("max_rounds = 3\nmodel_attempts = 4\nlm = 'from/file'\n")
     assert Settings().max_rounds == 3
@@ -38,9 +36,7 @@ def test_arguments_go_before_the_environment_and_that_before_the_file(
     assert (Settings(max_rounds=7).model_attempts, Settings().lm) == (4, "from/file")
 
 
-def test_settings_given_to_an_agent_go_before_what_it_would_read(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_settings_override_what_is_read(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("role_limit = 100\n")
     monkeypatch.setenv("WORLDAGENT_LM", "from/environment")
     given = Settings(role_limit=7)
@@ -104,7 +100,7 @@ def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
 
 
 @pytest.mark.parametrize("address", ["localhost:8902", "http://", "http://host:port/v1", "ftp://user:secret@x/v1?a=b"])
-def test_an_api_base_that_is_no_address_is_named_without_its_credentials(address: str) -> None:
+def test_invalid_api_base_is_named_without_its_credentials(address: str) -> None:
     with pytest.raises(
         SettingsInvalid, match=r"and have a host, got '.*write it as http://localhost:8000/v1"
     ) as caught:
@@ -118,7 +114,7 @@ def test_a_value_of_a_wrong_type_is_named_and_not_shown() -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_a_file_that_is_no_toml_is_named(file: Path) -> None:
+def test_invalid_toml_is_named(file: Path) -> None:
     file.write_bytes(b"max_rounds = = 3\n")
     with pytest.raises(SettingsInvalid) as caught:
         Settings()
@@ -140,9 +136,7 @@ def test_without_any_model_the_agent_says_how_to_give_one() -> None:
 
 
 @pytest.mark.requirement("R9")
-async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_role_host_of_the_settings_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stub, other = StubHost(), StubHost()
     stub.kept["workspace", "novel"] = ("house", "of the settings")
     other.kept["workspace", "novel"] = ("house", "of the argument")
@@ -162,9 +156,7 @@ async def test_the_role_host_of_the_settings_is_used_where_roles_name_none(
             assert (lm.calls[0].role or "") == expected
 
 
-def test_the_settings_say_what_a_role_host_calls_its_tools_and_how_long_it_may_take(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_name_role_host_tools_and_timeouts(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file.write_text("role_host = 'http://127.0.0.1:9/mcp'\nrole_host_timeout = 7\n")
     monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOOLS", json.dumps({"role_list": "app_role_list"}))
     host = Settings().host()

@@ -67,7 +67,7 @@ async def test_a_step_number_is_not_used_again_after_a_check_that_failed(tmp_pat
 
 
 @FORMS
-async def test_the_model_and_the_log_are_told_the_arguments_that_a_person_put_there(tmp_path: Path, form: Any) -> None:
+async def test_model_and_log_receive_the_changed_arguments(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([calling("buy"), {"reply": "Done."}, {"reply": "A rope."}], form=form)
     async with scripted_agent(tmp_path, lm, tools=[buy]) as agent:
         thread = agent.thread("t")
@@ -136,7 +136,7 @@ async def test_one_that_calls_even_then_fails_the_turn_and_the_thread_continues(
         assert (await thread.converse("And now?")).text == "Here I am."
 
 
-async def test_a_native_call_whose_arguments_were_cut_off_does_not_run(tmp_path: Path) -> None:
+async def test_native_call_with_truncated_arguments_does_not_run(tmp_path: Path) -> None:
     REMOVED.clear()
     cut = calling("remove", {"partial_json": '{"path": "notes/2026'})  # as the engine gives what it cannot read
     lm = ScriptedLM([cut, {"reply": "I stop here."}], form="native")
@@ -147,9 +147,7 @@ async def test_a_native_call_whose_arguments_were_cut_off_does_not_run(tmp_path:
 
 
 @pytest.mark.parametrize("ended", ["stop", "length"])
-async def test_words_are_repaired_where_the_answer_is_whole_and_not_where_it_was_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str
-) -> None:
+async def test_only_complete_answers_are_repaired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ended: str) -> None:
     REMOVED.clear()
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     calls = '[{"tool": "remove", "arguments": {"path": "notes/2026"'

@@ -44,9 +44,7 @@ async def kinds(home: Path, thread: str = "t") -> list[str]:
         return [message.kind for message in await agent.thread(thread).history()]
 
 
-async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_nothing_of_it_is_written(
-    tmp_path: Path,
-) -> None:
+async def test_drain_refuses_a_turn_that_has_not_begun(tmp_path: Path) -> None:
     asked = asyncio.Event()
 
     async def slow(scope: Any) -> Role | None:
@@ -71,9 +69,7 @@ async def test_a_turn_that_has_not_begun_when_the_drain_begins_is_refused_and_no
 
 
 @pytest.mark.parametrize("elsewhere", [True, False])
-async def test_turns_that_wait_for_a_thread_are_refused_at_once_and_its_owner_stops(
-    tmp_path: Path, elsewhere: bool
-) -> None:
+async def test_drain_refuses_waiting_turns_and_stops_their_owner(tmp_path: Path, elsewhere: bool) -> None:
     scene = Scene()
     owner = await scene.agent(tmp_path).start()
     agent = await Scene().agent(tmp_path).start() if elsewhere else owner
@@ -126,7 +122,7 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
     assert scene.done == ["a"]
 
 
-async def test_a_turn_that_does_not_come_to_a_stop_is_cut_off_and_told_as_stopped(tmp_path: Path) -> None:
+async def test_turn_that_does_not_stop_is_interrupted(tmp_path: Path) -> None:
     scene = Scene()
     agent = await scene.agent(tmp_path).start()
     tasks = others()
@@ -178,7 +174,7 @@ class Limited(Writing):
         await self.clock.advance(seconds)
 
 
-async def test_a_turn_over_its_time_fails_and_goes_on_when_it_is_resumed(tmp_path: Path) -> None:
+async def test_turn_over_its_time_fails_and_can_be_resumed(tmp_path: Path) -> None:
     scene = Limited()
     async with scene.agent(tmp_path) as agent:
         tasks = others()

@@ -73,9 +73,7 @@ async def test_the_answer_is_a_value_of_the_type(tmp_path: Path, form: Any) -> N
         (Ship | None, None, None),
     ],
 )
-async def test_any_type_of_pydantic_and_any_json_schema_will_do(
-    tmp_path: Path, wanted: Any, given: Any, result: Any
-) -> None:
+async def test_output_takes_any_type_or_json_schema(tmp_path: Path, wanted: Any, given: Any, result: Any) -> None:
     lm = ScriptedLM([{"reply": given}])
     async with scripted_agent(tmp_path, lm) as agent:
         turn = await agent.thread("t").converse("Which?", output=wanted)

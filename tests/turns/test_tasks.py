@@ -66,7 +66,7 @@ async def test_a_task_gives_a_typed_result(tmp_path: Path) -> None:
         ("subagent", {"worker": "poet", "request": "x"}, UnknownWorker, r"'poet'; the workers are: critic"),
     ],
 )
-async def test_a_task_that_does_not_fit_names_shape_and_field_and_leaves_nothing(
+async def test_invalid_task_names_shape_and_field(
     tmp_path: Path, shape: str, params: Any, error: type[Exception], says: str
 ) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[ADD], workers=[CRITIC]) as agent:
@@ -124,9 +124,7 @@ def test_a_field_that_could_not_be_stored_is_refused() -> None:
 
 @pytest.mark.requirement("T2")
 @pytest.mark.parametrize("value", [object(), {"deep": ["\udfff"]}])
-async def test_params_that_no_database_can_hold_are_refused_before_anything_is_written(
-    tmp_path: Path, value: Any
-) -> None:
+async def test_params_that_cannot_be_stored_are_refused(tmp_path: Path, value: Any) -> None:
     async def same(params: Anything, ctx: TaskContext) -> Anything:
         return params
 
@@ -288,7 +286,7 @@ async def test_a_param_is_refused_before_its_effect_or_can_be_read_again(tmp_pat
             assert (turn.result, done) == (Said(text="refused"), [])
 
 
-async def test_a_time_to_answer_and_a_key_that_are_none_are_refused(tmp_path: Path) -> None:
+async def test_invalid_timeout_or_key_of_a_call_is_refused(tmp_path: Path) -> None:
     async def handler(ctx: TaskContext) -> str:
         for seconds in (float("inf"), 1e18, float("nan"), 0, "5", True):
             with pytest.raises(InvalidArgument, match="must be above 0 and at most ten years"):

@@ -108,7 +108,7 @@ async def test_each_thread_is_listed_with_its_newest_turn_and_what_it_waits_for(
 
 
 @pytest.mark.requirement("T5")
-async def test_a_turn_that_is_stopped_and_one_whose_process_is_gone_are_told_apart(tmp_path: Path) -> None:
+async def test_stopped_and_interrupted_turns_have_different_states(tmp_path: Path) -> None:
     gate = Gate()
     async with shop(tmp_path, gate) as agent:
         stopping = asyncio.create_task(agent.thread("stopped").task("wait", {}))
@@ -143,7 +143,7 @@ async def test_a_workspace_does_not_see_anothers_threads_however_it_is_called(tm
         assert shown(await agent.threads()) == [("t1", "done", 0)]
 
 
-async def test_what_is_no_limit_or_status_is_refused_and_so_is_a_closed_agent(tmp_path: Path) -> None:
+async def test_invalid_limit_or_status_is_refused(tmp_path: Path) -> None:
     async with shop(tmp_path) as agent:
         for limit in (1001, True):
             with pytest.raises(InvalidArgument, match="limit"):
@@ -272,7 +272,7 @@ async def test_threads_of_a_channel_are_those_whose_newest_turn_is_of_it(agent: 
 
 
 @pytest.mark.on_every_database
-async def test_query_finds_messages_and_answers_whatever_the_case(agent: WorldAgent) -> None:
+async def test_query_ignores_case(agent: WorldAgent) -> None:
     await agent.thread("river").converse("Where is the Sarn?")
     await agent.thread("river").converse('Is ÄRGER a word in 100% of "Länder\\Orte"? _yes_!')
     await agent.thread("town").converse("Where is Vell?")
@@ -328,7 +328,7 @@ async def test_pages_give_each_thread_once_and_the_newest_first(agent: WorldAgen
 
 
 @pytest.mark.on_every_database
-async def test_threads_of_one_moment_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+async def test_threads_of_one_moment_are_sorted_by_id(tmp_path: Path) -> None:
     async with talking(tmp_path, clock=VirtualClock()) as agent:
         for number in range(3):
             await agent.thread(f"t{number}").converse("Hello")
@@ -342,7 +342,7 @@ async def test_threads_of_one_moment_are_told_apart_by_their_ids(tmp_path: Path)
         assert len(found) == 6
 
 
-async def test_what_is_no_filter_or_page_is_refused_with_a_remedy(agent: WorldAgent) -> None:
+async def test_invalid_filter_or_page_is_refused(agent: WorldAgent) -> None:
     for before in ("t1", "2026-11-24T10:00:00Z/", datetime(2026, 1, 1), 5):
         with pytest.raises(InvalidArgument, match="must be a page key or a time") as refused:
             await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number

@@ -134,9 +134,7 @@ async def test_pause_notifies_once_for_each_pause_and_a_person_resumes(tmp_path:
     assert [event async for event in other] == []
 
 
-async def test_a_notifier_that_raises_is_logged_and_the_turn_pauses(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_notifier_is_logged_and_turn_pauses(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
         async def notify(self, pause: Pause) -> None:
             raise SystemExit("no mail server")
@@ -169,9 +167,7 @@ async def test_a_notifier_that_hangs_holds_a_turn_up_for_a_bounded_time(tmp_path
     ("setting", "given", "status"),
     [("refuse", None, "done"), ("refuse", False, "paused"), ("refuse", "pause", "paused"), ("pause", True, "paused")],
 )
-async def test_scheduled_runs_are_unattended_by_the_setting_unless_the_caller_says_otherwise(
-    tmp_path: Path, setting: str, given: Any, status: str
-) -> None:
+async def test_setting_makes_scheduled_runs_unattended(tmp_path: Path, setting: str, given: Any, status: str) -> None:
     lm = ScriptedLM(
         [{"reply": "", "calls": [{"tool": "critic", "arguments": {"request": "Judge it."}}]}, {"reply": "Done."}]
     )

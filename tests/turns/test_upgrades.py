@@ -187,9 +187,7 @@ async def refused(agent: WorldAgent, pause: str, says: str) -> None:
 
 @pytest.mark.parametrize("surface", ["converse", "task"])
 @pytest.mark.parametrize("what", CHANGES)
-async def test_code_that_changed_is_named_before_any_effect_and_the_code_of_before_goes_on(
-    tmp_path: Path, what: str, surface: str
-) -> None:
+async def test_changed_code_is_refused_and_the_old_code_resumes(tmp_path: Path, what: str, surface: str) -> None:
     done: list[str] = []
     pause = await begun(tmp_path, done, surface)
     change, says = CHANGES[what]
@@ -204,7 +202,7 @@ async def test_code_that_changed_is_named_before_any_effect_and_the_code_of_befo
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_a_thread_whose_turn_cannot_go_on_is_free_once_the_turn_is_cancelled(tmp_path: Path, what: str) -> None:
+async def test_cancelling_a_turn_of_changed_code_frees_its_thread(tmp_path: Path, what: str) -> None:
     done: list[str] = []
     pause = await begun(tmp_path, done, "task")
     change, says = CHANGES[what]
@@ -243,7 +241,7 @@ async def test_another_graph_is_named_before_any_effect(tmp_path: Path, surface:
     assert done == ["write hat"]
 
 
-async def test_a_refusal_counts_where_leave_is_no_longer_asked_for(tmp_path: Path) -> None:
+async def test_refusal_counts_where_approval_is_no_longer_required(tmp_path: Path) -> None:
     done: list[str] = []
     pause = await begun(tmp_path, done, "task")
     code = Code(done)
@@ -254,7 +252,7 @@ async def test_a_refusal_counts_where_leave_is_no_longer_asked_for(tmp_path: Pat
     assert done == ["write hat"]
 
 
-async def test_a_call_that_needs_leave_no_longer_goes_on_without(tmp_path: Path) -> None:
+async def test_call_that_no_longer_requires_approval_runs(tmp_path: Path) -> None:
     done: list[str] = []
     await begun(tmp_path, done, "task")
     code = Code(done)

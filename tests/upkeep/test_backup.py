@@ -39,7 +39,7 @@ def modes(folder: Path) -> set[int]:
 
 
 @pytest.mark.requirement("T5")
-async def test_a_copy_is_a_home_on_which_what_waits_goes_on(tmp_path: Path) -> None:
+async def test_paused_turn_resumes_on_a_copy(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         thread = agent.thread("t1")
         await thread.converse("Look", role=Role("keeper", "Be brief."), attachments=[b"a,b\n1,2\n"])
@@ -184,7 +184,7 @@ async def test_what_a_killed_copy_has_left_goes_with_the_next_one_and_that_of_a_
 
 
 @pytest.mark.requirement("T5")
-async def test_a_copy_that_is_stopped_leaves_nothing(tmp_path: Path) -> None:
+async def test_stopped_copy_leaves_no_file(tmp_path: Path) -> None:
     home, folder = tmp_path / "home", tmp_path / "copy"
     await talked(home)
     async with started(home, "backup", str(folder), "--json") as process:

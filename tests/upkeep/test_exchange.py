@@ -55,7 +55,7 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
 
 @pytest.mark.requirement("T4", "R7")
 @pytest.mark.on_every_database
-async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp_path: Path) -> None:
+async def test_imported_thread_has_all_messages_and_no_role(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
     lm = answering()
     async with scripted_agent(tmp_path / "home", lm) as agent:
@@ -90,9 +90,7 @@ async def test_a_thread_goes_on_elsewhere_with_all_that_was_said_and_no_role(tmp
 
 
 @pytest.mark.requirement("T4")
-async def test_an_import_again_changes_nothing_and_another_conversation_is_not_replaced(
-    tmp_path: Path, agent: WorldAgent
-) -> None:
+async def test_repeated_import_changes_and_replaces_nothing(tmp_path: Path, agent: WorldAgent) -> None:
     file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
     await said_on(agent, "t1", "one")
     await agent.upkeep.export("t1", file)
@@ -213,7 +211,7 @@ async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, agent: WorldA
     assert row_counts(tmp_path / "home")["wa_branch"] == 0
 
 
-async def test_what_cannot_be_written_or_read_is_said_and_leaves_no_file(tmp_path: Path, agent: WorldAgent) -> None:
+async def test_failed_export_or_import_leaves_no_file(tmp_path: Path, agent: WorldAgent) -> None:
     with pytest.raises(InvalidArgument, match="thread 'novel/t1' has no message"):
         await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
     await said_on(agent, "t1", "one")
@@ -293,7 +291,7 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path, age
 
 @pytest.mark.requirement("T4")
 @pytest.mark.parametrize("step", ["keep", "hold"])
-async def test_what_is_imported_outlasts_a_prune_beside_it(
+async def test_import_survives_a_concurrent_prune(
     tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     file = tmp_path / "t1.jsonl"

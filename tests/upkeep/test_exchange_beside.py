@@ -50,7 +50,7 @@ class Reads:
 
 @pytest.mark.requirement("T4")
 @pytest.mark.on_every_database
-async def test_an_export_of_a_thread_that_is_removed_meanwhile_is_whole_or_says_so(tmp_path: Path) -> None:
+async def test_export_of_a_removed_thread_is_complete_or_fails(tmp_path: Path) -> None:
     outcomes, removed = list[bool](), True
     async with (
         scripted_agent(tmp_path / "home", answering()) as agent,

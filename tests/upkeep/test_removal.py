@@ -165,7 +165,7 @@ async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who
         assert found(tmp_path / "home", [kept, WORDS["argument"]]) == []
 
 
-async def test_a_thread_whose_turn_can_go_on_is_removed_only_with_its_turn(tmp_path: Path) -> None:
+async def test_thread_with_a_resumable_turn_is_removed_with_it_only(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         thread = agent.thread("t1")
         [pause] = (await thread.task("work", {})).pauses
@@ -271,7 +271,7 @@ async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path
 
 
 @pytest.mark.requirement("T5")
-async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) -> None:
+async def test_paused_turn_of_an_edited_thread_resumes(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", answer="Fine.", settings={"checkpoint_keep": 0}) as agent:
         thread = agent.thread("t1")
         turn = await thread.edit("ask", at=await edited_later(agent), keep_as="before")
@@ -287,9 +287,7 @@ async def test_a_turn_that_waits_on_the_edited_thread_goes_on(tmp_path: Path) ->
         assert [message.body.get("text") for message in await thread.history()][:3] == ["one", "Fine.", "ask"]
 
 
-async def test_what_a_reader_keeps_in_the_log_is_said_and_pruning_clears_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_rows_held_by_a_reader_are_pruned_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_module, "_BUSY_TIMEOUT", 0.2)
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         await agent.thread(NAME).converse(WORDS["message"])
@@ -355,7 +353,7 @@ async def talked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
         yield url, agent, other
 
 
-async def test_what_is_replayed_first_keeps_what_it_stands_on(talked: Talked, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_replay_before_a_removal_keeps_its_past(talked: Talked, monkeypatch: pytest.MonkeyPatch) -> None:
     url, agent, other = talked
     said = await agent.thread("t1").history()
     between = Between(monkeypatch, url, "SELECT depth, CASE", other.upkeep.remove("t1"))

@@ -42,7 +42,7 @@ async def kept(agent: WorldAgent, like: str = "%") -> dict[str, int]:
 
 
 @pytest.mark.on_every_database
-async def test_a_thread_keeps_as_many_checkpoints_as_the_setting_says_and_goes_on(tmp_path: Path) -> None:
+async def test_thread_keeps_as_many_checkpoints_as_set(tmp_path: Path) -> None:
     async with opened(tmp_path / "home", checkpoint_keep=5) as agent:
         thread = agent.thread("t1")
         sizes: list[dict[str, int]] = []

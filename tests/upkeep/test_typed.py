@@ -81,7 +81,7 @@ async def test_what_was_typed_on_a_removed_thread_is_taken_out_of_the_history_of
     assert not list(file.parent.glob(".*"))
 
 
-async def test_lines_that_name_no_thread_are_told_by_what_was_said(tmp_path: Path) -> None:
+async def test_lines_without_a_thread_are_found_by_their_text(tmp_path: Path) -> None:
     async with agent_at(tmp_path / "home") as agent:
         thread = agent.thread("t1")
         await thread.converse("Hello there")

@@ -129,7 +129,7 @@ BAD: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("what", BAD)
-def test_a_file_that_does_not_fit_is_told_with_its_line_and_a_remedy(tmp_path: Path, what: str) -> None:
+def test_invalid_file_is_named_with_its_line_and_a_remedy(tmp_path: Path, what: str) -> None:
     text, says = BAD[what]
     with pytest.raises(WorkerInvalid, match=says) as failed:
         load_workers(written(tmp_path, text))
@@ -156,7 +156,7 @@ def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.Monke
         load_workers(written(tmp_path, WHOLE))
 
 
-async def test_the_folder_of_the_settings_comes_on_top_and_a_single_place_is_no_list(tmp_path: Path) -> None:
+async def test_workers_of_the_settings_are_added_and_a_path_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "workers"
     folder.mkdir()
     written(folder, "---\ndescription: judges\n---\nYou judge.", "critic.worker.md")
@@ -191,7 +191,7 @@ def test_a_param_that_no_worker_can_have_is_refused_at_once(name: str) -> None:
     assert "'w'" in error.problem
 
 
-async def test_a_tool_that_there_is_not_is_told_as_the_agent_opens(tmp_path: Path) -> None:
+async def test_unknown_tool_of_a_worker_is_named_at_start(tmp_path: Path) -> None:
     with pytest.raises(FunctionInvalid, match="'w' names 'putt' in its tools"):
         await scripted_agent(
             tmp_path, ScriptedLM([]), tools=[put], workers=[Worker("w", "Do it.", tools=("putt",))]

@@ -46,7 +46,7 @@ async def test_a_worker_calls_tools_until_it_knows_enough(tmp_path: Path, planne
     assert ("price: Look a price up" in thoughts[0].system) is not native
 
 
-async def test_retries_count_for_one_answer_and_begin_anew_after_a_good_one(tmp_path: Path) -> None:
+async def test_retries_count_for_one_answer(tmp_path: Path) -> None:
     wrong, right = calls(("steal", {})), calls(("price", {"what": "hat"}))
     lm = ScriptedLM([wrong, wrong, right, wrong, wrong, {"result": "Fine."}])
     async with scripted_agent(tmp_path, lm, workers=[SHOPPER], tools=[price]) as agent:
@@ -69,7 +69,7 @@ async def test_a_worker_that_has_used_its_steps_must_answer_without_tools(tmp_pa
     assert (told(last)[-1] == "You can call no tools any more. Answer now.") is not native
 
 
-async def test_a_worker_is_told_of_calls_that_fail_and_goes_on(tmp_path: Path) -> None:
+async def test_failed_calls_are_reported_to_the_worker(tmp_path: Path) -> None:
     @tool(risk="read_only")
     async def price(what: str) -> int:
         raise ValueError("a secret word")

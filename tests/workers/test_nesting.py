@@ -114,7 +114,7 @@ async def test_a_shape_is_called_by_a_worker_as_a_function_is(tmp_path: Path) ->
         ({"output": object()}, "has no schema"),
     ],
 )
-def test_a_worker_that_cannot_be_is_told(options: dict[str, Any], says: str) -> None:
+def test_invalid_worker_is_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(FunctionInvalid, match=says):
         Worker("w", "Go.", **options)
 

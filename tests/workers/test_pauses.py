@@ -50,7 +50,7 @@ def home(database_engine: Engine, tmp_path: Path) -> Path:
 
 @pytest.mark.requirement("R6", "R7")
 @pytest.mark.parametrize(("surface", "how"), [("converse", "native"), ("task", "json")])
-def test_a_worker_that_waits_for_leave_goes_on_in_another_process(home: Path, surface: str, how: str) -> None:
+def test_paused_worker_resumes_in_another_process(home: Path, surface: str, how: str) -> None:
     assert child(home, "begin", 0, surface, how) == (0, "paused pay")
     assert effects(home) == ["one", "two", "three"]
     asked = lines(home, "asked")
@@ -70,7 +70,7 @@ POINTS = [("begin", 2), ("begin", 4), ("approve", 1), ("approve", 2)]
 @pytest.mark.on_every_database
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize(("what", "at"), POINTS)
-def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(home: Path, what: str, at: int) -> None:
+def test_killed_worker_loses_and_repeats_nothing(home: Path, what: str, at: int) -> None:
     if what == "approve":
         assert child(home, "begin", 0, "converse") == (0, "paused pay")
     assert child(home, what, at, "converse")[0] == KILLED
@@ -85,7 +85,7 @@ def test_a_worker_that_is_killed_between_steps_loses_and_repeats_nothing(home: P
     none_is_kept(home)
 
 
-def test_a_call_that_was_cut_off_is_what_a_person_is_asked_about_and_the_loop_goes_on(home: Path) -> None:
+def test_interrupted_call_of_a_worker_is_answered_by_a_person(home: Path) -> None:
     assert child(home, "begin", INSIDE, "converse")[0] == KILLED
     assert child(home, "resume", 0, "converse") == (0, "paused put")
     assert child(home, "approve", 0, "converse") == (0, "paused pay")

@@ -68,7 +68,7 @@ async def test_where_a_model_is_out_the_next_one_is_asked_the_same(tmp_path: Pat
     assert third.calls[0].tools == ("price",), "each is offered tools as it takes them"
 
 
-async def test_what_is_no_outage_is_not_tried_elsewhere_and_the_last_outage_is_told(tmp_path: Path) -> None:
+async def test_only_outages_use_the_fallback(tmp_path: Path) -> None:
     refusing = ScriptedLM([InvalidRequestError("no"), ServerError("down")])
     other = ScriptedLM([ServerError("down")])
     worker = Worker("critic", "You judge.", model="a", fallbacks=("b",))
@@ -91,7 +91,7 @@ async def test_what_is_no_outage_is_not_tried_elsewhere_and_the_last_outage_is_t
         (Worker("critic", "Go."), {"fast": 7}, InvalidArgument, "'fast' must be .* got 'int'"),
     ],
 )
-async def test_models_that_cannot_be_are_told_before_a_turn(
+async def test_invalid_models_are_refused_at_start(
     tmp_path: Path, worker: Worker, models: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
@@ -157,9 +157,7 @@ async def tasks_of(agent: WorldAgent, turn: Turn) -> list[TraceRecord]:
 @pytest.mark.parametrize(
     ("allowed", "wanted"), [(True, {"inputs", "outputs"}), (False, {"inputs", "outputs"}), (True, set[str]())]
 )
-async def test_a_worker_is_captured_where_it_allows_it_and_the_trace_wants_it(
-    tmp_path: Path, allowed: bool, wanted: Any
-) -> None:
+async def test_worker_and_trace_decide_what_is_captured(tmp_path: Path, allowed: bool, wanted: Any) -> None:
     worker = Worker("critic", "You judge.", "judges", capture=allowed)
     trace = Trace(capture=wanted)
     async with scripted_agent(tmp_path, judging(), workers=[worker], trace=trace) as agent:
