@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -179,12 +180,10 @@ def _found(spec: str) -> Any:
     module, colon, name = spec.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         raise InvalidArgument(f"--app must be MODULE:NAME, got {spec[:80]!r}", remedy=_REMEDY)
-    found: Any = _imported(module)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise InvalidArgument(f"--app: the module {module!r} has no {name!r}", remedy=_REMEDY)
-        found = getattr(found, part)
-    return found
+    found = _imported(module)
+    with suppress(AttributeError):
+        return attrgetter(name)(found)
+    raise InvalidArgument(f"--app: the module {module!r} has no {name!r}", remedy=_REMEDY)
 
 
 def _imported(module: str) -> ModuleType:

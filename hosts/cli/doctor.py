@@ -215,6 +215,7 @@ def _silence() -> Generator[None, None, None]:
 def _rekey(options: DoctorOptions, output: Output) -> Work:
     """Look at the home and ask whether to replace its key. The returned work makes the new key."""
     from ..doctor import InstallationOptions, look_at_key, make_key
+    from ..doctor.keys import recorded_with_other_key
 
     state = look_at_key(InstallationOptions(home=options.home))
     if not (options.yes or not state.there or _confirm_replacing(state, output)):
@@ -230,7 +231,7 @@ def _rekey(options: DoctorOptions, output: Output) -> Work:
             "replaced": state.key,
             "turns": [
                 {"workspace": turn.workspace, "thread": turn.thread, "turn_id": turn.turn_id, "status": turn.status}
-                for turn in state.recorded_with_other_key(made)
+                for turn in recorded_with_other_key(state.turns, made)
             ],
             "processes": [int(process) for process in state.processes],
         }
@@ -245,14 +246,14 @@ def _confirm_replacing(state: KeyState, output: Output) -> bool:
     Raises:
         InvalidArgument: No person can be asked.
     """
-    from ..doctor.keys import turn_names, unfinished_turns_text
+    from ..doctor.keys import recorded_with_other_key, turn_names, unfinished_turns_text
 
     held = f"{str(state.file)!r} holds " + (f"the key {state.key!r}" if state.key else "no key")
     shown = [f"{held}, and replacing it must be confirmed"]
     remedy = "keep it, or give --yes"
     if lost := [turn for turn in state.turns if state.key in turn.keys]:
         shown.append(f"{unfinished_turns_text(lost)} recorded with it")
-    if gone := state.recorded_with_other_key(state.key):
+    if gone := recorded_with_other_key(state.turns, state.key):
         shown.append(f"{unfinished_turns_text(gone)} recorded with another: {turn_names(gone)}")
         remedy = "keep it and resume the turns with another key by --on-role-change refresh, or give --yes"
     if state.key is None:
@@ -261,9 +262,9 @@ def _confirm_replacing(state: KeyState, output: Output) -> bool:
 
 
 def _report(state: KeyState, made: str) -> str:
-    from ..doctor.keys import unfinished_turns_text
+    from ..doctor.keys import recorded_with_other_key, unfinished_turns_text
 
-    turns = state.recorded_with_other_key(made)
+    turns = recorded_with_other_key(state.turns, made)
     lines = [_filled(f"Made the key {made!r} in {str(state.file)!r}.")]
     if turns:
         gone = f"{unfinished_turns_text(turns)} recorded with a lost key, so their roles cannot be compared:"

@@ -103,7 +103,7 @@ async def one_turn(
             stopping.over = True
             return report(stream.turn, output, command, options)
     except (asyncio.CancelledError, errors.AgentClosed):
-        if not stopping.asked:
+        if stopping.task is None:
             raise
     except WorldAgentError as error:
         failure = error
@@ -205,17 +205,13 @@ class _Stopping:
     Attributes:
         opened: Whether the agent is open, so that it can be drained.
         over: Whether the turn has ended, so that nothing has to be stopped.
-        asked: Whether a SIGTERM came.
+        task: Drains the agent; None before a SIGTERM came.
     """
 
     def __init__(self, agent: WorldAgent) -> None:
         self._agent = agent
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self.opened = self.over = False
-
-    @property
-    def asked(self) -> bool:
-        return self._task is not None
 
     @asynccontextmanager
     async def watching(self) -> AsyncGenerator[None]:
@@ -226,8 +222,8 @@ class _Stopping:
             with signals_handled({signal.SIGTERM: partial(self._stop, main)}):
                 yield
         finally:
-            if self._task is not None:
-                await asyncio.gather(self._task, return_exceptions=True)  # the turn reports what went wrong
+            if self.task is not None:
+                await asyncio.gather(self.task, return_exceptions=True)  # the turn reports what went wrong
 
     def _stop(self, main: asyncio.Task[Any]) -> None:
         if self.over:
@@ -235,4 +231,4 @@ class _Stopping:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)  # the next one ends the process
         if not self.opened:
             main.cancel()
-        self._task = asyncio.ensure_future(self._agent.drain(DRAIN))
+        self.task = asyncio.ensure_future(self._agent.drain(DRAIN))

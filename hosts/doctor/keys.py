@@ -75,10 +75,6 @@ class KeyState:
     turns: tuple[RecordedTurn, ...]
     processes: tuple[str, ...]
 
-    def recorded_with_other_key(self, key: str | None) -> tuple[RecordedTurn, ...]:
-        """The turns that were recorded with a key other than the one with this id."""
-        return _recorded_with_other_key(self.turns, key)
-
 
 def look_at_key(options: InstallationOptions) -> KeyState:
     """Find out what a new key would mean for a home. Nothing is changed.
@@ -154,7 +150,7 @@ async def key(site: Site) -> str | None:
         turns = _with_current_ids(await reading, found)
     finally:
         stop.set()
-    otherwise = _recorded_with_other_key(turns, None if found is None else found.id)
+    otherwise = recorded_with_other_key(turns, None if found is None else found.id)
     if otherwise:
         raise Warned(
             f"{unfinished_turns_text(otherwise)} recorded with another key: {turn_names(otherwise)}",
@@ -237,7 +233,8 @@ def _with_current_ids(turns: Sequence[RecordedTurn], key: RoleKey | None) -> tup
     return tuple(replace(turn, keys=tuple(sorted({ids.get(made, made) for made in turn.keys}))) for turn in turns)
 
 
-def _recorded_with_other_key(turns: Sequence[RecordedTurn], key: str | None) -> tuple[RecordedTurn, ...]:
+def recorded_with_other_key(turns: Sequence[RecordedTurn], key: str | None) -> tuple[RecordedTurn, ...]:
+    """The turns that were recorded with a key other than the one with this id."""
     return tuple(turn for turn in turns if any(made != key for made in turn.keys))
 
 

@@ -292,7 +292,7 @@ def _question(pause: Pause) -> dict[str, Any]:
     found = {name: _field(field, schema) for name, field in fields.items()}
     if not all(found.values()) or not all(_is_label(name) for name in found):
         return _as_json()
-    must = [name for name in _required(schema) if name in found and not _may_be_null(fields[name], schema)]
+    must = [name for name in forms.required(schema) if name in found and not _may_be_null(fields[name], schema)]
     return _object(cast("dict[str, dict[str, Any]]", found), must)
 
 
@@ -307,7 +307,7 @@ def _value(pause: Pause, given: Mapping[str, Any]) -> Any:
     if not fields:
         return given[_ANSWER]
     # In the form, a required field that can be null is optional, since a form cannot express null.
-    absent = [name for name in _required(schema) if name in fields and name not in given]
+    absent = [name for name in forms.required(schema) if name in fields and name not in given]
     return {**given, **dict.fromkeys(absent)}
 
 
@@ -356,11 +356,6 @@ def _parts(field: Schema, root: Schema) -> list[Schema]:
     field = forms.resolved(field, root)
     parts = field.get("anyOf")
     return [part for each in parts for part in _parts(each, root)] if isinstance(parts, list) else [field]
-
-
-def _required(schema: Schema) -> list[str]:
-    found = forms.resolved(schema, schema).get("required", ())
-    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def _may_be_null(field: Schema, root: Schema) -> bool:

@@ -177,8 +177,14 @@ def fields(schema: Schema) -> dict[str, Schema]:
     if not isinstance(found, Mapping):
         return {}
     # A schema that was stored as JSON has its fields in alphabetical order, but `required` keeps the original order.
-    names = dict.fromkeys([*(name for name in form.get("required", ()) if name in found), *found])
+    names = dict.fromkeys([*(name for name in required(schema) if name in found), *found])
     return {name: resolved(found[name], schema) for name in names if isinstance(found[name], Mapping)}
+
+
+def required(schema: Schema) -> list[str]:
+    """The names of the fields that a form must have."""
+    found = resolved(schema, schema).get("required")
+    return [name for name in found if isinstance(name, str)] if isinstance(found, list) else []
 
 
 def plain(schema: Schema) -> bool:
@@ -193,9 +199,9 @@ def named(schema: Schema) -> bool:
 
 def field_lines(schema: Schema) -> list[tuple[str, str]]:
     """Each field's name, and a description of the values that it takes."""
-    required = resolved(schema, schema).get("required", ())
+    must = required(schema)
     return [
-        (name, _describe(field, schema) + ("" if name in required else _optional_text(field)))
+        (name, _describe(field, schema) + ("" if name in must else _optional_text(field)))
         for name, field in fields(schema).items()
     ]
 

@@ -97,24 +97,19 @@ def guard(server: Server[Any]) -> None:
 async def guarded(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Run a handler until its client disconnects. Send no faster than the client reads, and replace exceptions."""
     client = client_of(ctx)
-    if client is None or ctx.request_id is None:
-        return await _contained(ctx, call_next)
-    if (ctx.meta or {}).get("progress_token") is not None:
-        client.pace(ctx)
     with anyio.CancelScope() as scope:
-        client.cancels(scope)
-        return await _contained(ctx, call_next)
+        if client is not None and ctx.request_id is not None:
+            client.cancels(scope)
+            if (ctx.meta or {}).get("progress_token") is not None:
+                client.pace(ctx)
+        try:
+            return await call_next(ctx)
+        except (MCPError, ValidationError):
+            raise
+        except Exception as failure:  # of any type: its text must not reach the caller
+            log.error("a request failed: %s", type(failure).__name__)
+        raise MCPError(INTERNAL_ERROR, "internal error")
     raise MCPError(REQUEST_CANCELLED, "Request cancelled")
-
-
-async def _contained(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
-    try:
-        return await call_next(ctx)
-    except (MCPError, ValidationError):
-        raise
-    except Exception as failure:  # of any type: its text must not reach the caller
-        log.error("a request failed: %s", type(failure).__name__)
-    raise MCPError(INTERNAL_ERROR, "internal error")
 
 
 class Spans(OpenTelemetryMiddleware):

@@ -86,34 +86,28 @@ class ClientRoles(ContractRoleStore):
         return self._offer
 
     async def _call(self, operation: Operation[T]) -> T:
-        outcome = await self._asked(operation)
+        outcome: T | Failure = _gone()
+        if self._session is not None:
+            async with self._asking:
+                outcome = await self._asked(self._session, operation)
         if isinstance(outcome, Failure):
             raise outcome.error()
         return outcome
 
-    async def _asked(self, operation: Operation[T]) -> T | Failure:
-        session = self._session
-        if session is None:
+    async def _asked(self, session: ServerSession, operation: Operation[T]) -> T | Failure:
+        request = ToolRequest(params=CallToolRequestParams(name=operation.tool, arguments=operation.arguments()))
+        try:
+            # The library's types do not allow a server to call a tool; on the wire it is an ordinary request.
+            result = await session.send_request(
+                cast("ServerRequest", request), CallToolResult, request_read_timeout_seconds=self._timeout
+            )
+        except MCPError as error:
+            return _meaning(error.code, self._timeout)
+        except TimeoutError:
             return _gone()
-        # The library's types do not allow a server to call a tool; on the wire it is an ordinary request.
-        async with self._asking:
-            try:
-                result = await session.send_request(
-                    cast("ServerRequest", _request(operation)),
-                    CallToolResult,
-                    request_read_timeout_seconds=self._timeout,
-                )
-            except MCPError as error:
-                return _meaning(error.code, self._timeout)
-            except TimeoutError:
-                return _gone()
-            except ValidationError:
-                return _FAILURES.invalid("sent an answer that is not a valid MCP result")
+        except ValidationError:
+            return _FAILURES.invalid("sent an answer that is not a valid MCP result")
         return operation.read(Answer(cast("object", result.structured_content), bool(result.is_error)), _FAILURES)
-
-
-def _request(operation: Operation[Any]) -> ToolRequest:
-    return ToolRequest(params=CallToolRequestParams(name=operation.tool, arguments=operation.arguments()))
 
 
 def _meaning(code: int, seconds: float) -> Failure:

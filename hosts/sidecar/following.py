@@ -167,9 +167,8 @@ class Progress:
                 continue
             # Its `seq` is that of the last event, so a client that stores the last `seq` loses no event.
             payload = {"v": 1, "turn_id": self._facts.turn, "seq": self.seq, "at": utc_text(datetime.now(UTC))}
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._stall):
-                    await self._report(self._number + PROGRESS_STEP, json.dumps({**payload, "type": "heartbeat"}))
+            with suppress(Refused):  # the next event says that the client does not read
+                await self._send_message(self._number + PROGRESS_STEP, {**payload, "type": "heartbeat"})
 
     async def _report(self, number: float, message: str) -> None:
         async with self._sending:

@@ -197,12 +197,8 @@ class Agents:
         while True:
             if self.draining:
                 raise self.refusal()
-            place = self._places.get(workspace)
-            if place is None:
-                place = self._new_place(workspace)
-                if place is not None:
-                    return place
-            elif place.closing is None:
+            place = self._places.get(workspace) or self._new_place(workspace)
+            if place is not None and place.closing is None:
                 return place
             await self._room(workspace)
 
@@ -212,7 +208,8 @@ class Agents:
         # Not in the context of the first request, because the agent serves all requests.
         opening = self.spawn(self._open(workspace), context=Context())
         place = self._places[workspace] = _Place(workspace=workspace, opening=opening)
-        opening.add_done_callback(partial(self._gone, place))
+        # An agent that could not be opened is forgotten, so that the next call tries again.
+        opening.add_done_callback(lambda _: self._forget(place) if place.agent is None else None)
         return place
 
     async def _room(self, workspace: str) -> None:
@@ -243,11 +240,6 @@ class Agents:
         if place.opening.cancelled():
             raise self.refusal()
         return place.opening.result()
-
-    def _gone(self, place: _Place, opening: asyncio.Task[WorldAgent]) -> None:
-        """Forget an agent that could not be opened, so that the next call tries again."""
-        if place.agent is None:
-            self._forget(place)
 
     def _forget(self, place: _Place) -> None:
         if self._places.get(place.workspace) is place:
