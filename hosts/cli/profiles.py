@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -211,8 +210,7 @@ def _settings(profile: Profile) -> dict[str, Any]:
         "agents_md": profile.agents_md,
     }
     for name in ("memory", "skills", "verification"):
-        part = getattr(profile, name)
-        found |= {f"{name}.{each.name}": getattr(part, each.name) for each in fields(part)}
+        found |= {f"{name}.{key}": value for key, value in getattr(profile, name)}
     options = profile.options
     found |= {f"options.{key}": getattr(options, key) for key in type(options).model_fields if key != "headers"}
     found["options.headers"] = None if options.headers is None else sorted(options.headers)
