@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from ..core import Clock, SystemClock
 from ..core.errors import NameTaken, UnknownMessage
-from ..storage import Database, Lease, Row, Transaction, check_row
+from ..storage import Database, Lease, Row, Transaction, read_row
 from .conversation import KeptMessages, StoredMoment, moment_of, stored_moment
 from .titles import ThreadTitles
 from .turns import keys_of
@@ -41,8 +41,7 @@ BRANCH_TABLES: Final = (
 )
 """A migration that adds branches. It is in the log's schema: a version without it would use wrong heads."""
 
-_COLUMNS: Final = "thread, head, origin, after, at"
-_NAMES: Final = tuple(_COLUMNS.split(", "))
+_COLUMNS: Final = ", ".join(StoredBranch.model_fields)
 _WRITE: Final = f"""INSERT INTO wa_branch({_COLUMNS}) VALUES(?, ?, ?, ?, ?) ON CONFLICT(thread) DO UPDATE
                     SET head=excluded.head, origin=excluded.origin, after=excluded.after, at=excluded.at"""
 _GET: Final = f"SELECT {_COLUMNS} FROM wa_branch WHERE thread=?"
@@ -175,7 +174,6 @@ def _row(branch: Branch) -> tuple[object, ...]:
 
 
 def _branch(row: tuple[Any, ...], database: str) -> Branch:
-    kept: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
-    check_row(StoredBranch, kept, what=f"the branch {kept['thread']!r}", database=database)
+    kept = read_row(StoredBranch, row, what=f"the branch {row[0]!r}", database=database)
     kept["at"] = moment_of(kept["at"])
     return Branch(**kept)

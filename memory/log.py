@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
-from ..storage import Database, Lease, Schema, Transaction, check_row
+from ..storage import Database, Lease, Schema, Transaction, read_row
 from .attachments import ATTACHMENT_TABLES, note_references
 from .branches import BRANCH_TABLES
 from .conversation import KEPT_TABLES, Draft, Message, MessageKind, StoredMessage, Tail, moment_of, stored_moment
@@ -111,8 +111,7 @@ _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
                  LEFT JOIN wa_message s ON s.id=chain.summary AND s.depth >= ? AND s.depth < chain.depth
                  JOIN wa_message m ON m.id=COALESCE(s.id, chain.parent) AND m.depth < chain.depth WHERE chain.depth > ?)
                SELECT id, parent FROM chain WHERE depth=?"""
-_READ = ("id", "parent", "depth", "turn", "author", "kind", "body", "at", "thread")
-_SOME = f"SELECT {', '.join(_READ)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
+_SOME = f"SELECT {', '.join(StoredMessage.model_fields)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
 MAX_PAGE = 1000
 MAX_KNOWN_MESSAGES, MAX_KNOWN_CHARACTERS = (
@@ -368,8 +367,7 @@ def _parent_within(transaction: Transaction, head: str, before: str) -> str | No
 
 
 def _message(row: tuple[Any, ...], database: str) -> Message:
-    columns: dict[str, Any] = dict(zip(_READ, row, strict=True))
-    check_row(StoredMessage, columns, what=f"the message {columns['id']!r}", database=database)
+    columns = read_row(StoredMessage, row, what=f"the message {row[0]!r}", database=database)
     _check_id(columns, database)
     return _make_message(row[:-1])
 

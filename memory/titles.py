@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..core.errors import InvalidArgument, StorageInvalid
 from ..core.validation import is_text
-from ..storage import Database, Row, Transaction, check_row, portions
+from ..storage import Database, Row, Transaction, portions, read_row
 
 MAX_TITLE_CHARACTERS: Final = 120  # the most characters of a title that the host sets
 MAX_DERIVED_CHARACTERS: Final = 60  # the most characters of a derived title
@@ -118,7 +118,7 @@ class ThreadTitles:
 
     def _checked(self, thread: str, title: object) -> str:
         what = f"the title of thread {thread!r}"
-        check_row(_StoredTitle, {"thread": thread, "title": title}, what=what, database=self._database.name)
+        read_row(_StoredTitle, (thread, title), what=what, database=self._database.name)
         if isinstance(title, str) and is_title(title):
             return title
         raise StorageInvalid(f"{what} in {self._database.name!r} is not valid", remedy="rename the thread")

@@ -18,7 +18,7 @@ from pydantic import Field, ValidationError
 from ..core import Clock, SystemClock
 from ..core.errors import StorageInvalid
 from ..core.events import Event, parse_event
-from ..storage import Database, Row, Schema, Transaction, check_row
+from ..storage import Database, Row, Schema, Transaction, read_row
 from .conversation import TurnStatus
 
 EVENTS: Final = Schema(
@@ -202,8 +202,7 @@ class TurnLog:
         rows = await self._database.read(lambda tx: tx.execute(_FIND, (thread, key)))
         if not rows:
             return None
-        found: dict[str, Any] = dict(zip(_StoredKey.model_fields, rows[0], strict=True))
-        check_row(_StoredKey, found, what=f"a key of thread {thread!r}", database=self._database.name)
+        found = read_row(_StoredKey, rows[0], what=f"a key of thread {thread!r}", database=self._database.name)
         return RecordedTurn(thread=thread, key=key, **found)
 
     async def recorded(self, turns: Sequence[str]) -> frozenset[str]:
@@ -275,15 +274,13 @@ class TurnLog:
     ) -> EventPage | None:
         if not look:
             return None
-        found: dict[str, Any] = dict(zip(_StoredLook.model_fields, look[0], strict=True))
-        check_row(_StoredLook, found, what=f"the turn {turn!r}", database=self._database.name)
+        found = read_row(_StoredLook, look[0], what=f"the turn {turn!r}", database=self._database.name)
         found["last"] = max(found["gone"] or 0, found["last"] or 0)
         events = [event for row in rows for event in self._lines(turn, row) if event[0] > after]
         return EventPage(events=events, **found)
 
     def _lines(self, turn: str, row: Sequence[Any]) -> Sequence[tuple[int, str]]:
-        found: dict[str, Any] = dict(zip(_StoredEvents.model_fields, row, strict=True))
-        check_row(_StoredEvents, found, what=f"the events of the turn {turn!r}", database=self._database.name)
+        found = read_row(_StoredEvents, row, what=f"the events of the turn {turn!r}", database=self._database.name)
         lines = found["lines"].split("\n")
         if len(lines) != found["last"] - found["first"] + 1:
             raise self._invalid(f"the events of the turn {turn!r} have")

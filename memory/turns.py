@@ -17,15 +17,12 @@ from ..core import Clock, Scope, SystemClock, canonical_json
 from ..core.errors import StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
-from ..storage import Database, Known, Lease, Schema, Transaction, check_row
+from ..storage import Database, Known, Lease, Schema, Transaction, read_row
 from .conversation import OPEN, StoredTurn, TurnStatus
 
-_FIRST_COLUMNS = (
-    "id, thread, workspace, name, account, channel, kind, author, status, asked, role, prompt, code, graph, began, "
-    "changed"
-)
-_COLUMNS = f"{_FIRST_COLUMNS}, model, origin, unattended"
-_NAMES = tuple(_COLUMNS.split(", "))
+_NAMES = tuple(StoredTurn.model_fields)
+_COLUMNS = ", ".join(_NAMES)
+_FIRST_COLUMNS = ", ".join(_NAMES[:-3])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -340,8 +337,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
 
 
 def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
-    kept: dict[str, Any] = {"model": None, "origin": None, "unattended": None, **dict(zip(_NAMES, row, strict=False))}
-    check_row(StoredTurn, kept, what=f"the turn {kept['id']!r} of thread {kept['thread']!r}", database=database)
+    kept = read_row(StoredTurn, row, what=f"the turn {row[0]!r} of thread {row[1]!r}", database=database)
     ids = {name: kept.pop(name) for name in ("workspace", "account", "channel")}
     kept["scope"] = Scope(**ids, thread=kept.pop("name"))
     kept["role"] = json.loads(kept["role"])

@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
@@ -45,24 +46,24 @@ class Row(BaseModel):
     model_config = ConfigDict(hide_input_in_errors=True)
 
 
-def check_row(model: type[Row], row: Mapping[str, Any], *, what: str, database: str) -> None:
-    """Validate a row against its model.
+def read_row(model: type[Row], row: Sequence[Any], *, what: str, database: str) -> dict[str, Any]:
+    """Validate a row and return its columns by name.
 
     Args:
-        model: The model of the row.
-        row: Its columns by name.
+        model: The model of the row; its fields are the columns, in their order.
+        row: The values of the columns. Columns that a database of an earlier version lacks at the end are None.
         what: The name of the row, for the error.
         database: The name of its database, for the error.
 
     Raises:
         StorageInvalid: The row is invalid. The text says which columns are, and never shows their values.
     """
+    columns = dict(zip_longest(model.model_fields, row))
     try:
-        model.model_validate(row)
+        model.model_validate(columns)
+        return columns
     except ValidationError as failure:
         problems = describe_failure(failure)
-    else:
-        return
     raise StorageInvalid(
         f"{what[:300]} in {database!r} cannot be read: {problems[:1000]}",
         remedy="restore the database from a copy, or continue on another thread",

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, Json, model_validator
 from ...core import canonical_json
 from ...core.errors import CallRefused, LimitReached, PauseExpired
 from ...core.events import PauseKind, Risk
-from ...storage import Database, Lease, Moment, Row, Schema, Transaction, check_row
+from ...storage import Database, Lease, Moment, Row, Schema, Transaction, read_row
 
 CallKind = Literal["leaf", "flow", "task", "model", "program", "question", "round"]
 CallState = Literal["waiting", "started", "done", "failed", "uncertain", "withdrawn"]
@@ -127,11 +127,8 @@ class StoredCall(Row):
         return self
 
 
-_COLUMNS = (
-    "id, turn, parent, name, kind, hash, state, epoch, at, input, ask, decision, result, role, expires, version, gate"
-)
-
-_NAMES = tuple(_COLUMNS.split(", "))
+_NAMES = tuple(StoredCall.model_fields)
+_COLUMNS = ", ".join(_NAMES)
 
 JOURNAL = Schema(
     "journal",
@@ -423,6 +420,4 @@ def _write(transaction: Transaction, records: Sequence[CallRecord]) -> None:
 
 
 def _record(row: tuple[Any, ...], database: str) -> CallRecord:
-    columns: dict[str, Any] = dict(zip(_NAMES, row, strict=True))
-    check_row(StoredCall, columns, what=f"the call {columns['id']!r}", database=database)
-    return CallRecord(**columns)
+    return CallRecord(**read_row(StoredCall, row, what=f"the call {row[0]!r}", database=database))

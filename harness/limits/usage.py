@@ -19,7 +19,7 @@ from pydantic import ConfigDict, Field
 
 from ...core import Clock, ModelUsage, Scope
 from ...core.errors import HostError
-from ...storage import Database, Row, Schema, Transaction, check_row
+from ...storage import Database, Row, Schema, Transaction, read_row
 from .budget import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Budget, Kind, LimitCounter, Limits, Spent
 
 USAGE: Final = Schema(
@@ -74,14 +74,13 @@ _MIN_REMOVED_ROWS: Final = 100  # the least number of old rows that are removed 
 _USED = "SELECT calls, tokens, cost FROM wa_usage WHERE day=? AND workspace=? AND account=?"
 _KEEP = """INSERT INTO wa_spent(turn, path, calls, tokens, cost) VALUES(?, ?, ?, ?, ?)
            ON CONFLICT(turn, path) DO UPDATE SET calls=excluded.calls, tokens=excluded.tokens, cost=excluded.cost"""
-_KEPT = "SELECT path, calls, tokens, cost FROM wa_spent WHERE turn=?"
+_KEPT = "SELECT calls, tokens, cost, path FROM wa_spent WHERE turn=?"
 _DROP = "DELETE FROM wa_spent WHERE turn=?"
 _BILL: Final[tuple[str, ...]] = tuple(column.name for column in fields(ModelUsage))
 _KEEP_BILL = f"""INSERT INTO wa_bill(turn, model, {", ".join(_BILL)}) VALUES(?, ?, ?, ?, ?, ?, ?, ?)
                  ON CONFLICT(turn, model) DO UPDATE SET {", ".join(f"{name}=excluded.{name}" for name in _BILL)}"""
 _KEPT_BILL = f"SELECT model, {', '.join(_BILL)} FROM wa_bill WHERE turn=?"
 _DROP_BILL = "DELETE FROM wa_bill WHERE turn=?"
-_COLUMNS: Final[tuple[str, ...]] = ("calls", "tokens", "cost")
 
 
 class _StoredSpent(Row):
@@ -365,18 +364,16 @@ class Usage:
 
     def _kept(self, transaction: Transaction, turn: str) -> dict[str, Spent]:
         """Read what an open turn has used, by path id."""
-        rows = transaction.execute(_KEPT, (turn,))
-        parts: list[dict[str, Any]] = [dict(zip(("path", *_COLUMNS), row, strict=True)) for row in rows]
-        for part in parts:
-            self._check(_StoredSpent, part, part["path"] if isinstance(part["path"], str) and part["path"] else turn)
-        return {part.pop("path"): Spent(**part) for part in parts}
+        kept: dict[str, Spent] = {}
+        for *row, path in transaction.execute(_KEPT, (turn,)):
+            kept[path] = Spent(**self._row(_StoredSpent, row, path if isinstance(path, str) and path else turn))
+        return kept
 
     def _bill(self, transaction: Transaction, turn: str) -> dict[str, ModelUsage]:
         """Read what the model calls of an open turn used, by the model's name."""
         bill: dict[str, ModelUsage] = {}
         for row in transaction.execute(_KEPT_BILL, (turn,)):
-            columns: dict[str, Any] = dict(zip(("model", *_BILL), row, strict=True))
-            self._check(_StoredBill, columns, turn)
+            columns = self._row(_StoredBill, row, turn)
             model = columns.pop("model")
             bill[model] = ModelUsage(**columns)
         return bill
@@ -386,12 +383,10 @@ class Usage:
         return self._spent(rows[0], workspace, account) if rows else Spent()
 
     def _spent(self, row: Sequence[Any], workspace: str, account: str) -> Spent:
-        columns: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-        self._check(_StoredSpent, columns, f"{workspace}/{account}")
-        return Spent(**columns)
+        return Spent(**self._row(_StoredSpent, row, f"{workspace}/{account}"))
 
-    def _check(self, model: type[Row], columns: Mapping[str, Any], whose: str) -> None:
-        check_row(model, columns, what=f"the usage of {whose!r}", database=self._database.name)
+    def _row(self, model: type[Row], row: Sequence[Any], whose: str) -> dict[str, Any]:
+        return read_row(model, row, what=f"the usage of {whose!r}", database=self._database.name)
 
     def _add(
         self, transaction: Transaction, day: str, more: Mapping[tuple[str, str | None], Spent]
