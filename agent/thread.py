@@ -11,11 +11,11 @@ from pydantic import BaseModel
 from ..core import Scope
 from ..core.errors import InvalidArgument
 from ..core.pauses import Pause
-from ..core.validation import is_text
+from ..core.validation import check_line, is_text
 from ..graphs import Composed, TurnRequest
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
-from ..memory.conversation import check_name
+from ..memory.conversation import MAX_NAME_CHARACTERS
 from ..role_resolution import Role
 from ..role_resolution.role import check_role
 from .choices import TurnModel, Unattended, check_skills, check_unattended, output_type, turn_models
@@ -41,7 +41,7 @@ class Thread:
 
     def __post_init__(self) -> None:
         if self.name is not None:
-            check_name(self.name)
+            check_line("name", self.name, MAX_NAME_CHARACTERS, remedy="shorten it, or leave it out")
 
     @property
     def role(self) -> ThreadRole:

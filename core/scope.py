@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final
 
 from .errors import InvalidArgument, UnknownTier
+from .validation import is_line
 
 _ID_LIMIT = 200
 
@@ -76,13 +77,18 @@ class Scope:
                 return self.account
 
 
+def is_id(value: object) -> bool:
+    """Whether `check_id` accepts a value."""
+    return is_line(value, _ID_LIMIT)
+
+
 def check_id(what: str, value: object) -> str:
     """Return `value` if it can be an id: 1 to 200 printable characters that encode as UTF-8.
 
     Raises:
         InvalidArgument: It cannot; the text names `what`.
     """
-    if isinstance(value, str) and 0 < len(value) <= _ID_LIMIT and value.isprintable() and value.strip():
+    if isinstance(value, str) and is_id(value):
         return value
     shown = repr(value) if not isinstance(value, str) or len(value) <= _ID_LIMIT else f"of {len(value)} characters"
     raise InvalidArgument(

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
-from .errors import WorldAgentError
+from .errors import InvalidArgument, WorldAgentError
 
 
 def new_id(prefix: str) -> str:
@@ -300,6 +300,25 @@ def read_value(adapter: TypeAdapter[Any], data: Any, *, what: str, error: type[W
 def is_text(value: object) -> bool:
     """Whether `value` is a string that is not blank and that UTF-8 can encode."""
     return isinstance(value, str) and bool(value.strip()) and not any("\ud800" <= mark <= "\udfff" for mark in value)
+
+
+def is_line(value: object, most: int) -> bool:
+    """Whether `value` is one line of 1 to `most` printable characters, not only blanks."""
+    return isinstance(value, str) and 0 < len(value) <= most and value.isprintable() and bool(value.strip())
+
+
+def check_line(name: str, value: object, most: int, *, remedy: str) -> str:
+    """Return an argument that must be such a line.
+
+    Raises:
+        InvalidArgument: It is not; the error does not show the value.
+    """
+    if isinstance(value, str) and is_line(value, most):
+        return value
+    given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
+    raise InvalidArgument(
+        f"`{name}` must be 1 to {most} printable characters in one line, not only blanks, got {given}", remedy=remedy
+    )
 
 
 def describe_failure(failure: ValidationError) -> str:

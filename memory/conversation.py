@@ -13,10 +13,12 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, Json
 
-from ..core import Clock, SystemClock, Tier, check_id, utc_text
+from ..core import Clock, SystemClock, Tier, utc_text
 from ..core.errors import InvalidArgument
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
+from ..core.scope import is_id
+from ..core.validation import is_line
 from ..storage import Database, Moment, Row, Transaction
 
 MessageKind = Literal["message", "answer", "plan", "result", "task", "skill", "schedule", "role", "summary"]
@@ -92,27 +94,7 @@ class Tail:
     summary: Message | None
 
 
-_LONGEST: Final = 80
-
-
-def is_name(value: object) -> bool:
-    """Whether a person can have this name: 1 to 80 printable characters in one line, not only blanks."""
-    return isinstance(value, str) and 0 < len(value) <= _LONGEST and value.isprintable() and bool(value.strip())
-
-
-def check_name(value: str) -> str:
-    """Return `value` if a person can have this name.
-
-    Raises:
-        InvalidArgument: It is not a valid name; the error does not show the value.
-    """
-    if is_name(value):
-        return value
-    given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
-    raise InvalidArgument(
-        f"`name` must be 1 to {_LONGEST} printable characters in one line, not only blanks, got {given}",
-        remedy="shorten it, or leave it out",
-    )
+MAX_NAME_CHARACTERS: Final = 80  # the most characters of a person's name
 
 
 REQUIRED_FIELDS: Final[Mapping[str, Mapping[str, type]]] = {
@@ -143,7 +125,7 @@ def validation_errors(kind: str, body: Mapping[str, Any]) -> list[str]:
     kinds = [kind, str(body.get("status"))] if kind == "result" else [kind]
     needed = {name: wanted for each in kinds for name, wanted in REQUIRED_FIELDS.get(each, {}).items()}
     wrong = [name for name, wanted in needed.items() if not isinstance(body.get(name), wanted)]
-    if kind in NAMED_KINDS and "name" in body and not is_name(body["name"]):
+    if kind in NAMED_KINDS and "name" in body and not is_line(body["name"], MAX_NAME_CHARACTERS):
         wrong.append("name")
     if kind == "result" and kinds[-1] not in ("done", "failed"):
         wrong.append("status")
@@ -196,12 +178,9 @@ class _Origin(BaseModel):
 
 
 def _scope_id(value: str) -> str:
-    problem = ""
-    try:
-        return check_id("id", value)
-    except InvalidArgument as error:
-        problem = error.problem
-    raise ValueError(problem)
+    if not is_id(value):
+        raise ValueError("must be a valid id")
+    return value
 
 
 _ScopeId = Annotated[str, AfterValidator(_scope_id)]

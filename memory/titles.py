@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from ..core.errors import InvalidArgument, StorageInvalid
-from ..core.validation import is_text
+from ..core.validation import is_line, is_text
 from ..storage import Database, Row, Transaction, portions, read_row
 
 MAX_TITLE_CHARACTERS: Final = 120  # the most characters of a title that the host sets
@@ -125,28 +125,8 @@ class ThreadTitles:
 
 
 def is_title(value: object) -> bool:
-    """Whether a thread can have this title: 1 to 120 printable characters, not only blanks."""
-    return (
-        isinstance(value, str)
-        and 0 < len(value) <= MAX_TITLE_CHARACTERS
-        and value.isprintable()
-        and bool(value.strip())
-    )
-
-
-def check_title(value: object) -> str:
-    """Return `value` if a thread can have this title.
-
-    Raises:
-        InvalidArgument: It is not a valid title; the error does not show the value.
-    """
-    if isinstance(value, str) and is_title(value):
-        return value
-    given = f"{len(value)} characters" if isinstance(value, str) else type(value).__name__
-    raise InvalidArgument(
-        f"`title` must be 1 to {MAX_TITLE_CHARACTERS} printable characters on one line, got {given}",
-        remedy="shorten it, or pass None to use the first words said",
-    )
+    """Whether a thread can have this title."""
+    return is_line(value, MAX_TITLE_CHARACTERS)
 
 
 def _derived(body: str) -> str:

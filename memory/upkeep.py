@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from ..core import check_id
 from ..core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
+from ..core.scope import is_id
 from ..core.validation import describe_failure
 from ..storage import Transaction, portions
 from .attachments import Attachment, read_references
@@ -152,13 +152,6 @@ def chain_of(transaction: Transaction, head: str) -> tuple[list[str], str]:
     if not rows:
         raise UnknownMessage(f"message {head!r} was just removed", remedy="use an id from the thread's history")
     return [message for message, _ in rows], str(rows[0][1])
-
-
-def is_id(value: object) -> bool:
-    """Whether `check_id` accepts a value."""
-    with suppress(InvalidArgument):
-        return bool(check_id("it", value))
-    return False
 
 
 def _attached(message: ReadMessage, root: str, depth: int) -> tuple[Attachment, ...]:

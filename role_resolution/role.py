@@ -12,6 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from ..core import Tier
 from ..core.errors import RoleInvalid, RoleTooLong
+from ..core.validation import is_line
 
 ROLE_LIMIT = 32 * 1024
 """The default limit of one role's content, in bytes of UTF-8 (R15)."""
@@ -92,7 +93,7 @@ class Role(Sealed):
         patterns = _patterns(applies_to)
         if not isinstance(name, str) or not name.strip():
             raise RoleInvalid("a role must have a name", remedy="give it a short label for people, such as 'critic'")
-        if not is_name(name):
+        if not is_line(name, NAME_LIMIT):
             raise RoleInvalid(
                 f"the name of a role must be 1 to {NAME_LIMIT} printable characters, not only blanks, "
                 f"got one of {len(name)} characters",
@@ -124,7 +125,7 @@ class Role(Sealed):
         Raises:
             RoleInvalid: As for `Role`.
         """
-        if is_name(name) or not isinstance(name, str) or not name.strip():
+        if is_line(name, NAME_LIMIT) or not isinstance(name, str) or not name.strip():
             return cls(name, content)
         plain = "".join(mark if mark.isprintable() else " " for mark in name[: 2 * NAME_LIMIT]).strip()
         return cls((plain if len(plain) <= NAME_LIMIT else plain[: NAME_LIMIT - 1] + "…") or _UNNAMED, content)
@@ -161,11 +162,6 @@ def check_length(role: Role, tier: str, limit: int) -> None:
             f"the {tier} role has {size} bytes, and the limit is {limit}",
             remedy="shorten it, or raise the setting role_limit",
         )
-
-
-def is_name(value: object) -> bool:
-    """Whether `value` can be the name of a role."""
-    return isinstance(value, str) and 0 < len(value) <= NAME_LIMIT and value.isprintable() and bool(value.strip())
 
 
 def _patterns(given: object) -> tuple[object, ...]:

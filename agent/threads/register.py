@@ -15,10 +15,11 @@ from ...core import Scope, Tier, check_id, utc_text
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.events import TurnKind
 from ...core.pauses import Pause, UnattendedMode, pause_id_of
+from ...core.validation import check_line
 from ...harness.journal import pause_of
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
-from ...memory.titles import ThreadSearch, check_query, check_title
+from ...memory.titles import MAX_TITLE_CHARACTERS, ThreadSearch, check_query
 from ..stores import Stores
 
 ThreadStatus = TurnStatus | Literal["cut_off", "forked"]
@@ -191,6 +192,7 @@ class ThreadFilters:
 
 
 MAX_RUNNING_TURNS: Final = 1000
+TITLE_REMEDY: Final = "shorten it, or pass None to use the first words said"
 FILTERED_PAGE_THREADS: Final = 50  # threads of a page that is filtered after it was read
 RELEASE_WAIT_SECONDS: Final = 1.0  # seconds that an owner can take to release a thread after its turn has ended
 
@@ -247,7 +249,9 @@ class ThreadRegister:
             InvalidArgument: `title` is invalid, or the thread does not exist.
         """
         key = thread_key(scope)
-        if not await self._stores.titles.rename(key, None if title is None else check_title(title)):
+        if title is not None:
+            check_line("title", title, MAX_TITLE_CHARACTERS, remedy=TITLE_REMEDY)
+        if not await self._stores.titles.rename(key, title):
             raise InvalidArgument(f"thread {scope.thread!r} does not exist yet", remedy="send a message on it first")
         return (await self._stores.titles.of([key])).get(key)
 

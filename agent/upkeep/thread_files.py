@@ -25,10 +25,11 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from ...core import Scope
 from ...core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 from ...core.files import storage_errors
+from ...core.scope import is_id
 from ...core.validation import describe_failure
 from ...memory import thread_key
 from ...memory.titles import is_title
-from ...memory.upkeep import AwareMoment, ReadMessage, is_id
+from ...memory.upkeep import AwareMoment, ReadMessage
 from ...storage import Storage
 
 _FIRST_LINE: Final = 1 << 16  # bytes; the first line of an export is far shorter
