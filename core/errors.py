@@ -7,6 +7,7 @@ recover. Each text names the thing with `!r`, never the content of a role, and e
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 
@@ -14,7 +15,7 @@ class WorldAgentError(Exception):
     """Base of all errors of this package.
 
     Attributes:
-        code: A stable identifier for programs, such as `"thread_busy"`.
+        code: A stable identifier for programs, such as `"thread_busy"` for `ThreadBusy`.
         remedy: What the reader can do about it: a sentence without its full stop.
         retryable: Whether the same call can succeed later without any change.
         turn_id: The turn that failed; None if the error has no turn.
@@ -22,6 +23,12 @@ class WorldAgentError(Exception):
 
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        # The code is the name of the class in snake case. Subclasses of other modules have the code of their base.
+        if cls.__module__ == __name__ and WorldAgentError not in cls.__bases__:
+            cls.code = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def __init__(self, problem: str, *, remedy: str) -> None:
         super().__init__(f"{problem}; {remedy}")
@@ -85,43 +92,29 @@ class UsageError(WorldAgentError):
 class UnknownShape(ModelFacing):
     """No shape has this key."""
 
-    code = "unknown_shape"
-
 
 class UnknownWorker(ModelFacing):
     """No worker has this name."""
-
-    code = "unknown_worker"
 
 
 class UnknownFunction(ModelFacing):
     """No function has this name."""
 
-    code = "unknown_function"
-
 
 class ParamsInvalid(ModelFacing):
     """The params do not match the declared model; the text names each field."""
-
-    code = "params_invalid"
 
 
 class ResultInvalid(ModelFacing):
     """A result does not match the declared model; the text names each field."""
 
-    code = "result_invalid"
-
 
 class OutputInvalid(ModelFacing):
     """A model's output could not be read as its Signature's output fields."""
 
-    code = "output_invalid"
-
 
 class TaskFailed(ModelFacing):
     """The code of a shape or function raised an exception; only the name of its type is kept."""
-
-    code = "task_failed"
 
 
 class ToolFailed(ModelFacing):
@@ -130,8 +123,6 @@ class ToolFailed(ModelFacing):
     Raise it in a tool to tell the model what went wrong: the model reads `problem`.
     """
 
-    code = "tool_failed"
-
     def __init__(self, problem: str, *, remedy: str = "call it with other arguments, or do without it") -> None:
         super().__init__(problem, remedy=remedy)
 
@@ -139,55 +130,37 @@ class ToolFailed(ModelFacing):
 class PathRefused(ModelFacing):
     """A path leads out of the folders that tools can access, through `..`, a link or in another way."""
 
-    code = "path_refused"
-
 
 class AddressRefused(ModelFacing):
     """An address or one of its redirects leads to this machine or its network, which is not allowed."""
-
-    code = "address_refused"
 
 
 class CallRefused(ModelFacing):
     """A person or the policy did not allow a call."""
 
-    code = "call_refused"
-
 
 class PauseExpired(ModelFacing):
     """No answer came before the pause expired."""
-
-    code = "pause_expired"
 
 
 class EffectLost(ModelFacing):
     """A call was running when its process stopped, and a person reported that its effect did not happen (T5)."""
 
-    code = "effect_lost"
-
 
 class DepthExceeded(ModelFacing):
     """Calls are nested too deep (H4)."""
-
-    code = "depth_exceeded"
 
 
 class ToolNotAllowed(ModelFacing):
     """The calling worker or function must not call this one: it is not listed in the caller's `tools`."""
 
-    code = "tool_not_allowed"
-
 
 class CallTimeout(ModelFacing):
     """The call took longer than the function's `timeout`."""
 
-    code = "call_timeout"
-
 
 class LimitReached(ModelFacing):
     """A limit on calls, tokens, cost or time is used up; the text says which limit and whose it is."""
-
-    code = "limit_reached"
 
 
 # --- for the host -----------------------------------------------------------------------------------------------------
@@ -196,64 +169,48 @@ class LimitReached(ModelFacing):
 class RoleSourceUnavailable(HostError):
     """The source of a tier did not answer, or answered too late."""
 
-    code = "role_source_unavailable"
     retryable = True
 
 
 class RoleSourceInvalid(HostError):
     """The source of a tier returned something that is not a role."""
 
-    code = "role_source_invalid"
-
 
 class HostUnavailable(HostError):
     """A role host cannot be reached, is too slow or fails."""
 
-    code = "host_unavailable"
     retryable = True
 
 
 class HostForbidden(HostError):
     """A role host refuses the token, or refuses it for a scope."""
 
-    code = "host_forbidden"
-
 
 class McpServerUnavailable(HostError):
     """An MCP server cannot be reached, is too slow, or its connection ended in the middle of a call."""
 
-    code = "mcp_server_unavailable"
     retryable = True
 
 
 class SearchUnavailable(HostError):
     """`web_search` has no search service, or cannot reach it."""
 
-    code = "search_unavailable"
-
 
 class McpServerForbidden(HostError):
     """An MCP server refuses the token."""
-
-    code = "mcp_server_forbidden"
 
 
 class McpServerInvalid(HostError):
     """An MCP server sent an answer that the protocol or a limit does not allow."""
 
-    code = "mcp_server_invalid"
-
 
 class RoleEchoed(HostError):
     """The model repeated the role and `echo="fail"` is set (R16)."""
-
-    code = "role_echoed"
 
 
 class ModelUnavailable(HostError):
     """The model's service failed or cannot be reached."""
 
-    code = "model_unavailable"
     retryable = True
 
 
@@ -264,7 +221,6 @@ class ModelRateLimited(HostError):
         retry_after: Seconds that the service asks to wait; None if it does not say.
     """
 
-    code = "model_rate_limited"
     retryable = True
 
     def __init__(self, problem: str, *, remedy: str, retry_after: float | None = None) -> None:
@@ -280,108 +236,79 @@ class ModelRateLimited(HostError):
 class ModelTimeout(HostError):
     """The model did not answer within `model_timeout` seconds."""
 
-    code = "model_timeout"
     retryable = True
 
 
 class ModelRefused(HostError):
     """The model's service refused the request; a retry does not help."""
 
-    code = "model_refused"
-
 
 class ContextExceeded(HostError):
     """The prompt is longer than the model's context window."""
-
-    code = "context_exceeded"
 
 
 class ModelNotConfigured(HostError):
     """The model cannot be used as configured: it does not exist, or a key or a file is missing."""
 
-    code = "model_not_configured"
-
 
 class ThreadBusy(HostError):
     """Another turn owns the thread and did not end while this turn waited (T4)."""
 
-    code = "thread_busy"
     retryable = True
 
 
 class LeaseLost(HostError):
     """Another process has taken over the thread; this process writes nothing more to it (T4)."""
 
-    code = "lease_lost"
     retryable = True
 
 
 class StorageUnavailable(HostError):
     """A database or its folder cannot be opened, read or written."""
 
-    code = "storage_unavailable"
     retryable = True
 
 
 class StorageHalfCopied(HostError):
     """A copy into the database was started and is not finished."""
 
-    code = "storage_half_copied"
-
 
 class StorageInvalid(HostError):
     """A file is damaged, is empty after use or is not the expected database; or a stored row was edited."""
-
-    code = "storage_invalid"
 
 
 class SchemaTooNew(HostError):
     """A newer version of this package wrote the database, or it has a part that this version does not know."""
 
-    code = "schema_too_new"
-
 
 class RoleRequired(HostError):
     """A paused turn had a role that is now missing; the text names the tier (R13)."""
-
-    code = "role_required"
 
 
 class RoleChanged(HostError):
     """A paused turn would resume under another role than the one it began with (R13)."""
 
-    code = "role_changed"
-
 
 class RoleKeyMismatch(HostError):
     """The role digest of a paused turn was made with another key (R13)."""
-
-    code = "role_key_mismatch"
 
 
 class ThreadPaused(HostError):
     """The thread's turn waits for a person or was stopped; the text says which and names the pauses (T4)."""
 
-    code = "thread_paused"
-
 
 class TurnTimeout(HostError):
     """The turn ran for longer than `turn_timeout` seconds; `resume()` continues it (T5)."""
 
-    code = "turn_timeout"
     retryable = True
 
 
 class AttachmentMissing(HostError):
     """The content of an attachment is gone, or is not what was stored."""
 
-    code = "attachment_missing"
-
 
 class GraphChanged(HostError):
     """The code has changed since the paused turn began (D15)."""
-
-    code = "graph_changed"
 
 
 # --- of the developer -------------------------------------------------------------------------------------------------
@@ -390,178 +317,118 @@ class GraphChanged(HostError):
 class InvalidArgument(UsageError):
     """An argument has the wrong type or value; the text names it."""
 
-    code = "invalid_argument"
-
 
 class SettingsInvalid(UsageError):
     """A setting from the arguments, the environment or the file is invalid; the text names it."""
-
-    code = "settings_invalid"
 
 
 class RoleInvalid(UsageError):
     """A role has no content, or its content is not text."""
 
-    code = "role_invalid"
-
 
 class RoleTooLong(UsageError):
     """A role's content is longer than the limit (R15)."""
-
-    code = "role_too_long"
 
 
 class RoleNotStorable(UsageError):
     """A role with `applies_to` or `exclusive` cannot be stored; the stored record has no fields for them (R9)."""
 
-    code = "role_not_storable"
-
 
 class UnknownTier(UsageError):
     """The tier does not exist, or this call does not accept it."""
-
-    code = "unknown_tier"
 
 
 class UnknownMessage(UsageError):
     """The thread has no message with this id."""
 
-    code = "unknown_message"
-
 
 class UnknownTurn(UsageError):
     """The workspace has no turn with this id."""
-
-    code = "unknown_turn"
 
 
 class EventsGone(UsageError):
     """The events of a turn were not recorded, or were deleted since; the text says which (T10)."""
 
-    code = "events_gone"
-
 
 class KeyReused(UsageError):
     """The key was already used on this thread for another request."""
-
-    code = "key_reused"
 
 
 class NameTaken(UsageError):
     """Two things of one kind have the same name (H10)."""
 
-    code = "name_taken"
-
 
 class ProfileInvalid(UsageError):
     """A profile's file cannot be read, or names something that does not exist; the text names file and line (P1)."""
-
-    code = "profile_invalid"
 
 
 class ProfileUntrusted(UsageError):
     """A profile is in a project that the user does not trust, or has changed since the user trusted it (P6)."""
 
-    code = "profile_untrusted"
-
 
 class FunctionInvalid(UsageError):
     """A function, worker, shape or Signature cannot be used as declared."""
-
-    code = "function_invalid"
 
 
 class MissingExtra(UsageError):
     """A feature needs an extra that is not installed; the text names it (D16)."""
 
-    code = "missing_extra"
-
 
 class UnknownPause(UsageError):
     """The thread has no open pause with this id."""
-
-    code = "unknown_pause"
 
 
 class AlreadyAnswered(UsageError):
     """The pause was already answered (T4)."""
 
-    code = "already_answered"
-
 
 class AnswerInvalid(UsageError):
     """An answer does not match what the pause asks for; the pause stays open."""
-
-    code = "answer_invalid"
 
 
 class NothingToResume(UsageError):
     """The thread has no turn that can be resumed."""
 
-    code = "nothing_to_resume"
-
 
 class NobodyToAsk(UsageError):
     """A call that asks a person was made without a turn."""
-
-    code = "nobody_to_ask"
 
 
 class EffectUncertain(UsageError):
     """An unattended turn found a call whose effect may have happened; only a person can tell (T13)."""
 
-    code = "effect_uncertain"
-
 
 class Diverged(UsageError):
     """Code that ran again took another path than the recorded one; no call of the new path was made (D8)."""
-
-    code = "diverged"
 
 
 class AttachmentInvalid(UsageError):
     """An attachment cannot be read, is empty, is too large, is one too many, or does not match its declared type."""
 
-    code = "attachment_invalid"
-
 
 class ExportInvalid(UsageError):
     """A file is not the export of a thread, or was changed after the export."""
-
-    code = "export_invalid"
 
 
 class AttachmentNotTaken(UsageError):
     """The model does not accept attachments of this kind."""
 
-    code = "attachment_not_taken"
-
 
 class AgentClosed(UsageError):
     """The agent was not started, or is closed."""
-
-    code = "agent_closed"
 
 
 class PolicyInvalid(UsageError):
     """A policy cannot be read, or names something that does not exist; the text names the rule."""
 
-    code = "policy_invalid"
-
 
 class WorkerInvalid(UsageError):
     """A worker file cannot be read; the text names file, line and key."""
-
-    code = "worker_invalid"
 
 
 class NotAnApprover(UsageError):
     """The policy does not let this account answer the approval."""
 
-    code = "not_an_approver"
-
 
 class TraceInvalid(UsageError):
     """The trace does not exist, or its records cannot be read."""
-
-    code = "trace_invalid"
