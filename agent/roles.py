@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..core import Scope, Tier, check_id
 from ..core.errors import InvalidArgument, LeaseLost, UnknownMessage, UnknownTier
+from ..core.validation import ClosedModel
 from ..graphs import Shape, TaskContext
 from ..harness import CallContext, Function, flow
 from ..mcp_client import HttpHost, StdioHost
@@ -205,18 +206,14 @@ OWN_MESSAGE_REMEDY: Final = (
 MessageId = Annotated[str, Field(pattern=f"^{_ID}$", description="the id of the person's message")]
 
 
-class RoleRequest(BaseModel):
+class RoleRequest(ClosedModel):
     """The params of the shape."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     message_id: str = Field("", pattern=f"^({_ID})?$", description="leave it out; it is the message of this turn then")
 
 
-class RoleRequested(BaseModel):
+class RoleRequested(ClosedModel):
     """The result of the shape."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     message_id: str
     note: str

@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
 
 from .errors import InvalidArgument, WorldAgentError
@@ -55,6 +55,13 @@ def digest(value: Any, *, length: int = 32, text: str | None = None) -> str:
 
 _M = TypeVar("_M", bound=BaseModel)
 _T = TypeVar("_T")
+
+
+class ClosedModel(BaseModel):
+    """A model that refuses fields which it does not declare, and whose errors show no input."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
 
 # Messages of these kinds repeat a part of the input, or the text of an embedder's validator. The kind is shown instead.
 _LEAKING_KINDS = frozenset(
@@ -319,6 +326,16 @@ def check_line(name: str, value: object, most: int, *, remedy: str) -> str:
     raise InvalidArgument(
         f"`{name}` must be 1 to {most} printable characters in one line, not only blanks, got {given}", remedy=remedy
     )
+
+
+def check_integer(name: str, value: object, most: int, *, remedy: str) -> None:
+    """Refuse an argument that is not an integer from 1 to `most`.
+
+    Raises:
+        InvalidArgument: It is not.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidArgument(f"`{name}` must be an integer from 1 to {most}, got {value!r}", remedy=remedy)
 
 
 def describe_failure(failure: ValidationError) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self
 
 from ..core.errors import AttachmentInvalid, AttachmentMissing, AttachmentNotTaken
@@ -58,20 +58,6 @@ class _Room:
     text_characters: int | None = None
 
 
-@dataclass(slots=True)
-class _Fields:
-    """The fields of one message."""
-
-    lines: list[str] = field(default_factory=list)
-    images: list[Media] = field(default_factory=list)
-    files: list[Media] = field(default_factory=list)
-
-    def given(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        found = {**message, ATTACHED: "\n".join(self.lines)}
-        media = {"images": self.images, "files": self.files}
-        return found | {name: shown for name, shown in media.items() if shown}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
     """A turn's message and the history before it, with their attachments.
@@ -117,14 +103,8 @@ class Shown:
         # If the context is known it is small, and then messages matter more than old attachments.
         light = light or turn.services.caller.history_characters is not None
         most = turn.services.options.history_characters
-        text_characters = None if most is None else texts_of(most)
-        room = _Room(
-            takes=room.takes,
-            left=-1 if light else room.left,
-            media=room.media,
-            own=False,
-            text_characters=text_characters,
-        )
+        left = -1 if light else room.left
+        room = replace(room, left=left, own=False, text_characters=None if most is None else texts_of(most))
         shown = [*history]
         for place in range(len(shown) - 1, -1, -1):
             if ATTACHED in shown[place]:
@@ -146,13 +126,13 @@ class _ContentLoader:
 
     async def fields(self, message: Mapping[str, Any], room: _Room) -> dict[str, Any]:
         """The fields of a message with attachments."""
-        made = _Fields()
+        made, lines = dict(message), list[str]()
         for place, attachment in enumerate(message[ATTACHED], start=1):
             shown = await self._shown(attachment, room, made)
-            made.lines.append(f"{place}. {_named(attachment)}{shown}")
-        return made.given(message)
+            lines.append(f"{place}. {_named(attachment)}{shown}")
+        return made | {ATTACHED: "\n".join(lines)}
 
-    async def _shown(self, attachment: Attachment, room: _Room, made: _Fields) -> str:
+    async def _shown(self, attachment: Attachment, room: _Room, made: dict[str, Any]) -> str:
         """Add the content to its field, and return what the list says about it."""
         kind = attachment.kind
         if kind == "other":
@@ -179,7 +159,7 @@ class _ContentLoader:
         self._used(room, size)
         room.media -= 1
         media = content if isinstance(content, str) else Media.of(kind, content, attachment.media_type).url
-        shown = made.images if kind == "image" else made.files
+        shown = made.setdefault(f"{kind}s", [])
         shown.append(Media(kind, media))
         return f", {kind} {len(shown)}"
 

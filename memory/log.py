@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 
 from ..core import Clock, SystemClock, canonical_json, check_id, digest
 from ..core.errors import InvalidArgument, StorageInvalid, UnknownMessage
+from ..core.validation import check_integer
 from ..storage import Database, Lease, Schema, Transaction, read_row
 from .attachments import ATTACHMENT_TABLES, note_references
 from .branches import BRANCH_TABLES
@@ -205,7 +206,7 @@ class ConversationLog:
             UnknownMessage: The message `head` does not exist, or `before` is not in its conversation.
             InvalidArgument: `limit` is out of bounds.
         """
-        _check_limit(limit)
+        check_integer("limit", limit, MAX_PAGE, remedy="page with `before` for more")
         if head is None:
             if before is not None:
                 raise _unknown(before, "the conversation is empty")
@@ -232,7 +233,7 @@ class ConversationLog:
         Raises:
             UnknownMessage, InvalidArgument: As for `history`.
         """
-        _check_limit(limit)
+        check_integer("limit", limit, MAX_PAGE, remedy="page with `before` for more")
         known: _Known | None = None if lease is None else lease.known.get(Tail)
         if known is not None and known.ends_with(head) and known.reaches(limit):
             return known.tail
@@ -270,7 +271,7 @@ class ConversationLog:
         Raises:
             InvalidArgument: `limit` is out of bounds.
         """
-        _check_limit(limit)
+        check_integer("limit", limit, MAX_PAGE, remedy="page with `before` for more")
         found = await self._database.read(lambda tx: tx.execute(_LAST, (thread, turn_id)))
         return await self.history(found[0][0], limit=limit) if found else ()
 
@@ -393,13 +394,6 @@ def _check_id(columns: Mapping[str, Any], database: str) -> None:
         raise StorageInvalid(
             f"the message {columns['id']!r} in {database!r} has changed since it was written",
             remedy="restore the database from a copy, or continue on another thread",
-        )
-
-
-def _check_limit(limit: object) -> None:
-    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_PAGE:
-        raise InvalidArgument(
-            f"`limit` must be an integer from 1 to {MAX_PAGE}, got {limit!r}", remedy="page with `before` for more"
         )
 
 

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BeforeValidator, ValidationError
 
 from ..core.errors import AttachmentInvalid, InvalidArgument, UnknownMessage
 from ..core.scope import is_id
-from ..core.validation import describe_failure
+from ..core.validation import ClosedModel, describe_failure
 from ..storage import Transaction, portions
 from .attachments import Attachment, read_references
 from .conversation import Draft, Message, MessageKind, StoredMessage, stored_moment, validation_errors
@@ -47,7 +47,7 @@ AwareMoment = Annotated[AwareDatetime, BeforeValidator(_parsed), AfterValidator(
 """A time in a file, converted to UTC when it is read."""
 
 
-class ReadMessage(BaseModel):
+class ReadMessage(ClosedModel, strict=True):
     """A message in an exported file.
 
     Attributes:
@@ -59,8 +59,6 @@ class ReadMessage(BaseModel):
         body: The content.
         at: When it was appended.
     """
-
-    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     id: str
     parent: str | None

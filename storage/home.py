@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import platformdirs
 
 from ..core.errors import InvalidArgument
+from ..core.validation import check_integer
 
 _SCHEMES = ("postgresql", "postgres")
 CONNECTIONS: Final = 4
@@ -35,12 +36,8 @@ class PostgresAddress:
     connections: int = CONNECTIONS
 
     def __post_init__(self) -> None:
-        number = self.connections
-        if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_CONNECTIONS:
-            raise InvalidArgument(
-                f"`connections` must be an integer from 1 to {MOST_CONNECTIONS}, got {number!r}",
-                remedy=f"the default is {CONNECTIONS}",
-            )
+        remedy = f"the default is {CONNECTIONS}"
+        check_integer("connections", self.connections, MOST_CONNECTIONS, remedy=remedy)
         problem = "" if isinstance(self.url, str) else f"must be a string, got {type(self.url).__name__}"
         if not problem:
             try:

@@ -15,7 +15,7 @@ from ...core import Scope, Tier, check_id, utc_text
 from ...core.errors import InvalidArgument, ThreadBusy
 from ...core.events import TurnKind
 from ...core.pauses import Pause, UnattendedMode, pause_id_of
-from ...core.validation import check_line
+from ...core.validation import check_integer, check_line
 from ...harness.journal import pause_of
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
@@ -146,7 +146,7 @@ class ThreadFilters:
     def of(
         cls,
         *,
-        limit: object = 100,
+        limit: int = 100,
         status: object = None,
         account: str | None = None,
         channel: str | None = None,
@@ -158,10 +158,7 @@ class ThreadFilters:
         Raises:
             InvalidArgument: One of them is invalid.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MAX_THREADS:
-            raise InvalidArgument(
-                f"`limit` must be 1 to {MAX_THREADS}, got {limit!r}", remedy=f"pass limit= 1 to {MAX_THREADS}"
-            )
+        check_integer("limit", limit, MAX_THREADS, remedy=f"pass limit= 1 to {MAX_THREADS}")
         known: ThreadStatus | None = next((each for each in _KNOWN if each == status), None)
         if status is not None and known is None:
             raise InvalidArgument(f"status {str(status)[:40]!r} is unknown", remedy=f"use one of {', '.join(_KNOWN)}")

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import IO, Annotated, Any, Final, Literal, cast
 from urllib.parse import unquote
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 
 from ...core import Scope
 from ...core.errors import ExportInvalid, InvalidArgument, StorageUnavailable
 from ...core.files import storage_errors
 from ...core.scope import is_id
-from ...core.validation import describe_failure
+from ...core.validation import ClosedModel, describe_failure
 from ...memory import thread_key
 from ...memory.titles import is_title
 from ...memory.upkeep import AwareMoment, ReadMessage
@@ -197,8 +197,8 @@ def _decoded(value: object) -> bytes:
 _Id = Annotated[str, _only(is_id, "must be a valid id")]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
+class _Line(ClosedModel, strict=True):
+    """A line of the file."""
 
 
 class Header(_Line):

@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from langgraph.types import Command
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from pydantic_core import to_jsonable_python
 
 from ...core import canonical_json
 from ...core.errors import OutputInvalid
+from ...core.validation import ClosedModel
 from ...harness import CallContext, Function, Registry, Worker
 from ...harness.journal import SUSPENDED, Step
 from ...harness.worker import REQUEST, gives_text, inputs_of, takes_text
@@ -124,10 +125,8 @@ class WorkerLoop(Loop):
 EXTRA_SUPERSTEPS = 8  # supersteps of LangGraph in addition to those of the loop
 
 
-class SubagentParams(BaseModel):
+class SubagentParams(ClosedModel):
     """What the `subagent` shape takes."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     worker: str = Field(description="the worker's name", min_length=1)
     request: str = Field(description="what it should do; all it needs to know", min_length=1)
@@ -139,10 +138,8 @@ class SubagentParams(BaseModel):
         return given if not isinstance(given, Mapping) else canonical_json(to_jsonable_python(given))
 
 
-class SubagentResult(BaseModel):
+class SubagentResult(ClosedModel):
     """What the `subagent` shape gives."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     worker: str
     text: str = Field(description="what it gave; JSON where it declares another output than a text")

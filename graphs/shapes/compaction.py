@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ...core import canonical_json
 from ...core.errors import ResultInvalid
+from ...core.validation import ClosedModel
 from ...harness.journal import Step
 from ...signatures.summaries import COMPACT, ask_without_role
 from ..shape import Shape, ShapeRegistry
@@ -29,10 +30,8 @@ MAX_PIECES: Final = 16  # the limit of such pieces of one result
 CHARACTERS_PER_WORD: Final = 14  # characters of a word, generous for long ones
 
 
-class CompactionParams(BaseModel):
+class CompactionParams(ClosedModel):
     """What the `compaction` shape takes."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     shape: str = Field(description="the shape that does the work", min_length=1)
     params: dict[str, Any] = Field(description="the params of the work")
@@ -40,10 +39,8 @@ class CompactionParams(BaseModel):
     words: int = Field(default=200, description="how many words may be left of it", ge=10, le=5000)
 
 
-class CompactionResult(BaseModel):
+class CompactionResult(ClosedModel):
     """What the `compaction` shape gives."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     text: str
 

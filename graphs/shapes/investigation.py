@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, PydanticUserError
+from pydantic import Field, JsonValue, PydanticUserError
 
 from ...core.errors import Diverged, FunctionInvalid, OutputInvalid, ParamsInvalid, ResultInvalid
-from ...core.validation import json_of, json_of_value, read_model
+from ...core.validation import ClosedModel, json_of, json_of_value, read_model
 from ...harness import CallContext, Function
 from ...harness.guard import guarded
 from ...harness.journal import Step
@@ -40,10 +40,8 @@ _STOPS: Final[Mapping[Stop, str]] = {
 _NEITHER = "There was neither a program nor an answer. Give one of them."
 
 
-class InvestigationParams(BaseModel):
+class InvestigationParams(ClosedModel):
     """What the `investigation` shape takes."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     question: str = Field(description="what is to be found out; all there is to know about it", min_length=1)
     inputs: dict[Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,63}$")], JsonValue] = Field(
@@ -53,19 +51,15 @@ class InvestigationParams(BaseModel):
     max_steps: int = Field(default=8, description="how many programs may be run", ge=1, le=50)
 
 
-class InvestigationStep(BaseModel):
+class InvestigationStep(ClosedModel):
     """One program, and what it showed."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     code: str
     output: str
 
 
-class InvestigationResult(BaseModel):
+class InvestigationResult(ClosedModel):
     """What the `investigation` shape gives."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     answer: str
     steps: list[InvestigationStep]

@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ...core.errors import FunctionInvalid, ModelFacing, ParamsInvalid, WorldAgentError
+from ...core.validation import ClosedModel
 from ..shape import Shape, ShapeRegistry
 from ..tasks import Dispatched, TaskContext, dispatched
 
@@ -54,39 +55,31 @@ MAX_ITEMS = 1000
 """The limit of items in one map."""
 
 
-class MapParams(BaseModel):
+class MapParams(ClosedModel):
     """What the `map` shape takes."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     shape: str = Field(description="the shape that does each item", min_length=1)
     items: list[dict[str, Any]] = Field(description="the params of each item", max_length=MAX_ITEMS)
     concurrency: int = Field(default=8, description="how many items run at the same time", ge=1, le=64)
 
 
-class MapFailure(BaseModel):
+class MapFailure(ClosedModel):
     """Why an item failed."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     code: str
     message: str
 
 
-class MapItem(BaseModel):
+class MapItem(ClosedModel):
     """What one item gave: a result, which is of the item's shape, or an error."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     status: Literal["done", "failed"]
     result: dict[str, Any] | None = None
     error: MapFailure | None = None
 
 
-class MapResult(BaseModel):
+class MapResult(ClosedModel):
     """What the `map` shape gives: one item for each of the params, in their order."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     items: list[MapItem]
     failed: int = Field(description="how many of them failed")

@@ -22,10 +22,10 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import Field, JsonValue
 
 from ...core.errors import InvalidArgument, MissingExtra, ModelFacing
-from ...core.validation import storable_json
+from ...core.validation import ClosedModel, storable_json
 
 if TYPE_CHECKING:
     from pydantic_monty import (
@@ -268,7 +268,7 @@ class Program:
     seed: str
 
 
-class Shown(BaseModel):
+class Shown(ClosedModel):
     """The outcome of a program.
 
     Attributes:
@@ -276,8 +276,6 @@ class Shown(BaseModel):
         variables: The variables that it keeps for the next program.
         stopped: The limit or crash that ended it, which can differ the next time. It is not stored.
     """
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     output: str
     variables: dict[str, JsonValue]

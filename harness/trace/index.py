@@ -13,7 +13,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from ...core.errors import InvalidArgument, StorageInvalid, TraceInvalid
+from ...core.errors import StorageInvalid, TraceInvalid
+from ...core.validation import check_integer
 from ...storage import Database, Schema, Transaction
 from .recorder import Recorder
 from .records import Traced, TraceRecord, TurnTrace, read_record
@@ -174,11 +175,7 @@ class Traces:
             InvalidArgument: `limit` is out of range.
             StorageUnavailable, StorageInvalid: The file cannot be read.
         """
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_LISTED:
-            raise InvalidArgument(
-                f"`limit` must be an integer from 1 to {_MAX_LISTED}, got {limit!r}",
-                remedy="pass an integer in this range",
-            )
+        check_integer("limit", limit, _MAX_LISTED, remedy="pass an integer in this range")
         await self._flushed()
         return await self._index.newest(self._workspace, thread=thread, limit=limit)
 

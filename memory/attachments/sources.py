@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from ...core.errors import AttachmentInvalid, InvalidArgument, StorageInvalid
 from ...core.files import read_regular
+from ...core.validation import ClosedModel
 from ..conversation import Message
 
 MOST: Final = 16
@@ -82,10 +83,8 @@ class Attachment:
         return {"name": self.name, "media_type": self.media_type, **where}
 
 
-class _Stored(BaseModel):
+class _Stored(ClosedModel, strict=True):
     """One reference in the body of a message."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", hide_input_in_errors=True)
 
     name: str
     media_type: str
