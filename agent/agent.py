@@ -501,6 +501,7 @@ class WorldAgent:
     async def _open(self, opened: AsyncExitStack) -> RunnerParts:
         # Imported here, since this loads dspy and langgraph: a program that only imports `WorldAgent` must not wait.
         from ..graphs import CheckpointSaver, TurnEngine
+        from ..graphs.context import Services
         from ..signatures.models import Models
 
         settings = self.settings
@@ -516,26 +517,30 @@ class WorldAgent:
         opened.push_async_callback(usage.aclose)
         resolver = await self._open_resolver(opened)
         mcp = await self._open_servers(stores.attachments, opened)
-        engine = TurnEngine(
-            await CheckpointSaver(stores.database).create_tables(),
+        services = Services(
             caller=caller,
             models=models,
             registry=self._registry,
-            shapes=self._shapes,
             resolver=resolver,
             log=stores.log,
+            clock=self._clock,
+            summary_cooldown=Expiring(self._clock),
+            on_error=self._on_error,
+            journal=stores.journal,
+            attachments=stores.attachments,
+            kept=stores.kept,
+            policy=self._policy,
+            approver=self._approver,
+        )
+        engine = TurnEngine(
+            await CheckpointSaver(stores.database).create_tables(),
+            services,
+            shapes=self._shapes,
+            branches=stores.branches,
             identity=self._identity,
             prompt=prompt_of(self._profile, self._registry, self._tools),
             options=graph_options(settings, self._profile),
             programs=self._programs,
-            on_error=self._on_error,
-            journal=stores.journal,
-            branches=stores.branches,
-            kept=stores.kept,
-            attachments=stores.attachments,
-            policy=self._policy,
-            approver=self._approver,
-            clock=self._clock,
         )
         pins = Expiring[ResolvedRole](self._clock)
         recorder = Recorder(stores.events, stores.leases, age=settings.event_age)

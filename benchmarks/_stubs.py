@@ -14,10 +14,12 @@ from dspy.lm15 import Request, Response, StreamDeltaEvent, StreamEndEvent, Strea
 from worldagent.core import Emitter, Scope, SystemClock, Tier
 from worldagent.core.events import Event
 from worldagent.graphs import TurnEngine, TurnOutcome, TurnRequest, TurnRun
+from worldagent.graphs.context import Services
 from worldagent.harness import Registry, Worker
 from worldagent.memory import ConversationLog, Draft, Message, Tail
 from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
 from worldagent.signatures import open_model
+from worldagent.signatures.models import Models
 from worldagent.storage import Lease
 
 QUESTION = "Who rules Vell, and since when? Give the name, the year and the source. " * 3
@@ -113,14 +115,15 @@ class BareTurns:
         workers: Sequence[Worker] = (),
         registry: Registry | None = None,
     ) -> BareTurns:
-        engine = TurnEngine(
-            None,
-            caller=await open_model(lm, api_base=api_base),
+        caller = await open_model(lm, api_base=api_base)
+        services = Services(
+            caller=caller,
+            models=Models(caller),
             registry=registry if registry is not None else Registry((), workers),
-            shapes=(),
             resolver=RoleResolver(_NoStore(), {}),
             log=MemoryLog(),
         )
+        engine = TurnEngine(None, services, shapes=())
         return cls(engine)
 
     async def run(self, role: ResolvedRole = NO_ROLE, *, stream: bool = False, text: str = QUESTION) -> TurnOutcome:

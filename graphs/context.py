@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from ..core import Clock, Emitter, ModelUsage, Scope
+from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock
 from ..core.clock import Expiring
 from ..core.errors import ModelRateLimited, ModelTimeout, ModelUnavailable, RoleChanged
 from ..core.events import ModelWaiting, TextDelta, TextReplaced, Usage
@@ -28,10 +28,6 @@ from ..signatures.summaries import scrubbed
 from ..storage import Lease
 from .requests import GraphOptions
 from .shape import ShapeRegistry
-
-if TYPE_CHECKING:
-    from .loop import Tools
-
 
 T = TypeVar("T")
 
@@ -53,20 +49,33 @@ class Services:
     Attributes:
         caller: The default model.
         fallbacks: The names of the models that are tried if it cannot be reached.
+        models: The models that a turn can name.
+        registry: Functions and workers.
+        shapes: Shapes of tasks.
+        predictors: The programs of the Signatures.
+        resolver: Resolves roles; its key makes the digests of roles that are stored.
+        log: The conversation log.
+        clock: Tells the time.
         summary_cooldown: The threads whose summaries failed recently in this process, and are not tried at every turn.
+        options: The limits of a turn.
+        on_error: Receives exceptions that code of the embedder raised.
+        journal: The calls of turns; None stores none, and then a turn is over when its run ends.
+        attachments: Contents of attachments.
+        kept: Messages that people marked.
+        policy: Decides what requires approval.
+        approver: Decides in place of a person.
     """
 
     caller: ModelCaller
     fallbacks: tuple[str, ...] = ()
     models: Models
     registry: Registry
-    shapes: ShapeRegistry
-    predictors: PredictorPool
-    conversation: Tools
+    shapes: ShapeRegistry = field(default_factory=ShapeRegistry)
+    predictors: PredictorPool = field(default_factory=PredictorPool)
     resolver: RoleResolver
     log: ConversationLog
-    clock: Clock
-    summary_cooldown: Expiring[bool]
+    clock: Clock = field(default_factory=SystemClock)
+    summary_cooldown: Expiring[bool] = field(default_factory=lambda: Expiring(SystemClock()))
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from ..core import Clock, Emitter, ModelUsage, Scope, SystemClock, canonical_json
-from ..core.clock import Expiring
+from ..core import Emitter, ModelUsage, Scope, canonical_json
 from ..core.errors import (
     Diverged,
     GraphChanged,
@@ -26,17 +25,15 @@ from ..core.errors import (
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
 from ..core.validation import read_model, same_declaration
-from ..harness import CallContext, Function, Policy, Registry
-from ..harness.gate import CODE, Approver, Gate
-from ..harness.guard import OnError
-from ..harness.journal import CallRecord, Drive, Frame, Journal, pause_of
+from ..harness import CallContext, Function
+from ..harness.gate import CODE, Gate
+from ..harness.journal import CallRecord, Drive, Frame, pause_of
 from ..harness.limits import Budget, Use
 from ..harness.schema import result_of
-from ..memory import ConversationLog, Draft, Message, Tail
-from ..memory.attachments import Attachment, Attachments
+from ..memory import Draft, Message, Tail
+from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
-from ..memory.conversation import KeptMessages
-from ..role_resolution import NO_ROLE, RoleResolver
+from ..role_resolution import NO_ROLE
 from ..signatures import (
     CONVERSE,
     REPLY_DEMOS,
@@ -44,10 +41,8 @@ from ..signatures import (
     Predictor,
     PredictorPool,
     Program,
-    Signature,
     converse_signature,
 )
-from ..signatures.models import Models
 from ..signatures.signature import CHECK
 from ..signatures.summaries import SUMMARISE
 from ..storage import Known, Lease, Transaction
@@ -70,24 +65,13 @@ class TurnEngine:
 
     Args:
         saver: Stores checkpoints; None stores none, for measurements.
-        caller: The agent's model.
-        models: The models that a turn can name; None allows only the agent's.
-        registry: Functions and workers.
+        services: The values that all turns share. The engine adds the shapes, their predictors and the options.
         shapes: Shapes of tasks.
-        resolver: Resolves roles; its key makes the digests of roles that are stored.
-        log: The conversation log.
+        branches: Where threads were branched off.
         identity: Who the agent is.
         prompt: The prompt of its profile.
         options: The limits of a turn with a model.
         programs: Optimised programs by the names of their Signatures.
-        on_error: Receives exceptions that code of the embedder raised.
-        journal: The calls of turns; None stores none, and then a turn is over when its run ends.
-        branches: Where threads were branched off.
-        kept: Messages that people marked.
-        attachments: Contents of attachments.
-        policy: Decides what requires approval.
-        approver: Decides in place of a person.
-        clock: Tells the time.
 
     Attributes:
         services: The values that all turns share.
@@ -107,32 +91,21 @@ class TurnEngine:
     def __init__(
         self,
         saver: CheckpointSaver | None,
+        services: Services,
         *,
-        caller: ModelCaller,
-        models: Models | None = None,
-        registry: Registry,
         shapes: Iterable[Shape[Any, Any]],
-        resolver: RoleResolver,
-        log: ConversationLog,
+        branches: Branches | None = None,
         identity: str | None = None,
         prompt: str | None = None,
         options: Callable[[ModelCaller], GraphOptions] = lambda _: GraphOptions(),
         programs: Mapping[str, Any] | None = None,
-        on_error: OnError | None = None,
-        journal: Journal | None = None,
-        branches: Branches | None = None,
-        kept: KeptMessages | None = None,
-        attachments: Attachments | None = None,
-        policy: Policy | None = None,
-        approver: Approver | None = None,
-        clock: Clock | None = None,
     ) -> None:
-        clock, policy = clock or SystemClock(), policy or Policy()
+        caller, registry = services.caller, services.registry
         subagents = Subagents(registry)
         all_shapes = subagents.with_subagent(shapes)
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
-            for each in (policy, *registry.worker_policies.values()):
+            for each in (services.policy, *registry.worker_policies.values()):
                 each.check(registry.declared)
         self._offered = registry.version
         # A turn can use a model of the other kind. The agent's own is last, because optimised programs are for it.
@@ -142,35 +115,18 @@ class TurnEngine:
         predictors.add(*(Predictor(self._converse[plain], demos=REPLY_DEMOS if plain else ()) for plain in kinds))
         predictors.add(SUMMARISE)
         predictors.add(CHECK)
-        models = models if models is not None else Models(caller)
-        subagents.signatures(predictors, models)
+        subagents.signatures(predictors, services.models)
         for shape in all_shapes.shapes.values():
             for signature in shape.all_signatures():
                 predictors.add(signature)
         predictors.use_programs(programs or {})
-        self.services = Services(
-            caller=caller,
-            models=models,
-            registry=registry,
-            shapes=all_shapes,
-            predictors=predictors,
-            conversation=Tools.of_conversation(self._converse[caller.plain], registry, policy),
-            resolver=resolver,
-            log=log,
-            clock=clock,
-            summary_cooldown=Expiring(clock),
-            kept=kept,
-            attachments=attachments,
-            options=options(caller),
-            on_error=on_error,
-            journal=journal,
-            policy=policy,
-            approver=approver,
-        )
+        self.services = replace(services, shapes=all_shapes, predictors=predictors, options=options(caller))
+        self._tools = Tools.of_conversation(self._converse[caller.plain], registry, services.policy)
         self.heads = Heads(saver, branches)
         self._options = options
-        self._identity, self._prompt = identity, prompt
-        self._structured: OrderedDict[tuple[bool, str], Signature] = OrderedDict()
+        self._structured = lru_cache(_STRUCTURED)(
+            lambda plain, schema: converse_signature(identity, prompt, plain=plain, output=json.loads(schema))
+        )
         self._drives: dict[str, Drive] = {}
         self._stopping = False
         self._conversation_graph = build_graph(saver, "think")
@@ -308,35 +264,20 @@ class TurnEngine:
         registry = self.services.registry
         if self._offered != registry.version:  # optimised programs are only for the functions offered at the start
             self._offered = registry.version
-            signature = self._converse[self.services.caller.plain]
-            tools = Tools.of_conversation(signature, registry, self.services.policy)
-            self.services = replace(self.services, conversation=tools)
+            self._tools = Tools.of_conversation(self._tools.signature, registry, self.services.policy)
         if not model:
             return self.services
         caller = await self.services.models.get(model[0])
-        return replace(
-            self.services,
-            caller=caller,
-            fallbacks=tuple(model[1:]),
-            options=self._options(caller),
-            conversation=replace(self.services.conversation, signature=self._converse[caller.plain]),
-        )
+        return replace(self.services, caller=caller, fallbacks=tuple(model[1:]), options=self._options(caller))
 
     def _conversation(self, services: Services, request: TurnRequest) -> Tools:
         """The tools of the conversation of one turn, with an answer in JSON if its message requires one."""
-        tools, schema = services.conversation, request.body.get("output")
+        plain, schema = services.caller.plain, request.body.get("output")
         if schema is None:
-            return tools
-        key = (services.caller.plain, canonical_json(schema))
-        if key not in self._structured:
-            plain = services.caller.plain
-            made = converse_signature(self._identity, self._prompt, plain=plain, output=schema)
-            self._structured[key] = made
-        self._structured.move_to_end(key)
-        while len(self._structured) > _STRUCTURED:
-            self._structured.popitem(last=False)
+            return replace(self._tools, signature=self._converse[plain])
         result = request.output or result_of("the answer", schema)
-        return replace(tools, signature=self._structured[key], result=result, as_said=True)
+        signature = self._structured(plain, canonical_json(schema))
+        return replace(self._tools, signature=signature, result=result, as_said=True)
 
     async def check_attached(self, attachments: Sequence[Attachment], model: Sequence[str]) -> None:
         """Refuse attachments that a turn's model does not accept, unless it can get only their names.
@@ -539,15 +480,16 @@ class TurnEngine:
     async def _drive(
         self, turn: TurnContext, request: TurnRequest, state: LoopState | None, *, rounds: int = 0
     ) -> TurnOutcome:
-        journal = self.services.journal
+        journal, tools = self.services.journal, None
+        if request.kind not in ("task", "skill"):
+            tools = self._conversation(turn.services, request)
         while True:
             self._drives[turn.turn_id] = turn.drive
             try:
                 run: Conversation | HostTask
-                if request.kind in ("task", "skill"):
+                if tools is None:
                     run, graph = HostTask(turn), self._task_graph
                 else:
-                    tools = self._conversation(turn.services, request)
                     run, graph = Conversation(turn, tools), self._conversation_graph
                     await run.find(rounds)
                 values = await run_graph(graph, state, turn=turn, context=run)
