@@ -86,11 +86,11 @@ _DROP_BILL = "DELETE FROM wa_bill WHERE turn=?"
 class _StoredSpent(Row):
     model_config = ConfigDict(strict=True)
 
-    path: str = ""  # of an open turn's row
     # Negative for a while if an interrupted call is made again on the next day.
     calls: Annotated[int, Field(ge=-_MAX_COUNT, le=_MAX_COUNT)]
     tokens: Annotated[int, Field(ge=0, le=_MAX_COUNT)]
     cost: Annotated[float, Field(ge=0, le=_MAX_COUNT, allow_inf_nan=False)]
+    path: str | None  # of the row of an open turn
 
 
 _Count = Annotated[int, Field(ge=0, le=_MAX_COUNT)]
@@ -365,8 +365,8 @@ class Usage:
     def _kept(self, transaction: Transaction, turn: str) -> dict[str, Spent]:
         """Read what an open turn has used, by path id."""
         kept: dict[str, Spent] = {}
-        for *row, path in transaction.execute(_KEPT, (turn,)):
-            kept[path] = Spent(**self._row(_StoredSpent, row, path if isinstance(path, str) and path else turn))
+        for row in transaction.execute(_KEPT, (turn,)):
+            kept[row[3]] = self._spent(row, row[3] if isinstance(row[3], str) and row[3] else turn)
         return kept
 
     def _bill(self, transaction: Transaction, turn: str) -> dict[str, ModelUsage]:
@@ -380,10 +380,11 @@ class Usage:
 
     def _used(self, transaction: Transaction, workspace: str, account: str, day: str = "") -> Spent:
         rows = transaction.execute(_USED, (day or self.today(), workspace, account))
-        return self._spent(rows[0], workspace, account) if rows else Spent()
+        return self._spent(rows[0], f"{workspace}/{account}") if rows else Spent()
 
-    def _spent(self, row: Sequence[Any], workspace: str, account: str) -> Spent:
-        return Spent(**self._row(_StoredSpent, row, f"{workspace}/{account}"))
+    def _spent(self, row: Sequence[Any], whose: str) -> Spent:
+        found = self._row(_StoredSpent, row, whose)
+        return Spent(calls=found["calls"], tokens=found["tokens"], cost=found["cost"])
 
     def _row(self, model: type[Row], row: Sequence[Any], whose: str) -> dict[str, Any]:
         return read_row(model, row, what=f"the usage of {whose!r}", database=self._database.name)
@@ -404,7 +405,7 @@ class Usage:
             spent = sums[workspace, whose]
             rows = transaction.execute(_ADD, (day, workspace, whose, spent.calls, spent.tokens, spent.cost))
             totals[whose] = (
-                self._spent(rows[0], workspace, whose) if rows else self._used(transaction, workspace, whose, day)
+                self._spent(rows[0], f"{workspace}/{whose}") if rows else self._used(transaction, workspace, whose, day)
             )
             begun += totals[whose] == spent
         if begun:  # remove more rows than were added, so that the table keeps only its last days
