@@ -67,7 +67,6 @@ async def check_tables(case: Case, home: Path) -> None:
 @pytest.mark.requirement("R7", "R8")
 @pytest.mark.parametrize("case", IN_TABLES, ids=str)
 @on_postgres
-@pytest.mark.usefixtures("database_engine")
 async def test_a_role_is_in_no_table_after_its_turn(tmp_path: Path, case: Case) -> None:
     await check_tables(case, tmp_path / "home")
 
@@ -75,6 +74,5 @@ async def test_a_role_is_in_no_table_after_its_turn(tmp_path: Path, case: Case) 
 @pytest.mark.soak
 @pytest.mark.parametrize("case", MORE_IN_TABLES, ids=str)
 @on_postgres
-@pytest.mark.usefixtures("database_engine")
 async def test_a_role_is_in_no_table_after_any_turn(tmp_path: Path, case: Case) -> None:
     await check_tables(case, tmp_path / "home")

@@ -34,7 +34,6 @@ async def test_a_role_is_nowhere_while_its_turn_waits_nor_after(tmp_path: Path, 
 @pytest.mark.requirement("R7", "R13", "R10")
 @pytest.mark.parametrize("case", each_third(SAMPLE), ids=str)
 @pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
-@pytest.mark.usefixtures("database_engine")
 async def test_a_role_is_in_no_table_while_its_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:
     await check(case, tmp_path / "home")
 

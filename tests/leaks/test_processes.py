@@ -56,7 +56,6 @@ async def test_a_process_killed_in_any_mid_call_leaves_no_role(tmp_path: Path, c
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("case", KILLED[:2], ids=str)
 @pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
-@pytest.mark.usefixtures("database_engine")
 async def test_a_process_killed_in_mid_call_leaves_no_role_in_any_table(tmp_path: Path, case: Case) -> None:
     await check_killed(case, tmp_path / "home")
 

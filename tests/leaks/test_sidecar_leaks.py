@@ -80,7 +80,6 @@ async def test_a_role_that_a_client_gave_is_nowhere_afterwards(tmp_path: Path, c
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("case", SAMPLE[:1], ids=str)
 @pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
-@pytest.mark.usefixtures("database_engine")
 async def test_a_role_that_a_client_gave_is_in_no_table(tmp_path: Path, case: SidecarCase) -> None:
     await check(case, tmp_path)
 

@@ -57,7 +57,6 @@ async def test_a_role_is_nowhere_after_its_answers_were_judged(tmp_path: Path, c
 @pytest.mark.requirement("R7", "R6", "P5")
 @pytest.mark.parametrize("case", each_third(SAMPLE), ids=str)
 @pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
-@pytest.mark.usefixtures("database_engine")
 async def test_a_role_is_in_no_table_after_its_answers_were_judged(tmp_path: Path, case: VerifiedCase) -> None:
     await check(case, tmp_path / "home")
 

@@ -73,8 +73,6 @@ class BrokenHost(RoleHost):
         self.refused: set[str] = set()
         self.last = ""
         super().__init__(self.store, tokens=None if how == "checks no token" else tokens, grant=grant)
-        if how == "tells of another address":
-            self._tools._changed = self._tell_wrong
 
     def app(self, token: str | None = None) -> Any:
         """The ASGI application; `over_http` asks for it."""
@@ -126,8 +124,8 @@ class BrokenHost(RoleHost):
             after(self, params.name, given, answer)
         return answer
 
-    async def _tell_wrong(self, tier: Tier, scope_id: str) -> None:
-        await self._changes.notify(tier, f"{scope_id}-other")
+    async def _notify(self, tier: Tier, scope_id: str) -> None:
+        await super()._notify(tier, f"{scope_id}-other" if self.how == "tells of another address" else scope_id)
 
 
 # --- faults before the call: they change what is asked, or wait -------------------------------------------------------
