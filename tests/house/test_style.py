@@ -47,11 +47,3 @@ def test_a_folder_only_re_exports() -> None:
             source = path.read_text(encoding="utf-8")
             assert ast.get_docstring(ast.parse(source)), f"{path.relative_to(ROOT)} does not say what the folder is"
             assert foreign_statements(source) == [], path.relative_to(ROOT)
-
-
-def test_the_package_imports_itself_relatively() -> None:
-    for path in shipped_modules():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            absolute = [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
-            absolute += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            assert not [name for name in absolute if name.split(".")[0] == "worldagent"], path.relative_to(ROOT)

@@ -1,8 +1,7 @@
-"""Where the checkout is, what of it ships, and how to make a copy that tools can be tried on."""
+"""Where the checkout is, and what of it ships."""
 
 from __future__ import annotations
 
-import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -29,17 +28,3 @@ def shipped_folders() -> list[Path]:
 def shipped_modules() -> list[Path]:
     """Give every Python file of the package."""
     return [ROOT / "__init__.py", *(path for folder in shipped_folders() for path in sorted(folder.rglob("*.py")))]
-
-
-def copy_checkout(target: Path) -> Path:
-    """Copy into `target` what the package is built from, with the link that makes it importable; return `target`."""
-    target.mkdir(parents=True)
-    for name in (*shipped_names(), "pyproject.toml", "README.md", "LICENSE", ".gitignore"):
-        source = ROOT / name
-        if source.is_dir():
-            shutil.copytree(source, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy2(source, target / name)
-    (target / ".dev").mkdir()
-    (target / ".dev" / "worldagent").symlink_to("..")
-    return target
