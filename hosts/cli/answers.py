@@ -153,22 +153,19 @@ class OptionAnswers:
                 the option.
         """
         for text in answer:
-            pause, rest = self._split("--answer ", text)
-            self._take(pause)
+            pause, rest = self._take("--answer ", text)
             if rest is None:
                 raise InvalidArgument(f"--answer {pause.id!r} must give an answer", remedy="write --answer ID=ANSWER")
             yield pause.id, read_answer(pause, rest)
         for text in approve:
-            pause, rest = self._split("--approve ", text)
-            self._take(pause, approval=True)
+            pause, rest = self._take("--approve ", text, approval=True)
             if rest:
                 raise InvalidArgument(
                     f"--approve takes only an id, got {text[:80]!r}", remedy="write --approve ID, or --answer ID=ANSWER"
                 )
             yield pause.id, Approve(hash=pause.hash)
         for text in reject:
-            pause, rest = self._split("--reject ", text)
-            self._take(pause, approval=True)
+            pause, rest = self._take("--reject ", text, approval=True)
             yield pause.id, Reject((rest or "").strip())
 
     def calls(self, ids: Sequence[str]) -> list[Pause]:
@@ -179,10 +176,9 @@ class OptionAnswers:
         """
         found: list[Pause] = []
         for pause_id in ids:
-            pause, rest = self._split("", pause_id)
+            pause, rest = self._take("", pause_id, approval=True)
             if rest is not None:
                 raise unknown_pause(pause_id)
-            self._take(pause, approval=True)
             found.append(pause)
         return found
 
@@ -202,8 +198,9 @@ class OptionAnswers:
             )
         return {pause.id: Approve(hash=pause.hash) for pause in found}
 
-    def _take(self, pause: Pause, *, approval: bool = False) -> None:
-        """Check that a pause accepts an answer, and only this one."""
+    def _take(self, option: str, text: str, *, approval: bool = False) -> tuple[Pause, str | None]:
+        """As `_split`, for a pause that accepts an answer, and only this one."""
+        pause, rest = self._split(option, text)
         if approval and pause.kind != "approval":
             raise AnswerInvalid(
                 f"{pause.id!r} does not wait for approval: it is of kind {pause.kind!r}",
@@ -217,6 +214,7 @@ class OptionAnswers:
         if pause.id in self._taken:
             raise InvalidArgument(f"{pause.id!r} is answered twice", remedy="answer each once")
         self._taken.add(pause.id)
+        return pause, rest
 
     def _split(self, option: str, text: str) -> tuple[Pause, str | None]:
         """The pause that an option's value names, and the rest of the value: None if the value is only an id.
@@ -237,9 +235,9 @@ class OptionAnswers:
                     )
                 return self._open[pause_id], None if text == form else text[len(form) + 1 :]
         like_an_id = not option or _LIKE_AN_ID.match(text)
-        if not like_an_id and not self._open and self._answered_ids:
-            raise self._all_answered(option.strip())
         if not like_an_id and not self._open:
+            if self._answered_ids:
+                raise self._all_answered(option.strip())
             raise UnknownPause(
                 f"the thread {self._thread!r} does not wait for an answer",
                 remedy=f"omit {option.strip()} to resume the turn, or see `worldagent threads show`",
@@ -267,10 +265,9 @@ async def waiting_calls(agent: WorldAgent, thread: str | None, ids: Sequence[str
     """
     if thread is not None:
         agent.thread(thread)  # an invalid id is refused before anything is opened
-    async with open_threads(agent.storage) as home:
-        if home is None:
+    async with open_threads(agent.storage, agent.workspace) as threads:
+        if threads is None:
             raise unknown_pause(ids[0])
-        threads = home.of(agent.workspace)
         if thread is None:
             states, _ = await threads.with_pauses()
         else:

@@ -58,11 +58,11 @@ async def list_approvals(options: ThreadsOptions, output: Output, thread: str | 
     if thread is not None:
         check_id("--thread", thread)
     found: list[tuple[ThreadState, Pause]] = []
-    async with open_threads(storage_of(options.home)) as home:
-        states = [] if home is None else await _waiting_threads(home.of(options.workspace), thread, output)
+    async with open_threads(storage_of(options.home), options.workspace) as threads:
+        states = [] if threads is None else await _waiting_threads(threads, thread, output)
         for state in states:
-            if home is not None and state.pauses:
-                pauses = await home.of(options.workspace).thread(state.thread).pauses()
+            if threads is not None and state.pauses:
+                pauses = await threads.thread(state.thread).pauses()
                 found += [(state, pause) for pause in unanswered(pauses) if pause.kind == "approval"]
     found.sort(key=lambda each: (each[1].since, each[1].id))
     if not found:

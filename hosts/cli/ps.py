@@ -36,15 +36,12 @@ async def ps(output: Output, home: Path | None, json: bool) -> None:
 
       worldagent ps --json
     """
-    from ..service.home import open_threads
+    from ..service.home import running_turns
     from .sidecars import running_sidecars
 
     storage = storage_of(home)
     sidecars = running_sidecars(storage.sidecars)
-    turns: tuple[tuple[str, ThreadState], ...] = ()
-    async with open_threads(storage) as threads:
-        if threads is not None:
-            turns = await threads.register.running()
+    turns = await running_turns(storage)
     shown = {
         "sidecars": [sidecar.model_dump(mode="json") for sidecar in sidecars],
         "turns": [_turn_object(workspace, state) for workspace, state in turns],

@@ -94,8 +94,8 @@ async def list_threads(options: ThreadsListOptions, output: Output) -> None:
     from ..service.home import open_threads
 
     check_ids(options)
-    async with open_threads(storage_of(options.home)) as home:
-        found = () if home is None else await home.of(options.workspace).threads(**_filters(options))
+    async with open_threads(storage_of(options.home), options.workspace) as threads:
+        found = () if threads is None else await threads.threads(**_filters(options))
     if not found:
         output.note(_no_threads_text(options))
     elif len(found) == options.limit:
@@ -239,8 +239,8 @@ async def _thread(
     from ..service.home import open_threads
 
     check_ids(options)
-    async with open_threads(storage or storage_of(options.home)) as home:
-        thread = None if home is None else home.of(options.workspace).thread(options.thread)
+    async with open_threads(storage or storage_of(options.home), options.workspace) as threads:
+        thread = None if threads is None else threads.thread(options.thread)
         state = None if thread is None else await thread.state()
         if thread is None or state is None:
             raise typer.Exit(missing(options, output))

@@ -216,8 +216,8 @@ async def _resume(agent: WorldAgent, options: ResumeOptions, output: Output, cal
 
     name = agent.thread(options.thread).scope.thread or ""
     # Read before the agent opens, so that printing the pauses needs no model.
-    async with open_threads(agent.storage) as home:
-        thread = None if home is None else home.of(agent.workspace).thread(name)
+    async with open_threads(agent.storage, agent.workspace) as threads:
+        thread = None if threads is None else threads.thread(name)
         state = check_resumable(None if thread is None else await thread.state(), agent.workspace, name)
         assert thread is not None, "it has a state"
         option_answers = await OptionAnswers.of(thread)

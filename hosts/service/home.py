@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -20,45 +20,21 @@ STATUSES_WITH_PAUSES: Final[tuple[ThreadStatus, ...]] = ("paused", "running", "s
 
 
 @dataclass(frozen=True)
-class OpenThreads:
-    """A home's threads.
-
-    Attributes:
-        stores: The stores of the database.
-    """
-
-    stores: Stores
-
-    @property
-    def register(self) -> ThreadRegister:
-        """The states of the threads."""
-        return ThreadRegister(self.stores)
-
-    def of(self, workspace: str) -> HomeThreads:
-        """The threads of one workspace.
-
-        Raises:
-            InvalidArgument: The id is invalid.
-        """
-        return HomeThreads(self, check_id("workspace", workspace))
-
-
-@dataclass(frozen=True)
 class HomeThreads:
     """The threads of one workspace of a home.
 
     Attributes:
-        home: The threads of all workspaces.
+        stores: The stores of the home.
         workspace: The workspace.
     """
 
-    home: OpenThreads
+    stores: Stores
     workspace: str
 
     def thread(self, thread_id: str, *, account: str | None = None, channel: str | None = None) -> HomeThread:
         """As `WorldAgent.thread`."""
         thread = check_id("thread", thread_id)
-        return HomeThread(self.home, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread))
+        return HomeThread(self.stores, Scope(workspace=self.workspace, account=account, channel=channel, thread=thread))
 
     async def threads(
         self,
@@ -74,7 +50,7 @@ class HomeThreads:
         wanted = ThreadFilters.of(
             limit=limit, status=status, account=account, channel=channel, query=query, before=before
         )
-        return await self.home.register.list(self.workspace, wanted)
+        return await ThreadRegister(self.stores).list(self.workspace, wanted)
 
     async def with_pauses(self) -> tuple[list[ThreadState], list[ThreadStatus]]:
         """The threads whose turns can wait for a person.
@@ -93,7 +69,7 @@ class HomeThreads:
 
     async def turn(self, turn_id: str) -> ThreadState | None:
         """As `WorldAgent.turn`."""
-        return await self.home.register.of_turn(self.workspace, turn_id)
+        return await ThreadRegister(self.stores).of_turn(self.workspace, turn_id)
 
 
 @dataclass(frozen=True)
@@ -101,64 +77,77 @@ class HomeThread:
     """One thread of a home. Its methods do what those of `agent.Thread` do.
 
     Attributes:
-        home: The threads of all workspaces.
+        stores: The stores of the home.
         scope: Workspace, account, channel and thread.
     """
 
-    home: OpenThreads
+    stores: Stores
     scope: Scope
 
     async def state(self) -> ThreadState | None:
         """As `Thread.state`."""
-        return await self.home.register.find(self.scope)
+        return await ThreadRegister(self.stores).find(self.scope)
 
     async def pauses(self) -> tuple[Pause, ...]:
         """As `Thread.pauses`."""
-        return await self.home.register.pauses(self.scope)
+        return await ThreadRegister(self.stores).pauses(self.scope)
 
     async def answered(self) -> frozenset[str]:
         """The ids of the pauses of its turn that have an answer."""
-        return await self.home.register.answered(self.scope)
+        return await ThreadRegister(self.stores).answered(self.scope)
 
     async def cancel(self) -> bool:
         """As `Thread.cancel`."""
-        return await self.home.register.cancel(self.scope)
+        return await ThreadRegister(self.stores).cancel(self.scope)
 
     async def rename(self, title: str | None) -> str | None:
         """As `Thread.rename`."""
-        return await self.home.register.rename(self.scope, title)
+        return await ThreadRegister(self.stores).rename(self.scope, title)
 
     async def history(self, *, before: str | None = None, limit: int = 50) -> tuple[Message, ...]:
         """As `Thread.history`."""
-        return await self.home.stores.log.history(await self._head(), before=before, limit=limit)
+        return await self.stores.log.history(await self._head(), before=before, limit=limit)
 
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """As `Thread.fork`."""
-        return replace(self, scope=await Branching(self.home.stores).fork(self.scope, at=at, to=to))
+        return replace(self, scope=await Branching(self.stores).fork(self.scope, at=at, to=to))
 
     async def _head(self) -> str | None:
         """The id of the newest message."""
         key, state = thread_key(self.scope), await self.state()
         if state is not None and state.status == "forked":  # it has no turn
-            branch = await self.home.stores.branches.get(key)
+            branch = await self.stores.branches.get(key)
             return None if branch is None else branch.head
-        newest = await self.home.stores.log.of_turn(key, state.turn_id, limit=1) if state is not None else ()
+        newest = await self.stores.log.of_turn(key, state.turn_id, limit=1) if state is not None else ()
         if newest:
             return newest[0].id
         # A turn that has failed early has no message.
-        return (await self.home.stores.position(key)).head
+        return (await self.stores.position(key)).head
 
 
 @asynccontextmanager
-async def open_threads(storage: Storage) -> AsyncGenerator[OpenThreads | None]:
-    """Open the threads of a home without an agent. Yields None if the home has no database; none is made.
+async def open_threads(storage: Storage, workspace: str) -> AsyncGenerator[HomeThreads | None]:
+    """Open the threads of a workspace without an agent. Yields None if the home has no database; none is made.
 
     Raises:
-        InvalidArgument: The home is a file.
+        InvalidArgument: The id of the workspace is invalid, or the home is a file.
         StorageUnavailable, StorageInvalid, SchemaTooNew: The database cannot be used.
     """
+    check_id("workspace", workspace)
     if not storage.begun():
         yield None
         return
     async with aclosing(await Stores.open(storage)) as stores:
-        yield OpenThreads(stores)
+        yield HomeThreads(stores, workspace)
+
+
+async def running_turns(storage: Storage) -> Sequence[tuple[str, ThreadState]]:
+    """The running and interrupted turns of all workspaces of a home, each with its workspace.
+
+    Raises:
+        InvalidArgument, StorageUnavailable, StorageInvalid, SchemaTooNew: As for `open_threads`.
+    """
+    if not storage.begun():
+        return ()
+    async with aclosing(await Stores.open(storage)) as stores:
+        return await ThreadRegister(stores).running()

@@ -22,14 +22,14 @@ from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile, running_s
 __all__ = ["home", "run"]  # fixtures
 
 SECRET = "a hat for the keeper of the seventh lighthouse"
-_TELLS = """
+_SERVES = """
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile
-told = RunningSidecar(pid=7, transport="stdio", address=None, workspaces=("novel",), since=datetime.now(UTC),
+record = RunningSidecar(pid=7, transport="stdio", address=None, workspaces=("novel",), since=datetime.now(UTC),
                       state="ready", version="1")
-file = SidecarFile(told)
+file = SidecarFile(record)
 file.add(Path(sys.argv[1]))
 print("there", flush=True)
 sys.stdin.read()
@@ -54,7 +54,7 @@ def found(done: Done) -> Any:
     return json.loads(done.out)
 
 
-async def test_where_nothing_runs_it_says_so_and_makes_no_home(tmp_path: Path) -> None:
+async def test_without_sidecars_and_turns_it_says_so_and_makes_no_home(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     done = await command(tmp_path, "ps", "--home", str(nowhere))
     assert (done.code, done.out) == (0, "")
@@ -72,7 +72,7 @@ async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(ho
     old.set(state="draining")
     try:
         shown = await run("ps")
-        told = json.loads((await run("ps", "--json")).stdout)["sidecars"]
+        listed = json.loads((await run("ps", "--json")).stdout)["sidecars"]
     finally:
         old.remove()
         new.remove()
@@ -82,8 +82,8 @@ async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(ho
     pid = str(os.getpid())
     assert (first.split()[1], first.split()[4:]) == ("ready", ["novel,", "shop", pid])
     assert (second.split()[:2], second.split()[4:]) == (["stdio", "draining"], ["*", pid])
-    assert [each.keys() for each in told] == [set(RunningSidecar.model_fields)] * 2
-    assert [(each["transport"], each["state"]) for each in told] == [("http", "ready"), ("stdio", "draining")]
+    assert [each.keys() for each in listed] == [set(RunningSidecar.model_fields)] * 2
+    assert [(each["transport"], each["state"]) for each in listed] == [("http", "ready"), ("stdio", "draining")]
     assert list((home / "sidecars").iterdir()) == []
 
 
@@ -98,9 +98,9 @@ def test_only_its_owner_can_read_the_file_of_a_sidecar(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("T10")
-async def test_what_a_killed_sidecar_leaves_is_not_listed_and_taken_away(tmp_path: Path) -> None:
+async def test_files_of_a_killed_sidecar_are_not_listed_and_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "sidecars"
-    process = await start_script(_TELLS, folder)
+    process = await start_script(_SERVES, folder)
     try:
         assert process.stdout is not None
         assert await asyncio.wait_for(process.stdout.readline(), BOUND) == b"there\n"
@@ -114,19 +114,19 @@ async def test_what_a_killed_sidecar_leaves_is_not_listed_and_taken_away(tmp_pat
     assert list(folder.iterdir()) == []
 
 
-def test_files_that_say_nothing_are_passed_over(tmp_path: Path) -> None:
-    told = SidecarFile(sidecar())
-    told.add(tmp_path)
+def test_files_without_a_record_are_skipped(tmp_path: Path) -> None:
+    ours = SidecarFile(sidecar())
+    ours.add(tmp_path)
     [file] = tmp_path.glob("*.json")
     for text in ("", "[]", '{"pid": "seven"}', "\ud800", '{"pid": 1'):
         file.write_bytes(text.encode("utf-8", "surrogatepass"))
         assert running_sidecars(tmp_path) == ()
-        assert file.exists()  # whoever has its lock still lives
+        assert file.exists()  # the process that holds its lock still runs
     later = json.loads(sidecar().model_dump_json()) | {"more": "of a later version"}
     file.write_text(json.dumps(later))
     assert len(running_sidecars(tmp_path)) == 1
     (tmp_path / "notes.txt").write_text("not ours")
-    told.remove()
+    ours.remove()
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
@@ -141,7 +141,7 @@ async def delivering(home: Path, thread: str) -> AsyncGenerator[asyncio.subproce
 
 
 @pytest.mark.requirement("T10")
-async def test_turns_that_run_or_were_cut_off_are_listed_over_all_workspaces(
+async def test_running_and_interrupted_turns_of_all_workspaces_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"

@@ -44,14 +44,14 @@ async def test_a_home_without_an_agent_answers_as_the_agent_does(home: Path) -> 
         await shop.thread("talk", account="ana").converse("Hello")
         await calls.fork(call(ForkArguments(thread="talk", to="plan")), shop)
         await shop.thread("hats", account="bob").task("pick", {"what": "hat"})
-        told = [await read(call(given), shop) for read, given in READS]
+        expected = [await read(call(given), shop) for read, given in READS]
         storage = shop.storage
-    async with open_threads(storage) as opened:
+    async with open_threads(storage, "shop") as opened:
         assert opened is not None
-        assert [await read(call(given), opened.of("shop")) for read, given in READS] == told
-        asked = told[2]
+        assert [await read(call(given), opened) for read, given in READS] == expected
+        asked = expected[2]
         assert (asked.status, len(asked.pauses), asked.next) == ("paused", 2, [])  # it is another account's
-        renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened.of("shop"))
+        renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened)
         assert renamed.title == "Hats"
 
 

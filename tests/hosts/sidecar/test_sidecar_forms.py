@@ -106,7 +106,7 @@ def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
         ({"outcome": "run_again"}, {"run_again": {}}, RunAgain()),
     ],
 )
-def test_an_effect_that_was_cut_off_is_told_in_a_form_or_as_json(content: Any, form: Any, answer: Any) -> None:
+def test_an_interrupted_effect_is_answered_in_a_form_or_as_json(content: Any, form: Any, answer: Any) -> None:
     asked = pause("uncertain")
     assert answer_of(asked, content) == answer
     assert read_answers({asked.id: form}, [asked], account=None) == {asked.id: answer}
@@ -117,7 +117,7 @@ CALL = Call(given=ThreadArguments(thread="t1"), caller=Caller(workspace="w", acc
 
 
 @pytest.mark.requirement("T4")
-def test_what_has_expired_is_not_asked_for_and_said_to_be_so() -> None:
+def test_an_expired_pause_is_not_asked_for_and_is_marked() -> None:
     late = pause("approval", expires=datetime(2020, 1, 1, tzinfo=UTC))
     assert (pause_record(late)["expired"], pause_record(late)["answers"]) == (True, {})
     [step] = to_call(CALL, "paused", "turn_1", [late], ids={"thread": "t1"})
@@ -163,7 +163,7 @@ SCHEMAS = st.recursive(
 
 @pytest.mark.requirement("T4")
 @given(schema=SCHEMAS, shared=SCHEMAS)
-def test_whatever_a_stranger_asks_for_becomes_a_form(schema: Any, shared: Any) -> None:
+def test_every_schema_becomes_a_form(schema: Any, shared: Any) -> None:
     if not isinstance(schema, dict):
         schema = {"anyOf": [schema]}
     asked = pause(schema={**schema, "$defs": {"A": shared}}, question="\x1b[31m?")
