@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, Union
 from ...agent.threads import ThreadState
 from ...core.errors import NameTaken, ThreadBusy
 from ...role_resolution import Role
+from . import records
 from .answers import pause_record
 from .arguments import (
     ExplainArguments,
@@ -27,20 +28,6 @@ from .arguments import (
 from .call import Call, Refused, check_thread, check_turn
 from .next_steps import to_call
 from .pauses import unanswered
-from .records import (
-    CancelAnswer,
-    ExplainAnswer,
-    ForkAnswer,
-    HistoryAnswer,
-    MessageRecord,
-    PausesAnswer,
-    RenameAnswer,
-    RoleClearAnswer,
-    RoleSetAnswer,
-    ThreadRecord,
-    ThreadsAnswer,
-    TierRecord,
-)
 
 if TYPE_CHECKING:
     from ...agent import Thread, WorldAgent
@@ -56,7 +43,7 @@ Threads: TypeAlias = Union["WorldAgent", "HomeThreads"]
 """The threads of a workspace: those of an open agent, or those of a home."""
 
 
-async def cancel(call: Call[ThreadArguments], workspace: Threads) -> CancelAnswer:
+async def cancel(call: Call[ThreadArguments], workspace: Threads) -> records.CancelAnswer:
     """Cancel a thread's turn.
 
     Raises:
@@ -67,10 +54,10 @@ async def cancel(call: Call[ThreadArguments], workspace: Threads) -> CancelAnswe
     if state is not None:
         check_turn(call.caller, state)
         call.facts.turn = state.turn_id or None
-    return CancelAnswer(cancelled=await thread.cancel())
+    return records.CancelAnswer(cancelled=await thread.cancel())
 
 
-async def fork(call: Call[ForkArguments], workspace: Threads) -> ForkAnswer:
+async def fork(call: Call[ForkArguments], workspace: Threads) -> records.ForkAnswer:
     """Make a thread that continues from a message of another one.
 
     Raises:
@@ -83,7 +70,7 @@ async def fork(call: Call[ForkArguments], workspace: Threads) -> ForkAnswer:
         if given.to is not None:
             check_thread(grant, given.to)
         made = await thread.fork(at=given.at, to=given.to)
-        return ForkAnswer(thread=made.scope.thread or "")
+        return records.ForkAnswer(thread=made.scope.thread or "")
     # The agent could make an id that the caller does not reach, so this makes the id and checks it first.
     for number in count(2):
         if not grant.allows_thread(f"{stem}{number}"):
@@ -94,23 +81,23 @@ async def fork(call: Call[ForkArguments], workspace: Threads) -> ForkAnswer:
             )
         with suppress(NameTaken, ThreadBusy):
             made = await thread.fork(at=given.at, to=f"{stem}{number}")
-            return ForkAnswer(thread=made.scope.thread or "")
+            return records.ForkAnswer(thread=made.scope.thread or "")
     raise AssertionError("numbers do not end")
 
 
-async def thread_rename(call: Call[RenameArguments], workspace: Threads) -> RenameAnswer:
+async def thread_rename(call: Call[RenameArguments], workspace: Threads) -> records.RenameAnswer:
     """Set a thread's title."""
-    return RenameAnswer(title=await _thread(call, workspace).rename(call.given.title))
+    return records.RenameAnswer(title=await _thread(call, workspace).rename(call.given.title))
 
 
-async def pauses(call: Call[ThreadArguments], workspace: Threads) -> PausesAnswer:
+async def pauses(call: Call[ThreadArguments], workspace: Threads) -> records.PausesAnswer:
     """Return a thread's status and what its turn waits for."""
     thread = _thread(call, workspace)
     state, found = await thread.state(), await thread.pauses()
     if state is None:
-        return PausesAnswer(thread=call.given.thread)
+        return records.PausesAnswer(thread=call.given.thread)
     call.note_turn(state)
-    return PausesAnswer(
+    return records.PausesAnswer(
         thread=state.thread,
         turn_id=state.turn_id or None,
         status=state.status,
@@ -119,13 +106,14 @@ async def pauses(call: Call[ThreadArguments], workspace: Threads) -> PausesAnswe
     )
 
 
-async def history(call: Call[HistoryArguments], workspace: Threads) -> HistoryAnswer:
+async def history(call: Call[HistoryArguments], workspace: Threads) -> records.HistoryAnswer:
     """Return a page of a thread's messages."""
     page = await _thread(call, workspace).history(before=call.given.before, limit=call.given.limit)
-    return HistoryAnswer(messages=[MessageRecord.model_validate(message.to_json()) for message in page])
+    messages = [records.MessageRecord.model_validate(message.to_json()) for message in page]
+    return records.HistoryAnswer(messages=messages)
 
 
-async def threads(call: Call[ThreadsArguments], workspace: Threads) -> ThreadsAnswer:
+async def threads(call: Call[ThreadsArguments], workspace: Threads) -> records.ThreadsAnswer:
     """Return the threads that the caller reaches."""
     given, grant = call.given, call.caller.grant
     limit = given.limit if grant.allows_any_thread else MAX_PAGE_THREADS
@@ -144,13 +132,15 @@ async def threads(call: Call[ThreadsArguments], workspace: Threads) -> ThreadsAn
         if len(found) < limit:
             break
         before = found[-1].page_key
-    return ThreadsAnswer(threads=[ThreadRecord.model_validate(state.to_json()) for state in reached[: given.limit]])
+    return records.ThreadsAnswer(
+        threads=[records.ThreadRecord.model_validate(state.to_json()) for state in reached[: given.limit]]
+    )
 
 
 # --- roles, which only an open agent has ------------------------------------------------------------------------------
 
 
-async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> RoleSetAnswer:
+async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> records.RoleSetAnswer:
     """Set a thread's role.
 
     Raises:
@@ -159,25 +149,25 @@ async def thread_role_set(call: Call[RoleSetArguments], agent: WorldAgent) -> Ro
     role = role_of(call.given.role)
     assert role is not None, "the arguments require a role"
     (await _own_thread(call, agent)).role.set(role, ttl=call.given.ttl)
-    return RoleSetAnswer()
+    return records.RoleSetAnswer()
 
 
-async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> RoleClearAnswer:
+async def thread_role_clear(call: Call[ThreadArguments], agent: WorldAgent) -> records.RoleClearAnswer:
     """Remove a thread's role.
 
     Raises:
         Refused: The thread has an open turn of another account.
     """
-    return RoleClearAnswer(cleared=(await _own_thread(call, agent)).role.clear())
+    return records.RoleClearAnswer(cleared=(await _own_thread(call, agent)).role.clear())
 
 
-async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> ExplainAnswer:
+async def explain_role(call: Call[ExplainArguments], agent: WorldAgent) -> records.ExplainAnswer:
     """Say which tiers of role would be active now, without their contents."""
     explanation = await agent.explain_role(thread_of(agent, call), role=role_of(call.given.role))
-    return ExplainAnswer(
+    return records.ExplainAnswer(
         policy=explanation.policy,
         tiers=[
-            TierRecord(
+            records.TierRecord(
                 tier=one.tier.value,
                 state=one.state,
                 name=one.name,
