@@ -545,14 +545,7 @@ class PlainAdapter(RoleAdapter):
         # It contains descriptions of tools, which can hold the model's control tokens.
         return self._escape(text)
 
-    def format_user_message_content(
-        self,
-        signature: Signature,
-        inputs: dict[str, Any],
-        prefix: str = "",
-        suffix: str = "",
-        main_request: bool = False,
-    ) -> Any:
+    def format_user_message_content(self, signature: Signature, inputs: dict[str, Any], *_: Any, **__: Any) -> Any:
         given = _given(signature, inputs)
         lone = len([name for name, _ in given if name != ROLE]) == 1
         parts = []

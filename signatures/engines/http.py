@@ -258,11 +258,8 @@ class HttpEngine:
 
     async def stream(self, request: Request) -> AsyncGenerator[Any, None]:
         """Ask once and yield the answer in pieces. Closing the generator closes the connection."""
-        events = self._router.stream(self._routed(request))
-        async with contextlib.AsyncExitStack() as stack:
-            close = getattr(events, "aclose", None)
-            if close is not None:
-                stack.push_async_callback(close)
+        sent: Any = self._router.stream(self._routed(request))  # a generator
+        async with contextlib.aclosing(sent) as events:
             parts = _Parts()
             async for event in events:
                 if event.type == "end":
