@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from ..core.errors import FunctionInvalid
@@ -128,9 +127,7 @@ class Inside:
         self._now.set(self)  # never reset: the task belongs to the body
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # A task that the body has started and not awaited still takes its first step as part of the body.
         try:
             asyncio.get_running_loop().call_soon(self._running.discard, self)

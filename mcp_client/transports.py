@@ -18,10 +18,9 @@ import re
 import signal
 import sys
 from abc import ABC, abstractmethod
-from asyncio.subprocess import SubprocessStreamProtocol
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
-from types import TracebackType
-from typing import Any, Final, NoReturn, Self, TextIO
+from asyncio.subprocess import DEVNULL, SubprocessStreamProtocol
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from typing import Any, Final, NoReturn, Self
 
 import httpx2
 from mcp.client._transport import ReadStream, TransportStreams
@@ -163,9 +162,7 @@ class _Stream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
 
@@ -232,15 +229,14 @@ async def over_stdio(host: StdioHost, failures: Failures, lost: Lost) -> AsyncGe
         OSError: The program cannot be started.
     """
     loop = asyncio.get_running_loop()
-    with _errors_of(host) as errors:
-        child, streams = await loop.subprocess_exec(
-            lambda: SubprocessStreamProtocol(LONGEST_ANSWER, loop),
-            *host.argv,
-            stderr=errors,
-            env=get_default_environment() | dict(host.env or {}),
-            cwd=host.cwd,
-            start_new_session=True,
-        )
+    child, streams = await loop.subprocess_exec(
+        lambda: SubprocessStreamProtocol(LONGEST_ANSWER, loop),
+        *host.argv,
+        stderr=_errors_of(host),
+        env=get_default_environment() | dict(host.env or {}),
+        cwd=host.cwd,
+        start_new_session=True,
+    )
     assert streams.stdin is not None
     assert streams.stdout is not None
     outgoing = _Outgoing(streams.stdin, host.timeout, failures, lost)
@@ -251,19 +247,12 @@ async def over_stdio(host: StdioHost, failures: Failures, lost: Lost) -> AsyncGe
         await _end(child, streams.stdin)
 
 
-@contextlib.contextmanager
-def _errors_of(host: StdioHost) -> Generator[TextIO]:
-    """Yield the file that receives the standard error of the child.
-
-    Ours can be replaced by an object that is not a file.
-    """
+def _errors_of(host: StdioHost) -> int:
+    """Return what receives the standard error of the child. Ours can be replaced by an object that is not a file."""
     if host.stderr == "inherit":
         with contextlib.suppress(AttributeError, OSError):
-            sys.stderr.fileno()
-            yield sys.stderr
-            return
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        yield nowhere
+            return sys.stderr.fileno()
+    return DEVNULL
 
 
 async def _end(child: asyncio.SubprocessTransport, stdin: asyncio.StreamWriter) -> None:

@@ -19,7 +19,6 @@ import ctypes
 import gc
 import os
 import secrets
-import shutil
 import tempfile
 import threading
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
@@ -168,27 +167,14 @@ def _open_server(path: Path) -> Any:
 
 @contextlib.contextmanager
 def _private_address() -> Generator[str, None, None]:
-    folder = _private_folder()
-    if folder is None:
-        yield "127.0.0.1"
-        return
-    try:
-        yield str(folder / "s.sock")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _private_folder() -> Path | None:
-    if os.name != "posix":
-        return None
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="worldagent-"))
-    except OSError:
-        return None
-    if len(os.fsencode(folder / "s.sock")) <= _SOCKET_PATH_LIMIT:
-        return folder
-    folder.rmdir()
-    return None
+    """Yield a socket in a folder of its own, which is removed at the end; an address of this machine if that fails."""
+    folder = None
+    if os.name == "posix":
+        with contextlib.suppress(OSError):
+            folder = tempfile.TemporaryDirectory(prefix="worldagent-", ignore_cleanup_errors=True)
+    with folder or contextlib.nullcontext() as path:
+        socket = f"{path}/s.sock"
+        yield socket if path is not None and len(os.fsencode(socket)) <= _SOCKET_PATH_LIMIT else "127.0.0.1"
 
 
 # --- who shares it --------------------------------------------------------------------------------------------------

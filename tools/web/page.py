@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Final, Protocol, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -69,9 +68,7 @@ class Reader:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._end()
 
     async def read(self, page: bytes, *, charset: str | None, url: str, limit: int, cut: bool = False) -> Text:
