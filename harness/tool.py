@@ -70,15 +70,13 @@ def adopted(given: object) -> ForeignTool | None:
 
 
 def _of_dspy(given: Any) -> ForeignTool:
-    from inspect import iscoroutinefunction
-
     schema: dict[str, Any] = {
         "type": "object",
         "properties": given.args,
         "required": [name for name, one in given.args.items() if "default" not in one],
         "additionalProperties": bool(given.has_kwargs),
     }
-    is_async = iscoroutinefunction(given.func) or iscoroutinefunction(getattr(given.func, "__call__", None))  # noqa: B004
+    is_async = any(map(inspect.iscoroutinefunction, (given.func, getattr(given.func, "__call__", None))))  # noqa: B004
     return ForeignTool(
         given.name, _first(given.desc), params_of(given.name, schema), given.acall if is_async else given, is_async
     )

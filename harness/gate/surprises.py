@@ -12,37 +12,13 @@ from .policy import Rule, several
 from .predicates import Condition, Predicate
 
 _BIG: Final = 1_000_000_000
-_SHELLS: Final = ("bash", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "ssh", "zsh", "eval", "exec", "command")
-_WRAPPERS: Final = (
-    "doas",
-    "docker",
-    "env",
-    "find",
-    "make",
-    "nice",
-    "nohup",
-    "parallel",
-    "sudo",
-    "time",
-    "timeout",
-    "xargs",
+_RUNNERS: Final = frozenset(
+    {
+        *("bash", "dash", "fish", "ksh", "powershell", "pwsh", "sh", "ssh", "zsh", "eval", "exec", "command"),
+        *("doas", "docker", "env", "find", "make", "nice", "nohup", "parallel", "sudo", "time", "timeout", "xargs"),
+        *("bun", "deno", "lua", "node", "npm", "npx", "perl", "pnpm", "python", "python3", "ruby", "uv", "uvx"),
+    }
 )
-_LANGUAGES: Final = (
-    "bun",
-    "deno",
-    "lua",
-    "node",
-    "npm",
-    "npx",
-    "perl",
-    "pnpm",
-    "python",
-    "python3",
-    "ruby",
-    "uv",
-    "uvx",
-)
-_RUNNERS: Final = frozenset((*_SHELLS, *_WRAPPERS, *_LANGUAGES))
 """Programs that run the programs or the code in their arguments."""
 
 

@@ -113,10 +113,8 @@ class TraceIndex:
         """Return the newest traces, without their records."""
 
         def work(transaction: Transaction) -> list[list[TraceRecord]]:
-            if thread is None:
-                turns = transaction.execute(_LIST.format(_IN_WORKSPACE), (workspace, limit))
-            else:
-                turns = transaction.execute(_LIST.format(_OF_THREAD), (workspace, thread, limit))
+            which, given = (_IN_WORKSPACE, (workspace,)) if thread is None else (_OF_THREAD, (workspace, thread))
+            turns = transaction.execute(_LIST.format(which), (*given, limit))
             return [self._records(transaction.execute(_RUNS, turn), turn[0]) for turn in turns]
 
         found = await self._read(work) or []

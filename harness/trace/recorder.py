@@ -11,13 +11,12 @@ from ...core import Scope, summed
 from ...core import events as ev
 from ...core.errors import ModelRateLimited
 from ...core.pauses import call_id_of
-from .records import Captured, Dropped, RecordKind, Traced, TraceRecord
+from .records import TOKENS, Captured, Dropped, RecordKind, Traced, TraceRecord
 
 _Fields = dict[str, Any]
 """The fields of a record that is not complete: making a `TraceRecord` at the begin and at the end would cost twice."""
 
-_TOKENS: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
-_NO_TOTALS: Final = {**dict.fromkeys((*_TOKENS, "models", "unpriced", "calls"), 0), "cost": None}
+_NO_TOTALS: Final = {**dict.fromkeys((*TOKENS, "models", "unpriced", "calls"), 0), "cost": None}
 _TURN_ERRORS: Final[dict[type, Callable[[Any], _Fields]]] = {
     ev.RoleTierSkipped: lambda event: {"name": event.tier, "label": "role", "code": event.code},
     ev.PlanRejected: lambda event: {"name": "plan", "code": "plan_rejected"},
@@ -176,7 +175,7 @@ def _ended(
 
 
 def _model(run: _Run, event: ev.Usage) -> TraceRecord:
-    tokens, totals = {name: getattr(event, name) for name in _TOKENS}, run.totals
+    tokens, totals = {name: getattr(event, name) for name in TOKENS}, run.totals
     totals |= {name: summed((totals[name], count)) for name, count in tokens.items()}
     totals["models"] += 1
     if event.cost is None:

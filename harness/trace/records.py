@@ -135,15 +135,8 @@ def read_record(line: str | bytes) -> TraceRecord | None:
     raise TraceInvalid("a line is not a record of a trace", remedy="remove it, or export the trace again")
 
 
-_COUNTED: Final = (
-    "calls",
-    "models",
-    "input_tokens",
-    "output_tokens",
-    "cached_tokens",
-    "reasoning_tokens",
-    "unpriced",
-)
+TOKENS: Final = ("input_tokens", "output_tokens", "cached_tokens", "reasoning_tokens")
+_COUNTED: Final = ("calls", "models", *TOKENS, "unpriced")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

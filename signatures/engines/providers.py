@@ -172,18 +172,10 @@ PROVIDERS: Final = (
 
 _FIRST_PARTY: Final = frozenset(
     {
-        *("anthropic", "aws-anthropic", "azure-anthropic", "bedrock-anthropic", "cohere", "deepseek", "gemini", "meta"),
-        *(
-            "mistral",
-            "moonshotai",
-            "openai",
-            "openai-chat",
-            "vertex",
-            "vertex-anthropic",
-            "vertex-express",
-            "xai",
-            "zai",
-        ),
+        *("anthropic", "aws-anthropic", "azure-anthropic", "bedrock-anthropic", "vertex-anthropic"),
+        *("gemini", "vertex", "vertex-express"),
+        *("openai", "openai-chat"),
+        *("cohere", "deepseek", "meta", "mistral", "moonshotai", "xai", "zai"),
     }
 )
 """The engine's names of services with models of one vendor, which all support tools. Others serve any model."""
