@@ -618,16 +618,17 @@ def _arguments(given: Mapping[str, Any], reader: JsonReader) -> Any:
 
 def _value_in(signature: Signature, name: str, completion: str, reader: JsonReader) -> dict[str, Any]:
     """Read the only output field, which is not a text, from a completion that is its value."""
-    text = completion.strip()
-    if text.startswith(_FENCE) and text.endswith(_FENCE):
-        text = _unfenced(text)
-    fields = _fields_in({name: text}, signature, reader)
+    fields = _fields_in({name: _unfenced(completion)}, signature, reader)
     if fields is None:
         _refuse("ChatAdapter", signature)
     return fields
 
 
-def _unfenced(text: str) -> str:
+def _unfenced(completion: str) -> str:
+    """The completion without blanks, and without a code fence, around it."""
+    text = completion.strip()
+    if not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
     begin = _FENCE_BEGIN.match(text)
     return text.removesuffix(_FENCE)[begin.end() if begin else 0 :].strip()
 
@@ -737,9 +738,7 @@ def _read_as_json(signature: Signature, completion: str, *, alone: bool) -> dict
         completion: The completion.
         alone: Whether other keys are forbidden, because the completion can be the answer itself.
     """
-    text = completion.strip()
-    if text.startswith(_FENCE) and text.endswith(_FENCE):
-        text = _unfenced(text)
+    text = _unfenced(completion)
     if not (text.startswith("{") and text.endswith("}")):
         return None
     reader = JsonReader()

@@ -237,11 +237,10 @@ def decision_of(pause: Pause, answer: object, account: str | None = None) -> dic
             return {"kind": "approve", **_approval_parts(pause, answer), **by}
         case "approval", Reject(reason) if isinstance(reason, str):
             return {"kind": "reject", "reason": reason, **by}
-        case "question", Answer(value):
-            return {"kind": "answer", "value": _validated_answer(pause, _with_defaults(pause, value))}
         case "question", Approve() | Reject() | Happened() | NotHappened() | RunAgain():
             pass
-        case "question", value:
+        case "question", given:
+            value = given.value if isinstance(given, Answer) else given
             return {"kind": "answer", "value": _validated_answer(pause, _with_defaults(pause, value))}
         case "uncertain", Happened(result):
             return {"kind": "happened", "value": _validated_answer(pause, result)}

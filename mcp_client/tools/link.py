@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache
 from typing import Any, Final
 
@@ -55,41 +54,6 @@ from .server import Asked, CallTool, Listed, ToolAnswer, ToolSpec
 
 MAX_INVALID_TOOLS: Final = 100  # the limit of invalid tools that are reported
 _REASON: Final = 300  # the limit of characters of a reason, which can quote the server
-
-
-@asynccontextmanager
-async def sifted(
-    transport: AbstractAsyncContextManager[TransportStreams], invalid_tools: dict[str, str], version: Callable[[], str]
-) -> AsyncGenerator[TransportStreams]:
-    """The streams of a server, open inside the block.
-
-    Args:
-        transport: Opens the unfiltered streams.
-        invalid_tools: Receives the names of removed tools, and why.
-        version: Returns the protocol revision, which defines how a tool is described.
-    """
-    async with transport as (read, write):
-        yield Incoming(read, _Sieve(invalid_tools, version)), write
-
-
-class _Sieve:
-    def __init__(self, invalid_tools: dict[str, str], version: Callable[[], str]) -> None:
-        self._invalid_tools = invalid_tools
-        self._version = version
-
-    def __call__(self, item: Item) -> Item:
-        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
-            result: Any = item.message.result
-            if isinstance(result, dict) and isinstance(result.get("tools"), list) and "content" not in result:
-                result["tools"] = [tool for tool in result["tools"] if self._fits(tool)]
-        return item
-
-    def _fits(self, tool: Any) -> bool:
-        problem = _problem(tool, self._version())
-        if problem and len(self._invalid_tools) < MAX_INVALID_TOOLS:
-            name = tool.get("name") if isinstance(tool, dict) else None
-            self._invalid_tools[str(name)[:100]] = problem
-        return not problem
 
 
 def _problem(tool: Any, version: str) -> str:
@@ -169,8 +133,25 @@ class ToolLink(Link):
         self._invalid_tools: dict[str, str] = {}
         super().__init__(host, failures, delay=delay, clock=clock)
 
-    def _transport(self) -> contextlib.AbstractAsyncContextManager[TransportStreams]:
-        return sifted(super()._transport(), self._invalid_tools, lambda: self._version)
+    @contextlib.asynccontextmanager
+    async def _transport(self) -> AsyncGenerator[TransportStreams]:
+        async with super()._transport() as (read, write):
+            yield Incoming(read, self._without_invalid_tools), write
+
+    def _without_invalid_tools(self, item: Item) -> Item:
+        """Remove the tools that violate MCP from an answer; the library would reject all of its tools."""
+        if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+            result: Any = item.message.result
+            if isinstance(result, dict) and isinstance(result.get("tools"), list) and "content" not in result:
+                result["tools"] = [tool for tool in result["tools"] if self._is_valid(tool)]
+        return item
+
+    def _is_valid(self, tool: Any) -> bool:
+        problem = _problem(tool, self._version)
+        if problem and len(self._invalid_tools) < MAX_INVALID_TOOLS:
+            name = tool.get("name") if isinstance(tool, dict) else None
+            self._invalid_tools[str(name)[:100]] = problem
+        return not problem
 
     # --- what it offers ---------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from ...core import canonical_json
@@ -44,7 +44,7 @@ class _Answered:
 
     @property
     def json(self) -> dict[str, Any]:
-        return {**_json(self.asked), "answer": self.answer}
+        return {**asdict(self.asked), "answer": self.answer}
 
 
 @dataclass(slots=True, eq=False)
@@ -134,9 +134,9 @@ class Rounds:
                 )
                 outcome = await self._work(request, answered, ctx.path)
             if isinstance(outcome, Asked):
-                return {_ASKS: [_json(outcome)]}
+                return {_ASKS: [asdict(outcome)]}
             if outcome.asks:
-                return {_ASKS: [_json(asked) for asked in outcome.asks], "state": outcome.state}
+                return {_ASKS: [asdict(asked) for asked in outcome.asks], "state": outcome.state}
             return await self._source.given(spec, outcome)
 
         step = Step(id=call_id, parent=frame.path, name=name, kind="round", input=given, body=body, once=True)
@@ -255,10 +255,6 @@ async def _held(lock: asyncio.Lock, seconds: float, name: str) -> AsyncGenerator
         yield
     finally:
         lock.release()
-
-
-def _json(asked: Asked) -> dict[str, Any]:
-    return {"message": asked.message, "schema": dict(asked.schema), "key": asked.key}
 
 
 def _key(asked: Asked) -> str:
