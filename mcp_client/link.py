@@ -155,6 +155,18 @@ class Link(ABC):
         self._has_answered()
         return answer
 
+    async def _answer(
+        self, request: Any, result: type[R] | TypeAdapter[R], *, progress: ProgressFnT | None = None
+    ) -> R | MCPError:
+        """The same as `_send`, except that an error which the host answers, whatever its code, is returned."""
+        try:
+            return await self._send(request, result, progress=progress)
+        except MCPError as error:
+            if error.message:  # it was made in this process
+                raise
+            self._has_answered()
+            return error
+
     async def _noticed(self, message: object) -> None:
         self._garbled = self._garbled or isinstance(message, Exception)
 

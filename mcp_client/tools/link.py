@@ -226,17 +226,10 @@ class ToolLink(Link):
             report(progress, total, message)
 
         # Not `call_tool` of the session, which validates results against the server's schema without any limit.
-        try:
-            answer = await self._send(
-                CallToolRequest(params=params), _ANSWERS, progress=None if report is None else progress
-            )
-        except MCPError as error:
-            # An error in answer to a call belongs to the tool, whatever its code. One with a text was made in this
-            # process.
-            if error.message:
-                raise
-            self._has_answered()
-            return self._failures.refused(call.tool, error.code)
+        reporting = None if report is None else progress
+        answer = await self._answer(CallToolRequest(params=params), _ANSWERS, progress=reporting)
+        if isinstance(answer, MCPError):  # it belongs to the tool
+            return self._failures.refused(call.tool, answer.code)
         if isinstance(answer, InputRequiredResult):
             return _asking(answer)
         content = tuple(_json(block) for block in answer.content)

@@ -289,19 +289,16 @@ class HttpEngine:
 
         Not every model supports all of them.
         """
-        return frozenset(kind for kind, part in _SAMPLES.items() if self._has_place(part))
+        asked = {kind: Message.user((part,)) for kind, part in _SAMPLES.items()}
+        return frozenset(kind for kind, message in asked.items() if self._plans(message))
 
     def tools(self) -> bool:
         """Whether the service's interface supports tools. A custom server can lack them."""
-        asked = Request(model=self._wire_model, messages=(Message.user("Go."),), tools=(FunctionTool(name="go"),))
-        return self._plans(asked)
+        return self._plans(Message.user("Go."), FunctionTool(name="go"))
 
-    def _has_place(self, part: ImagePart | DocumentPart) -> bool:
-        return self._plans(Request(model=self._wire_model, messages=(Message.user((part,)),)))
-
-    def _plans(self, request: Request) -> bool:
+    def _plans(self, message: Message, *tools: FunctionTool) -> bool:
         try:
-            self._router.plan(request)
+            self._router.plan(Request(model=self._wire_model, messages=(message,), tools=tools))
         except (LM15Error, ValueError):
             return False
         return True

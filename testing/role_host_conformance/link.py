@@ -67,17 +67,7 @@ class HostLink(Link):
     async def send(self, tool: str, arguments: Mapping[str, Any]) -> CallToolResult | MCPError | Failure:
         """Call a tool; returns the result, the host's protocol error, or why there is no answer."""
         params = CallToolRequestParams(name=self._host.tools.get(tool, tool), arguments=dict(arguments))
-
-        async def ask() -> CallToolResult | MCPError:
-            try:
-                return await self._send(CallToolRequest(params=params), CallToolResult)
-            except MCPError as error:
-                if error.message:  # errors of a host come without their text
-                    raise
-                self._has_answered()
-                return error
-
-        return await self.call(ask, self._seconds)
+        return await self.call(lambda: self._answer(CallToolRequest(params=params), CallToolResult), self._seconds)
 
     async def aclose(self) -> None:
         """End the link; a program has ended afterwards."""

@@ -170,9 +170,9 @@ async def test_an_error_that_a_server_answers_is_its_tools_whatever_its_code(
     """The connection goes on, and the call is made once: an answer is no loss."""
     async with _raw(how, kind) as (host, raw), agent_over(tmp_path, McpServer(host)) as agent:
         for _ in range(2):
-            error = await failure(agent.call("t_role_put", {}))
+            error = await failure(agent.call("t_role_list", {"scope_ids": {}}))
             assert isinstance(error, ToolFailed), error
-            assert "rejected the call of its tool 'role_put' (MCP error " in error.problem
+            assert "rejected the call of its tool 'role_list' (MCP error " in error.problem
             assert not error.retryable
             assert "secret words" not in str(error)
         assert agent.mcp["t"].connected
@@ -185,7 +185,7 @@ async def test_what_http_says_of_a_call_is_told_from_an_answer(tmp_path: Path, h
     if how == "404 Not Found":  # without a session it says that there is no such method
         kind = ToolFailed  # type: ignore[assignment]  # one of them
     async with _raw(how, "text/event-stream") as (host, _), agent_over(tmp_path, McpServer(host)) as agent:
-        error = await failure(agent.call("t_role_put", {}))
+        error = await failure(agent.call("t_role_list", {"scope_ids": {}}))
         assert isinstance(error, kind), error
 
 
