@@ -1,21 +1,35 @@
-"""The annotations of published tools say what the tools do."""
+"""What servers publish of their tools is so: annotations, and the `outputSchema` of every answer and error."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn, get_args
 
 import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 from mcp import Client
 from mcp.types import Tool
 
+from support.broken_hosts import MemoryStore
 from support.role_hosts import BOUND
-from support.sidecar_calls import Calling, least_arguments
+from support.sidecar_calls import Calling, check_answer, least_arguments
+from support.sidecar_served import agents, caller_of, served
 from support.sidecars import over_http
 from worldagent.core import STORED_TIERS, Tier
+from worldagent.core.errors import WorldAgentError
+from worldagent.harness import Worker
+from worldagent.hosts import role_host
 from worldagent.hosts.role_host import RoleHost
+from worldagent.hosts.role_host.contract import Code
+from worldagent.hosts.service.call import OwnCode, Refused
+from worldagent.hosts.sidecar import Sidecar
 from worldagent.role_resolution import Role, SqliteRoleStore
+from worldagent.testing import ScriptedLM
+
+# --- annotations ------------------------------------------------------------------------------------------------------
+
 
 EXAMPLE = "t1"  # the thread that the examples of the published schemas name
 
@@ -92,3 +106,114 @@ async def test_annotations_of_the_role_host_say_what_each_tool_does(tmp_path: Pa
             assert hints.idempotent_hint == (await kept() == after), tool.name
             assert hints.open_world_hint is False
     await store.aclose()
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def errors() -> Iterator[Exception]:
+    """Every error that a call can end with: those of the package and those of the sidecar itself."""
+    waiting: list[type[WorldAgentError]] = [WorldAgentError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.__module__.startswith("worldagent.core.errors"):
+            yield kind("a problem", remedy="a remedy")
+            waiting += kind.__subclasses__()
+    for code in get_args(OwnCode):
+        yield Refused(code, "a problem", remedy="a remedy")
+    yield OSError("an error of some other kind")
+
+
+def usable_with(tool: Tool) -> Draft202012Validator:
+    """The validator of a tool's published schema, which every revision and every client can use."""
+    schema = tool.output_schema
+    assert schema is not None
+    assert schema["type"] == "object"  # all revisions before 2026-07-28 require it
+    Draft202012Validator.check_schema(schema)
+    return Draft202012Validator(schema)
+
+
+@pytest.mark.requirement("T10")
+async def test_every_error_of_the_sidecar_matches_the_schema_of_each_tool(tmp_path: Path) -> None:
+    raised: list[Exception] = []
+
+    def make(workspace: str) -> NoReturn:
+        raise raised[-1]
+
+    async with Sidecar(make) as sidecar, Client(sidecar.server, read_timeout_seconds=BOUND) as client:
+        tools = [(tool, usable_with(tool)) for tool in (await client.list_tools()).tools]
+        met = set()
+        for error in errors():
+            raised.append(error)
+            for tool, schema in tools:
+                result = await client.call_tool(tool.name, {"workspace": "novel", **least_arguments(tool.input_schema)})
+                content = result.structured_content or {}
+                schema.validate(content)
+                assert result.is_error, (tool.name, result)
+                met.add(content["error"]["code"])
+                assert isinstance(content["error"]["retryable"], bool)
+    assert met >= {error.code for error in errors() if isinstance(error, WorldAgentError | Refused)}
+
+
+async def test_the_answer_of_every_tool_of_the_sidecar_matches_its_schema(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda call: {"result": "Fine."} if "request" in call.fields else {"reply": "Yes."})
+    workers = [Worker("critic", "You judge in one sentence.")]
+    async with served(Sidecar(agents(tmp_path, lm=lm, workers=workers))) as url, caller_of(url, "auto") as ask:
+        turn = (await ask("converse", workspace="novel", thread="t1", text="Hi", detach=True))["turn"]["id"]
+        answered = set()
+        tools = (await ask.client.list_tools()).tools
+        for tool in tools:
+            least = least_arguments(tool.input_schema)
+            more = {"turn_id": turn} if "turn_id" in least else {}
+            more |= (
+                {"params": {"worker": "critic", "request": "Look."}}
+                if "params" in tool.input_schema["properties"]
+                else {}
+            )
+            result = await ask.raw(tool.name, workspace="novel", **least | more)
+            usable_with(tool).validate(result.structured_content)
+            check_answer(tool.name, result.structured_content, failed=result.is_error)
+            if not result.is_error:
+                answered.add(tool.name)
+    assert {tool.name for tool in tools} - answered == {"resume"}  # the turn is done
+
+
+class Store(MemoryStore):
+    """A store of roles that fails as it is told to."""
+
+    away = False
+
+    def key(self, tier: Tier, scope_id: str) -> tuple[Tier, str]:
+        if self.away:
+            raise OSError("the store is away")
+        return super().key(tier, scope_id)
+
+
+@pytest.mark.requirement("R9")
+async def test_every_answer_and_error_of_the_role_host_matches_the_schema_of_its_tool() -> None:
+    store = Store()
+    grant = role_host.Grant({Tier.ACCOUNT: frozenset({"ana"})})
+    host = RoleHost(store, grant=grant)
+    met: set[str | None] = set()
+    async with Client(host.server, read_timeout_seconds=BOUND) as client:
+        tools = (await client.list_tools()).tools
+
+        async def walk(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+            for tool in tools:
+                place = {"tier": "account", "scope_id": "ana", "name": "French", "content": "Answer in French."}
+                given = {"scope_ids": {"account": "ana"}, **place}
+                asked = change({name: given[name] for name in tool.input_schema["required"]})
+                result = await client.call_tool(tool.name, asked)
+                usable_with(tool).validate(result.structured_content)
+                check_answer(tool.name, result.structured_content, failed=bool(result.is_error))
+                met.add((result.structured_content or {}).get("code"))
+
+        await walk(lambda given: given)  # it puts before it deletes
+        await walk(
+            lambda given: {**given, "scope_id": "bo"} if "scope_id" in given else {"scope_ids": {"account": "bo"}}
+        )
+        await walk(lambda given: {**given, "content": "x" * (33 << 10)} if "content" in given else given)
+        await walk(lambda given: {})
+        store.away = True
+        await walk(lambda given: given)
+    assert met == {None, *get_args(Code)}

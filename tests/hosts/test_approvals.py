@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.command_line import Run, command, home, run
+from support.command_line import Run, command, home, refusal, run
 from support.hat_shop import MANY, approvals_desk, effects
 from worldagent.agent import Turn
 from worldagent.core import utc_text
@@ -54,14 +54,14 @@ async def test_ten_calls_that_wait_at_once_are_answered_in_any_order_by_process_
     assert sorted(effects(home)) == sorted(f"sent {to[pause_id]} 1" for pause_id in ids[:3])
     refused = await command(home, "approvals", "reject", *ids[3:5], "--reason", "not now", *APP)
     assert refused.code == 3, refused
-    other = json.dumps({"to": "somebody", "copies": 2})
+    other = json.dumps({"to": "eve", "copies": 2})
     seen = next(found["hash"] for found in listed if found["id"] == ids[5])
     changed = await command(home, "approvals", "approve", ids[5], "--arguments", other, "--hash", seen, *APP)
-    assert (changed.code, effects(home)[-1]) == (3, "sent somebody 2"), changed
+    assert (changed.code, effects(home)[-1]) == (3, "sent eve 2"), changed
     last = await command(home, "approvals", "approve", *reversed(ids[6:]), *APP)
     assert last.code == 0, last
     assert sorted(effects(home)) == sorted(
-        [*(f"sent {to[pause_id]} 1" for pause_id in (*ids[:3], *ids[6:])), "sent somebody 2"]
+        [*(f"sent {to[pause_id]} 1" for pause_id in (*ids[:3], *ids[6:])), "sent eve 2"]
     )
     assert last.out.count("not now") == 2
     nothing = await command(home, "approvals", "list", *DESK, "--json")
@@ -74,7 +74,7 @@ async def test_always_any_approves_what_the_same_caller_asks_for(home: Path, run
     assert (result.exit_code, effects(home)) == (0, ["sent ana 1", "sent bob 1"]), result.output
 
 
-async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_how(home: Path, run: Run) -> None:
+async def test_only_approvers_of_the_policy_can_answer(home: Path, run: Run) -> None:
     rules = under_policy(home, {"decision": "ask", "function": "send", "approvers": ["ana", "lead-*"]})
     waits = await run("task", "series", *APP, *rules)
     assert waits.exit_code == 3
@@ -83,10 +83,8 @@ async def test_only_those_whom_the_policy_names_may_answer_and_the_error_says_ho
     [found] = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert found["approvers"] == ["ana", "lead-*"]
     for words in (("approvals", "reject", found["id"]), ("resume", "main", "--approve", "--account", "bob")):
-        result = await run(*words, *APP, *rules, "--json")
-        error = json.loads(result.stdout)["error"]
-        assert (result.exit_code, error["code"]) == (2, "not_an_approver")
-        assert "--account" in error["remedy"]
+        error = await refusal(run, *words, *APP, *rules)
+        assert (error["code"], "--account" in error["remedy"]) == ("not_an_approver", True)
     assert effects(home) == []
     gone_on = await run("resume", "main", "--approve", *APP, *rules, "--account", "lead-eve")
     assert (gone_on.exit_code, len(effects(home))) == (3, 1), gone_on.output
@@ -102,15 +100,13 @@ REFUSED = [
 ]
 
 
-async def test_what_cannot_be_answered_so_is_refused_and_stays_open(home: Path, run: Run) -> None:
+async def test_an_invalid_answer_is_refused_and_the_pause_stays_open(home: Path, run: Run) -> None:
     pauses = {pause.function: pause.id for pause in (await begun("pair")).pauses}
     pauses["other"] = (await begun("wipe", "t2")).pauses[0].id
     pauses["question"] = (await begun("question", "t3")).pauses[0].id
     for words, code, told in REFUSED:
-        result = await run("approvals", *(word.format(**pauses) for word in words), *APP, "--json")
-        error = json.loads(result.stdout)["error"]
-        assert (result.exit_code, error["code"]) == (2, code), words
-        assert told in error["message"], words
+        error = await refusal(run, "approvals", *(word.format(**pauses) for word in words), *APP)
+        assert (error["code"], told in error["message"]) == (code, True), error
         assert error["remedy"], words
     async with approvals_desk() as desk:
         assert len(await desk.thread("main").pauses()) == 2
@@ -120,7 +116,7 @@ async def test_what_cannot_be_answered_so_is_refused_and_stays_open(home: Path, 
 # --- listing ----------------------------------------------------------------------------------------------------------
 
 
-async def test_what_waits_is_listed_over_all_threads_with_all_that_is_known_of_it(home: Path, run: Run) -> None:
+async def test_pauses_are_listed_over_all_threads_with_all_their_fields(home: Path, run: Run) -> None:
     pair = await begun("pair", "t1", account="ana")
     await begun("question", "t2")
     [erase] = (await begun("wipe", "t3")).pauses
@@ -157,7 +153,7 @@ async def test_a_chat_takes_an_edit_asks_again_where_it_does_not_fit_and_takes_a
     assert (chat.code, chat.out) == (0, "sent eve, sent bob\n"), chat
 
 
-async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest(home: Path, run: Run) -> None:
+async def test_a_chat_asks_first_what_its_account_can_answer(home: Path, run: Run) -> None:
     rules = under_policy(home, {"decision": "ask", "function": "send", "approvers": ["ana"]})
     assert (await run("task", "pair", *APP, *rules)).exit_code == 3
     chat = await command(home, "chat", *APP, *rules, "--account", "bob", "--json", stdin=b"yes\nyes\n")
@@ -170,11 +166,7 @@ async def test_a_chat_asks_first_what_its_account_may_answer_and_leaves_the_rest
     assert (chat.code, chat.out) == (0, "sent ana, kept a.md\n"), chat
 
 
-# --- expired ----------------------------------------------------------------------------------------------------------
-
-
 SENDS = {"decision": "approve", "function": "send"}
-NEVER = {"decision": "refuse", "function": "send", "name": "never"}
 
 
 def under_policy(home: Path, *rules: dict[str, Any]) -> tuple[str, str]:
@@ -193,7 +185,8 @@ def written(home: Path, name: str, *rules: dict[str, Any], **more: Any) -> str:
 async def test_a_turn_runs_under_the_policy_of_the_option_over_that_of_the_environment(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sends, never = written(home, "sends.json", SENDS), written(home, "never.json", NEVER)
+    never = written(home, "never.json", {"decision": "refuse", "function": "send", "name": "never"})
+    sends = written(home, "sends.json", SENDS)
     assert (await run("task", "series", *APP, "--thread", "t1")).exit_code == 3
     free = await run("task", "series", *APP, "--policy", sends)
     assert (free.exit_code, free.stdout) == (0, "sent ana, sent bob\n"), free.output
@@ -217,10 +210,8 @@ async def test_an_app_that_brings_a_policy_keeps_it(home: Path, run: Run) -> Non
 async def test_a_policy_that_cannot_be_read_is_refused_before_anything_is_opened(home: Path, run: Run) -> None:
     (home / "bad.yaml").write_text("rules:\n  - decision: allow\n", encoding="utf-8")
     for words in (("ask", "Hello"), ("resume", "main", *APP), ("approvals", "reject", "turn_1/x", *APP)):
-        result = await run(*words, "--policy", "bad.yaml", "--json")
-        error = json.loads(result.stdout)["error"]
-        assert (result.exit_code, error["code"]) == (2, "policy_invalid"), words
-        assert "bad.yaml:2" in error["message"]
+        error = await refusal(run, *words, "--policy", "bad.yaml")
+        assert (error["code"], "bad.yaml:2" in error["message"]) == ("policy_invalid", True), words
     assert not (home / "agent.db").exists()
 
 
@@ -242,9 +233,7 @@ async def test_check_names_a_call_that_a_rule_also_approves(home: Path, run: Run
     assert second["risky"] == []
 
 
-async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_is_nothing(
-    home: Path, run: Run
-) -> None:
+async def test_with_an_app_a_check_lists_what_each_rule_matches(home: Path, run: Run) -> None:
     rules: list[dict[str, Any]] = [
         {**SENDS, "name": "sends", "arguments": {"to": "ana"}},
         {"decision": "ask", "risk": "destructive", "name": "erasing"},
@@ -269,7 +258,7 @@ async def test_with_an_app_a_check_tells_what_each_rule_is_about_and_where_that_
         ("rules:\n  - {decision: ask, function: sned}\n", APP, "names the function 'sned', which does not exist"),
     ],
 )
-async def test_what_is_wrong_with_a_policy_is_told_with_its_line_and_exit_code_2(
+async def test_an_invalid_policy_is_refused_with_its_line_and_exit_code_2(
     home: Path, run: Run, text: str, more: tuple[str, ...], told: str
 ) -> None:
     (home / "policy.yaml").write_text(text, encoding="utf-8")

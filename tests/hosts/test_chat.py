@@ -14,7 +14,7 @@ __all__ = ["environment", "home", "service", "start"]  # fixtures
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_it_says_where_the_person_is_answers_and_leaves_the_terminal_as_it_was(start: Start) -> None:
+async def test_a_chat_shows_its_place_answers_and_restores_the_terminal(start: Start) -> None:
     async with start() as terminal:
         assert await terminal.say("What is the capital of France?") == "Paris."
         terminal.write("/quit" + ENTER)
@@ -60,7 +60,7 @@ async def test_an_answer_appears_while_it_is_written_as_markdown_and_breaks_betw
     ]
 
 
-async def test_a_wait_is_shown_and_what_is_typed_meanwhile_waits_for_the_prompt(start: Start, service: Service) -> None:
+async def test_a_wait_is_shown_and_typed_input_waits_for_the_prompt(start: Start, service: Service) -> None:
     service.answers = [("", "The lamp is lit, ", "and the ships are home.")]
     async with start() as terminal:
         terminal.write("Go on." + ENTER)
@@ -86,7 +86,7 @@ async def test_a_mistake_in_the_settings_ends_it_with_2(start: Start) -> None:
 # --- leaving and interrupting ---------------------------------------------------------------------------------------
 
 
-async def test_an_interrupt_cancels_the_answer_then_clears_a_line_then_says_how_to_leave_then_leaves(
+async def test_interrupts_cancel_the_answer_clear_the_line_warn_and_end_the_chat(
     start: Start, service: Service
 ) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")]
@@ -142,7 +142,7 @@ async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service,
         ("[[ ## summary ## ]]\n\n", "could not be summarised: output_invalid"),
     ],
 )
-async def test_it_tells_what_became_of_a_summary(start: Start, service: Service, said: str, told: str) -> None:
+async def test_the_result_of_a_summary_is_shown(start: Start, service: Service, said: str, told: str) -> None:
     service.stub.text = said  # of calls that are not streamed
     async with start(WORLDAGENT_HISTORY_LIMIT="2") as terminal:
         assert await terminal.say("What is the capital of France?") == "Paris."

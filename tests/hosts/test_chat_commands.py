@@ -1,37 +1,25 @@
-"""The commands of `worldagent chat` about threads, models, tools and what becomes of an answer; and `@FILE`."""
+"""The commands of `worldagent chat`, attachments of messages, and chats whose streams are pipes."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
-from support.chat import (
-    CHAT,
-    CTRL_C,
-    TAB,
-    Service,
-    Start,
-    environment,
-    home,
-    piped,
-    service,
-    start,
-)
-from support.homes import PNG, data_uri, written
+import pytest
 
-__all__ = ["environment", "home", "service", "start"]  # fixtures
+from support.chat import BOUND, CTRL_C, TAB, Service, Start, chatted, environment, home, piped, service, start
+from support.command_line import Run, run_on_stub, started, stub
+from support.homes import ADDRESS, PNG, data_uri, written
+from support.openai_stub import OpenAIStub
+
+__all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # fixtures
 
 BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
-
-
-async def chatted(environment: dict[str, str], *lines: str, argv: tuple[str, ...] = CHAT) -> list[dict[str, Any]]:
-    """What a chat through pipes prints for these lines."""
-    _, out, told = await piped(environment, "".join(f"{line}\n" for line in lines).encode(), "--json", argv=argv)
-    assert told == ""
-    return [json.loads(line) for line in out.splitlines()]
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -152,3 +140,146 @@ async def test_files_are_completed_in_messages_and_after_commands(start: Start, 
             terminal.write(f"{begin}{tmp_path}/ligh" + TAB)
             await terminal.until(lambda: "/lighthouse.md" in "".join(terminal.text.split()))
             terminal.write(CTRL_C)
+
+
+# --- attachments ------------------------------------------------------------------------------------------------------
+
+
+def images(body: dict[str, Any]) -> list[str]:
+    """The images in a request, oldest message first."""
+    contents = [message["content"] for message in body["messages"] if isinstance(message["content"], list)]
+    return [part["image_url"]["url"] for content in contents for part in content if part["type"] == "image_url"]
+
+
+async def test_ask_sends_files_and_addresses_along(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
+    photo = written(tmp_path, "lake.png", PNG)
+    result = await run("ask", "What is this?", "--attach", str(photo), "--attach", ADDRESS, "--thread", "main")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
+    assert images(stub.requests[0]) == [data_uri(PNG), ADDRESS]
+    result = await run("threads", "show", "main")
+    assert "user: What is this? [attached: lake.png (image/png), lake.jpg (image/jpeg)]\n" in result.stdout
+    result = await run("threads", "show", "main", "--json")
+    assert json.loads(result.stdout)["thread"]["messages"][0]["body"]["attachments"][1]["url"] == ADDRESS
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("none.png", "none.png' cannot be attached: "),
+        ("https://ana:secret@pictures.example/x.png", "an attachment that is text contains a user or password"),
+        ("paper.pdf", "remedy: use --lm with a model that takes it, or set WORLDAGENT_ATTACHMENT_FALLBACK=note"),
+    ],
+)
+async def test_an_attachment_that_cannot_be_sent_is_bad_usage(
+    run: Run, stub: OpenAIStub, tmp_path: Path, given: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "paper.pdf", b"%PDF-1.7")
+    result = await run("ask", "Look.", "--attach", given)
+    assert result.exit_code == 2
+    assert told in result.stderr
+    assert "secret" not in result.stderr
+    assert stub.requests == []
+
+
+async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
+    environment: dict[str, str], service: Service, tmp_path: Path
+) -> None:
+    photo = written(tmp_path, "lake.png", PNG)
+    lines = f"Look.\n/attach {ADDRESS}\n/attach\n/attach off\nAnd now?\n/attach {ADDRESS}\nAnd this?\n/history\n"
+    code, out, told = await piped(environment, lines.encode(), "--attach", str(photo))
+    assert (code, told) == (0, "")
+    assert [images(body) for body in service.stub.requests] == [
+        [data_uri(PNG)], [data_uri(PNG)], [data_uri(PNG), ADDRESS]
+    ]  # fmt: skip
+    assert "attached to the next message: lake.jpg; /attach off removes it" in out
+    assert "nothing is attached to the next message" in out
+    assert "And this? [attached: lake.jpg (image/jpeg)]" in out
+
+
+# --- pipes ------------------------------------------------------------------------------------------------------------
+
+
+SECRET = "Answer as the keeper of the seventh lighthouse would answer."
+
+
+async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
+    environment: dict[str, str], service: Service
+) -> None:
+    code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
+    assert (code, out) == (0, "Paris.\nParis.\n")
+    assert told.startswith("error: the command '/nothing' does not exist")
+    assert told.count("\n") == 2
+    assert "Hello" in service.said(0)
+    assert "\ufeff" not in service.said(0)
+    assert "灯台" in service.said(1)
+
+
+async def test_piped_lines_can_be_commands_and_name_no_file(
+    environment: dict[str, str], service: Service, tmp_path: Path
+) -> None:
+    (key := tmp_path / "key").write_text(SECRET, encoding="utf-8")
+    lines = (f"/role {SECRET}", "Hello", f"/role @{key}", f"/attach {key}", "/role off", "Hello", "/quit", "not read")
+    found = await chatted(environment, *lines)
+    assert [value.get("command") for value in found] == ["/role", None, None, None, "/role", None]
+    assert [value.get("role_tiers") for value in found] == [None, ["thread"], None, None, None, []]
+    assert [value["error"]["code"] for value in found[2:4]] == ["invalid_argument"] * 2
+    assert found[1]["text"] == found[5]["text"] == "Paris."
+    assert len(service.stub.requests) == 2
+
+
+async def test_a_message_is_edited_and_the_conversation_forked(environment: dict[str, str], service: Service) -> None:
+    lines = "/fork\n/edit\nHello\n/edit Good morning\n/fork plan b\nAnd now?\n/history\n"
+    code, out, told = await piped(environment, lines.encode())
+    assert code == 0
+    assert out.splitlines() == [
+        "Paris.",
+        "Paris.",
+        "on the thread 'plan b', a fork of 'main'",
+        "Paris.",
+        *("user: Good morning", "", "agent: Paris.", "", "user: And now?", "", "agent: Paris."),
+    ]
+    assert [line for line in told.splitlines() if not line.startswith("remedy:")] == [
+        "error: thread 'main' has no message",
+        "error: /edit takes the new text of the message",
+        "the original is kept on the thread 'main.2'",
+    ]
+    assert "Hello" not in service.said(1)
+
+
+async def test_piped_input_fails_with_1_where_the_last_line_failed(
+    environment: dict[str, str], service: Service
+) -> None:
+    huge = b"x" * (9 << 20)
+    lines = b"\n".join((b"Hello", huge, b"And again", b"\xff", huge))
+    code, out, told = await piped(environment, lines)
+    assert (code, out) == (1, "Paris.\nParis.\n")
+    assert [line for line in told.splitlines() if line.startswith("error:")] == [
+        "error: line 2 is longer than 8388608 bytes, and none of it was sent",
+        "error: line 4 is not UTF-8 at byte 0",
+        "error: line 5 is longer than 8388608 bytes, and none of it was sent",
+    ]
+    assert "And again" in service.said()
+    code, out, told = await piped(environment, b"Hello\n", "--json", "--lm", "openai/down-500")
+    assert (code, told) == (1, "")
+    assert json.loads(out)["error"]["code"] == "model_unavailable"
+
+
+@pytest.mark.parametrize("midway", [False, True])
+async def test_a_piped_chat_is_interrupted_with_130_in_an_answer_and_while_it_reads(
+    environment: dict[str, str], home: Path, service: Service, midway: bool
+) -> None:
+    service.answers = [("The lamp is lit, ", "and never seen.")] if midway else []
+    async with started(home, "chat", "--lm", "openai/answer", "--json", **environment) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"Tell me.\n")
+        if midway:
+            await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
+        else:
+            assert json.loads(await asyncio.wait_for(process.stdout.readline(), BOUND))["text"] == "Paris."
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), BOUND) == 130
+        out = await process.stdout.read()
+    assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == ["interrupted"] * midway
+    assert len(service.stub.requests) == 1

@@ -17,20 +17,21 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")
 STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 PARTS = (
     *("word", "灯台", "x y", "\n", "\n\n", " ", "    ", "# ", "## ", "- ", "1. ", "> ", "*", "**", "_", "`", "```\n"),
+    *("```py\n", "~~~", "---\n", "===\n", "| a | b |\n|---|---|\n", "| c |", "[t](u)", "[t]", "[t]: u\n", "<b>"),
     *(
-        "```py\n",
-        "~~~",
-        "---\n",
-        "===\n",
-        "| a | b |\n|---|---|\n",
-        "| c |",
-        "[t](u)",
-        "[t]",
-        "[t]: u\n",
-        "<b>",
         "</b>",
+        "<!--",
+        "-->",
+        "![i](u)",
+        "<http://u>",
+        "\\",
+        "&amp;",
+        "&#27;",
+        "&#x9b;",
+        "&#x202e;",
+        "&#x2028;",
+        "\x1b[2J",
     ),
-    *("<!--", "-->", "![i](u)", "<http://u>", "\\", "&amp;", "&#27;", "&#x9b;", "&#x202e;", "&#x2028;", "\x1b[2J"),
     *("\x9b", "\u202e", "[/red]", "[red]", ":smile:", "~~", "\t", "\r\n", "\x1b]8;;http://u\x07", "[link=u]"),
 )
 ANSWERS = st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=40)
@@ -65,14 +66,14 @@ def test_the_address_of_a_link_is_shown_and_no_link_of_the_terminal_is_made() ->
     assert "\x1b]8" not in output
 
 
-def test_what_turns_the_order_of_characters_around_reaches_no_terminal_and_separators_are_line_feeds() -> None:
+def test_characters_that_reverse_text_reach_no_terminal_and_separators_are_line_feeds() -> None:
     for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x1B, 0x9B):
         assert printable(f"one{chr(code)}two") == "onetwo"
     assert printable("one\u2028two\u2029three\u200f\u200e\tfour\n") == "one\ntwo\nthree\u200f\u200e\tfour\n"
 
 
 @given(st.text(), st.sampled_from(["/role ", "/rol ", "/Role ", " /role\n", "/rolf", "/roles a b", "/thread a ", "/"]))
-def test_nothing_that_sets_a_role_or_may_have_been_meant_to_is_kept(text: str, begin: str) -> None:
+def test_input_that_sets_a_role_or_resembles_it_is_not_kept(text: str, begin: str) -> None:
     name, *given = (begin + text).split()
     if name.startswith("//") or (name in COMMANDS.keys() - {"/role"} and len(given) < 2):
         return

@@ -1,11 +1,10 @@
 """Turns that wait for a person at `worldagent chat`: answered, left, picked up again, and under their roles.
 
-A real terminal, and an agent of `--app` whose functions need leave.
+A real terminal, and an agent of `--app` whose functions require approval.
 """
 
 from __future__ import annotations
 
-import json
 import signal
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from support.chat import (
     Service,
     Start,
     Terminal,
+    chatted,
     dispatching,
     environment,
     home,
@@ -28,9 +28,12 @@ from support.chat import (
     shopping,
     start,
 )
+from support.sidecars import bought
 from worldagent.testing import assert_no_role_leak
 
 __all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
+
+pytestmark = pytest.mark.requirement("T4")
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 AWAITED = "main answer>"
@@ -46,11 +49,6 @@ answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
 
 
-def bought(home: Path) -> list[str]:
-    file = home / "bought"
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-
-
 async def buying(terminal: Terminal, service: Service, shape: str = "buy", then: str = AWAITED) -> str:
     """Have the model hand a task to a shape, up to its first question."""
     service.answers.insert(0, dispatching(shape))
@@ -60,10 +58,7 @@ async def buying(terminal: Terminal, service: Service, shape: str = "buy", then:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4")
-async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_turn_goes_on(
-    shop: Start, service: Service, home: Path
-) -> None:
+async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, service: Service, home: Path) -> None:
     async with shop() as terminal:
         shown = await buying(terminal, service)
         assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
@@ -81,8 +76,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear_and_then_the_t
     assert all(len(line) <= 80 for line in terminal.lines)
 
 
-@pytest.mark.requirement("T4")
-async def test_several_pauses_are_answered_one_by_one_and_what_was_typed_goes_with_the_thread(
+async def test_several_pauses_are_answered_one_by_one_and_input_is_removed_with_the_thread(
     shop: Start, service: Service, home: Path, environment: dict[str, str]
 ) -> None:
     async with shop() as terminal:
@@ -125,8 +119,7 @@ async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, s
 # --- another day ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4")
-async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, service: Service, home: Path) -> None:
+async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: Service, home: Path) -> None:
     async with shop() as terminal:
         await buying(terminal, service)
         terminal.write("/later" + ENTER)
@@ -140,7 +133,7 @@ async def test_a_turn_that_is_left_is_picked_up_by_the_next_chat(shop: Start, se
     assert bought(home) == []
 
 
-async def test_what_was_typed_before_a_question_was_seen_is_no_answer_to_it(
+async def test_input_typed_before_a_question_is_shown_does_not_answer_it(
     shop: Start, service: Service, home: Path
 ) -> None:
     async with shop() as terminal:
@@ -157,7 +150,7 @@ async def test_what_was_typed_before_a_question_was_seen_is_no_answer_to_it(
 
 
 @pytest.mark.requirement("T5")
-async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_goes_on_with_it(
+async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_resumes_it(
     shop: Start, service: Service, home: Path
 ) -> None:
     said, plan = dispatching("buy")[0].split("\n", 1)
@@ -181,7 +174,7 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_goes_on_w
     assert bought(home) == ["hat"]
 
 
-async def test_a_turn_whose_model_was_down_is_gone_on_with(start: Start, service: Service) -> None:
+async def test_a_turn_whose_model_was_down_is_resumed(start: Start, service: Service) -> None:
     async with start(argv=(*COMMAND, "--lm", "openai/down-500")) as terminal:
         assert (await terminal.say("Hello there")).endswith("/resume resumes the same turn.")
     async with start() as terminal:
@@ -221,19 +214,14 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
 # --- pipes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4")
 async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow_answer_it(
     environment: dict[str, str], service: Service, home: Path
 ) -> None:
     service.answers = [dispatching("buy")]
-    code, out, told = await piped(shopping(environment), b"Buy me a hat.\n", "--json", argv=SHOP)
-    turn = json.loads(out)
-    assert (code, told) == (3, "")
+    [turn] = await chatted(shopping(environment), "Buy me a hat.", argv=SHOP, code=3)
     assert (turn["status"], turn["pauses"][0]["function"]) == ("paused", "pay")
     assert turn["resume"] == "worldagent resume main --app support.shop:agent"
-    code, out, told = await piped(shopping(environment), b"perhaps\n", "--json", argv=SHOP)
-    found = [json.loads(line) for line in out.splitlines()]
-    assert (code, told) == (3, "")
+    found = await chatted(shopping(environment), "perhaps", argv=SHOP, code=3)
     assert [value.get("status") for value in found] == ["paused", None]
     assert found[0]["pauses"] == turn["pauses"]
     assert found[1]["error"]["code"] == "invalid_argument"
@@ -247,10 +235,8 @@ async def test_a_piped_chat_says_which_of_several_answers_it_has_taken(
     environment: dict[str, str], service: Service, home: Path
 ) -> None:
     service.answers = [dispatching("choose")]
-    lines = b'Buy me a hat.\nblue\nyes\n{"street": "Elm", "number": 4}\n'
-    code, out, told = await piped(shopping(environment), lines, "--json", argv=SHOP)
-    found = [json.loads(line) for line in out.splitlines()]
-    assert (code, told) == (0, "")
+    lines = ("Buy me a hat.", "blue", "yes", '{"street": "Elm", "number": 4}')
+    found = await chatted(shopping(environment), *lines, argv=SHOP, code=0)
     first, second = (pause["id"] for pause in found[0]["pauses"])
     assert found[1] == {"answered": first, "open": [second]}
     assert [value.get("status") for value in found] == ["paused", None, "paused", "done"]

@@ -1,4 +1,4 @@
-"""The command line as a process of its own: what it loads, how it streams to a terminal, how it is interrupted."""
+"""The command line as a process: what it loads, how it streams to a terminal, and what signals do to it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from asyncio.subprocess import PIPE
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from support.chat import Service, Terminal, service
-from support.command_line import BOUND, COMMAND, environment, home, started, stub
+from support.command_line import APP, BOUND, COMMAND, Done, command, environment, home, started, stub
 from support.hat_shop import agent
 from support.openai_stub import OpenAIStub
 from support.processes import ending
@@ -132,20 +133,12 @@ def test_a_message_is_sent_without_a_pipe_that_stays_open(
 
 
 @pytest.mark.local
-def test_ask_answers_on_the_embedded_model_and_says_that_it_is_tiny(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*COMMAND, "ask", "What is the capital of France?"],
-        env=environment(tmp_path),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=BOUND,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "Paris" in done.stdout
-    assert "It is tiny and only shows that everything works" in done.stderr
-    assert "WORLDAGENT_LM" in done.stderr
+async def test_ask_answers_on_the_embedded_model_and_says_that_it_is_tiny(tmp_path: Path) -> None:
+    done = await command(tmp_path, "ask", "What is the capital of France?")
+    assert done.code == 0, done.told
+    assert "Paris" in done.out
+    assert "It is tiny and only shows that everything works" in done.told
+    assert "WORLDAGENT_LM" in done.told
 
 
 class Tty(io.StringIO):
@@ -173,3 +166,84 @@ def test_a_replaced_answer_is_withdrawn_on_the_terminal(
     ):
         output.event(event)
     assert terminal.getvalue() == shown
+
+
+# --- signals while a command loads ------------------------------------------------------------------------------------
+
+
+INTERRUPTED = "error: interrupted; the running work is cancelled\nremedy: run the command again\n"
+HOOK = """
+def hook(event, given):
+    if event == "import" and {moment}:
+        os.kill(os.getpid(), {number})
+sys.addaudithook(hook)
+"""
+CALL = """
+from asyncio import base_events, selector_events
+def call(*given, then={moment}, **more):
+    {moment} = then
+    os.kill(os.getpid(), {number})
+    return then(*given, **more)
+{moment} = call
+"""
+FIRST = "given[0].partition('.')[0] not in ('worldagent', '__future__')"
+"""The first module that neither Python has loaded by itself nor is ours."""
+
+
+async def signalled(home: Path, number: int, moment: str, *words: str) -> Done:
+    """A command that gets a signal when it loads a module for which `moment` holds, or calls the function `moment`."""
+    script = f"import os, sys; sys.argv = {['worldagent', *words]!r}\n"
+    script += (HOOK if " " in moment else CALL).format(moment=moment, number=int(number))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-c", f"{script}from worldagent.hosts.cli import main; main()"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env=environment(home),
+        cwd=home,
+    )
+    out, told = await asyncio.wait_for(process.communicate(b""), BOUND)
+    assert process.returncode is not None
+    return Done(process.returncode, out.decode(), told.decode())
+
+
+TERMINATED, CANCELLED = (signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130, "interrupted")
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(
+    ("given", "module", "words"),
+    [
+        (CANCELLED, "worldagent.hosts.cli.agents", ("task", "buy", "-p", "what=hat", "--json", *APP)),
+        (TERMINATED, "support.agents", ("serve", "--http", "127.0.0.1:0", "--json", *APP)),  # an app prints to stderr
+        (CANCELLED, "dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
+    ],
+)
+async def test_a_signal_while_a_command_loads_is_reported_as_json_with_its_exit_code(
+    tmp_path: Path, given: tuple[int, int, str], module: str, words: tuple[str, ...]
+) -> None:
+    number, code, name = given
+    done = await signalled(tmp_path, number, f"given[0] == {module!r}", *words)
+    assert (done.code, done.told) == (code, "")
+    error = json.loads(done.out)["error"]
+    assert error["code"] == name
+    assert set(error) == {"code", "message", "remedy", "retryable", "turn_id"}
+    assert error["remedy"]
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+async def test_the_earliest_signal_prints_nothing(tmp_path: Path, number: int, code: int) -> None:
+    assert await signalled(tmp_path, number, FIRST, "serve", "--stdio", *APP) == Done(code, "", "")
+
+
+@pytest.mark.requirement("T5")
+@pytest.mark.parametrize(
+    ("moment", "told"),
+    [
+        ("selector_events.BaseSelectorEventLoop._make_self_pipe", ""),
+        ("base_events.BaseEventLoop.create_task", INTERRUPTED),
+    ],
+)
+async def test_an_interrupt_as_the_command_begins_prints_no_traceback(tmp_path: Path, moment: str, told: str) -> None:
+    assert await signalled(tmp_path, signal.SIGINT, moment, "role-host", "--stdio") == Done(130, "", told)

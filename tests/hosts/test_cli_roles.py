@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -18,6 +17,7 @@ from worldagent.hosts.cli.app import app
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 TOKEN = "t0ken-of-the-novel"
+HTTP = ("--http", "127.0.0.1:0")
 
 Run = Callable[..., Result]
 
@@ -58,12 +58,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, ...]:
     return ()
 
 
-def object_of(result: Result) -> dict[str, Any]:
-    value = json.loads(result.stdout)
-    assert isinstance(value, dict)
-    return value
-
-
 @pytest.mark.requirement("R9")
 def test_a_role_is_put_listed_read_and_deleted_wherever_it_is_kept(run: Run, place: tuple[str, ...]) -> None:
     put = run("roles", "put", SECRET, "--account", "ana", "--name", "lighthouse", *place)
@@ -77,7 +71,7 @@ def test_a_role_is_put_listed_read_and_deleted_wherever_it_is_kept(run: Run, pla
     got = run("roles", "get", "--tier", "account", "--account", "ana", *place)
     assert (got.exit_code, got.stdout) == (0, f"{SECRET}\n")
     deleted = run("roles", "delete", "--account", "ana", "--json", *place)
-    assert (deleted.exit_code, object_of(deleted)) == (0, {"deleted": {"tier": "account", "scope_id": "ana"}})
+    assert (deleted.exit_code, json.loads(deleted.stdout)) == (0, {"deleted": {"tier": "account", "scope_id": "ana"}})
     gone = run("roles", "get", "--account", "ana", *place)
     assert (gone.exit_code, gone.stdout) == (1, "")
     assert "no role is set for account 'ana'" in gone.stderr
@@ -94,15 +88,15 @@ def test_the_setting_names_the_role_host_and_an_option_goes_over_it(run: Run, ad
 
 def test_json_gives_each_result_as_one_object(run: Run) -> None:
     put = run("roles", "put", SECRET, "--workspace", "novel", "--json")
-    assert object_of(put) == {
+    assert json.loads(put.stdout) == {
         "stored": {"tier": "workspace", "scope_id": "novel", "name": "workspace", "bytes": len(SECRET)}
     }
     record = {"tier": "workspace", "scope_id": "novel", "name": "workspace", "content": SECRET}
-    assert object_of(run("roles", "get", "--workspace", "novel", "--json")) == {"role": record}
-    assert object_of(run("roles", "list", "--workspace", "novel", "--json")) == {"roles": [record]}
+    assert json.loads(run("roles", "get", "--workspace", "novel", "--json").stdout) == {"role": record}
+    assert json.loads(run("roles", "list", "--workspace", "novel", "--json").stdout) == {"roles": [record]}
     missing = run("roles", "delete", "--json")
     assert missing.exit_code == 1
-    assert object_of(missing)["error"]["code"] == "not_found"
+    assert json.loads(missing.stdout)["error"]["code"] == "not_found"
 
 
 @pytest.mark.parametrize("given", ["file", "stdin", "at"])
@@ -118,21 +112,24 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("get", "--tier", "call"), "the call role is never stored"),
-        (("list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
-        (("list", "--token-file", "no-file"), "--token-file is for --role-host"),
+        (("roles", "get", "--tier", "call"), "the call role is never stored"),
+        (("roles", "list", "--role-host", "http://h/mcp", "--home", "x"), "--home and --role-host exclude each other"),
+        (("roles", "list", "--token-file", "no-file"), "--token-file is for --role-host"),
+        (("role-host",), "takes exactly one of --stdio and --http"),
+        (("role-host", "--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
+        (("role-host", "--http", "0.0.0.0:0", "--allow-remote"), "no token is required"),
+        (("role-host", *HTTP, "--token-file", "x.toml", "--workspace", "a"), "must not both name scopes"),
     ],
 )
 def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
     run: Run, words: tuple[str, ...], named: str
 ) -> None:
-    result = run("roles", *words)
-    assert result.exit_code == 2, result.output
+    result = run(*words)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
     error, remedy = result.stderr.splitlines()
     assert error.startswith("error: ")
     assert named in error
     assert remedy.startswith("remedy: ")
-    assert result.stdout == ""
 
 
 @pytest.mark.requirement("R14")
@@ -143,20 +140,3 @@ def test_a_host_that_is_down_or_refuses_exits_with_1(run: Run, address: str) -> 
         assert (result.exit_code, result.stdout) == (1, ""), result.output
         assert "remedy: " in result.stderr
         assert SECRET not in result.output
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ((), "takes exactly one of --stdio and --http"),
-        (("--stdio", "--home", "x", "--store", "y"), "--home and --store exclude each other"),
-        (("--http", "0.0.0.0:0", "--allow-remote"), "no token is required"),
-        (("--http", "127.0.0.1:0", "--token-file", "x.toml", "--workspace", "a"), "must not both name scopes"),
-    ],
-)
-def test_a_role_host_that_cannot_be_as_asked_does_not_start(run: Run, words: tuple[str, ...], named: str) -> None:
-    result = run("role-host", *words)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
-    error, remedy = result.stderr.splitlines()
-    assert named in error
-    assert remedy.startswith("remedy: ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import runpy
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 
 from support.house import ROOT
 from support.openai_stub import openai_stub
+from support.processes import ending
 from worldagent.testing import scan_for_roles
 
 DEMO = ROOT / "examples" / "demo.py"
@@ -26,21 +26,19 @@ async def test_demo_runs_and_finds_no_role(tmp_path: Path, embedded: bool) -> No
     async with openai_stub() as stub:
         stub.text = "[[ ## reply ## ]]\nParis.\n\n[[ ## result ## ]]\nRight.\n\n[[ ## completed ## ]]"
         hosted = {"WORLDAGENT_LM": "openai/answer", "WORLDAGENT_API_BASE": stub.url, "OPENAI_API_KEY": "none"}
-        done = await asyncio.to_thread(
-            subprocess.run,
-            [sys.executable, DEMO, "--home", tmp_path / "home"],
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, str(DEMO), "--home", str(tmp_path / "home")),
             env=os.environ | {"PYTHONPATH": str(ROOT / ".dev")} | ({} if embedded else hosted),
             cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=110,
-            check=False,
+            stdout=asyncio.subprocess.PIPE,
         )
-    assert done.returncode == 0, done.stdout + done.stderr
-    tiers = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines() if line.startswith("  active tiers")]
+        async with ending(process):
+            printed = (await asyncio.wait_for(process.communicate(), 110))[0].decode()
+    assert process.returncode == 0, printed
+    tiers = [line.split(maxsplit=2)[2] for line in printed.splitlines() if line.startswith("  active tiers")]
     assert tiers == ["account, workspace", *["account, workspace, call"] * 3]
-    assert ("WORLDAGENT_LM=" in done.stdout) is embedded
-    assert "No text of any role was found" in done.stdout
+    assert ("WORLDAGENT_LM=" in printed) is embedded
+    assert "No text of any role was found" in printed
     assert (tmp_path / "home" / "agent.db").exists()
     demo = runpy.run_path(str(DEMO))
     for role in ("HOUSE", "ANA"):  # the last turn's are where it says

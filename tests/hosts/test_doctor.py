@@ -14,14 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from support.agents import answering, scripted_agent
 from support.broken_hosts import broken_over_http
+from support.command_line import doctor
+from support.noted_turns import contents
 from support.pages import DOCS, rows
 from support.raw_hosts import plain_host
 from worldagent.core import Tier
-from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import INSTALLATION_POINTS, InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.hosts.role_host import Grant, Tokens
@@ -36,7 +36,6 @@ WRONG_TOKEN = "t0ken-of-another-tale"
 HOSTED = "openai/gpt-4o"
 
 Check = Callable[..., dict[str, PointResult]]
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -65,22 +64,8 @@ def check(monkeypatch: pytest.MonkeyPatch) -> Check:
     return run
 
 
-@pytest.fixture
-def run() -> Run:
-    """Run `doctor` on a terminal of 80 columns without colour."""
-
-    def command(*words: str, **more: str) -> Result:
-        return CliRunner().invoke(app, ["doctor", *words], env={"COLUMNS": "80", "TERM": "dumb"} | more)
-
-    return command
-
-
 def bad(results: dict[str, PointResult]) -> list[str]:
     return [name for name, result in results.items() if result.status in ("fail", "warn")]
-
-
-def contents(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 def test_a_sound_installation_passes_and_nothing_in_it_changes(home: Path, check: Check) -> None:
@@ -197,7 +182,7 @@ def test_each_thing_that_is_wrong_is_named_with_a_remedy(
     assert found.remedy
 
 
-def test_a_file_of_a_sidecars_tokens_that_others_can_read_is_warned_of(
+def test_a_token_file_of_a_sidecar_must_be_valid_and_private(
     home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = home / "tokens.toml"
@@ -264,8 +249,8 @@ def test_the_role_host_of_the_settings_is_reached(home: Path, check: Check, monk
         assert WRONG_TOKEN not in shown
 
 
-def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run) -> None:
-    result = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="sk-none")
+def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path) -> None:
+    result = doctor("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="sk-none")
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert lines[0] == "Checking this installation"
@@ -274,26 +259,26 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path, run: Run)
     ]
     assert lines[-1] == "16 passed, 0 failed, 1 skipped"
     assert all(len(line) <= 80 and line.isascii() for line in lines)
-    failing = run("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
+    failing = doctor("--home", str(home), "--lm", HOSTED, OPENAI_API_KEY="")
     assert failing.exit_code == 1
     assert "[FAIL] model.configured" in failing.stdout
     assert "       remedy: " in failing.stdout
     assert failing.stdout.splitlines()[-1] == "15 passed, 1 failed, 1 skipped"
 
 
-def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path, run: Run) -> None:
+def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
     tokens = Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"novel"})}))])
     with broken_over_http(tokens=tokens) as (url, host):
         scopes = ("--scope", "workspace=novel", "--foreign-scope", "workspace=other")
         words = ("--role-host", url, "--token-file", str(file), *scopes, "--write")
-        result = run(*words)
+        result = doctor(*words)
         assert result.exit_code == 0, result.output
         assert result.stdout.splitlines()[0] == f"Checking role host {url}"
         assert "[ ok ] scope.forbidden" in result.stdout
         assert TOKEN not in result.output
-        found = json.loads(run(*words, "--json").stdout)
+        found = json.loads(doctor(*words, "--json").stdout)
         assert host.store.kept == {}
     assert found["ok"] is True
     assert [point["id"] for point in found["points"]] == [point.id for point in HOST_POINTS if point.when != "stdio"]
@@ -301,11 +286,11 @@ def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path, run
 
 
 @pytest.mark.requirement("R9")
-def test_doctor_calls_the_tools_as_the_settings_do_and_says_so(run: Run) -> None:
+def test_doctor_calls_the_tools_as_the_settings_do_and_says_so() -> None:
     named_tools = json.dumps({tool: f"my_{tool}" for tool in TOOLS})
     with broken_over_http(prefix="my_") as (url, host):
         words = ("--role-host", url, "--write")
-        unnamed, named = run(*words), run(*words, WORLDAGENT_ROLE_HOST_TOOLS=named_tools)
+        unnamed, named = doctor(*words), doctor(*words, WORLDAGENT_ROLE_HOST_TOOLS=named_tools)
         assert host.store.kept == {}
     assert named.exit_code == 0, named.output
     assert "[ ok ] list.answer        my_role_list answers with roles" in named.stdout
@@ -316,8 +301,8 @@ def test_doctor_calls_the_tools_as_the_settings_do_and_says_so(run: Run) -> None
     assert "the setting role_host_tools" in told
 
 
-def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) -> None:
-    result = run("--stdio", shlex.join(plain_host("writes garbage")))
+def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path) -> None:
+    result = doctor("--stdio", shlex.join(plain_host("writes garbage")))
     assert result.exit_code == 1, result.output
     assert [line.split()[1] for line in result.stdout.splitlines() if line.startswith("[FAIL]")] == ["stdio.output"]
     assert "are not MCP messages" in " ".join(result.stdout.split())
@@ -333,8 +318,8 @@ def test_doctor_names_the_broken_point_of_a_program(tmp_path: Path, run: Run) ->
         (("--timeout", "-1"), "must be a finite number above 0"),
     ],
 )
-def test_options_that_do_not_fit_exit_with_2(words: tuple[str, ...], told: str, run: Run) -> None:
-    result = run(*words)
+def test_invalid_options_exit_with_2(words: tuple[str, ...], told: str) -> None:
+    result = doctor(*words)
     assert result.exit_code == 2, result.output
     assert told in result.stderr
 

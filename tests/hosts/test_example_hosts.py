@@ -7,13 +7,13 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from support.example_clients import RUST_CHAT, TYPESCRIPT_CHAT
 from support.example_hosts import (
@@ -31,6 +31,7 @@ from support.processes import clean_environment
 from support.role_hosts import BOUND, opened
 from worldagent import Role, Tier
 from worldagent.core.errors import HostForbidden
+from worldagent.hosts.cli.app import app
 from worldagent.mcp_client import HttpHost
 
 TOKEN = "token-of-the-example"
@@ -68,21 +69,15 @@ def over_http(scopes: str = "*") -> Generator[str]:
         process.communicate(timeout=BOUND)
 
 
-def doctor(*options: str) -> dict[str, str]:
-    """Check a host, which must be sound; give the state of each point."""
-    words = [sys.executable, "-P", "-m", "worldagent.hosts.cli", "doctor", *options, "--json"]
-    env = clean_environment(WORLDAGENT_ROLE_HOST_TOKEN=TOKEN)
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=110, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+def skipped_by_doctor(*options: str) -> set[str]:
+    """Check a host, which must be sound; give the points that were skipped."""
+    words = ["doctor", *options, "--write", "--json"]
+    done = CliRunner().invoke(app, words, env={"WORLDAGENT_ROLE_HOST_TOKEN": TOKEN})
+    assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     assert report["ok"] is True
-    states = {point["id"]: point["status"] for point in report["points"]}
-    assert set(states.values()) <= {"pass", "skip"}, done.stdout
-    return states
-
-
-def skipped(states: dict[str, str]) -> set[str]:
-    return {point for point, status in states.items() if status == "skip"}
+    assert {point["status"] for point in report["points"]} == {"pass", "skip"}, done.stdout
+    return {point["id"] for point in report["points"] if point["status"] == "skip"}
 
 
 # --- the contract -----------------------------------------------------------------------------------------------------
@@ -90,16 +85,13 @@ def skipped(states: dict[str, str]) -> set[str]:
 
 @pytest.mark.requirement("R9")
 def test_doctor_finds_nothing_wrong_over_stdio(command: list[str]) -> None:
-    states = doctor("--role-host-stdio", shlex.join(command), "--write")
-    assert skipped(states) == {"scope.forbidden", "change.notice"}
+    assert skipped_by_doctor("--role-host-stdio", shlex.join(command)) == {"scope.forbidden", "change.notice"}
 
 
 @pytest.mark.requirement("R9")
 def test_doctor_finds_nothing_wrong_over_http() -> None:
     with over_http() as url:
-        states = doctor("--role-host", url, "--write")
-    assert skipped(states) == {"scope.forbidden", "change.notice"}
-    assert states["http.token"] == "pass"
+        assert skipped_by_doctor("--role-host", url) == {"scope.forbidden", "change.notice"}
 
 
 @pytest.mark.requirement("R9")
@@ -145,7 +137,7 @@ async def test_the_conversation_of_the_page_is_what_it_says(
 
 
 def contract_part(answer: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what differs between hosts: who they are, what else they offer, and their words for people."""
+    """Leave out what differs between hosts: their names, what else they offer, and their words for people."""
     result = {key: value for key, value in answer["result"].items() if key not in OF_ITS_OWN}
     for text in answer["result"].get("content", ()):
         assert text["type"] == "text"
@@ -173,7 +165,7 @@ NO_MESSAGES = [
 ]
 
 
-async def test_lines_that_are_no_requests_do_not_end_it(command: list[str], tmp_path: Path) -> None:
+async def test_invalid_lines_do_not_end_it(command: list[str], tmp_path: Path) -> None:
     async with conversation(command, tmp_path / "errors") as host:
         await host.ask(0, "initialize", **HELLO)
         for number, line in enumerate(NO_MESSAGES):
@@ -198,7 +190,7 @@ NO_JSON = (
 )
 
 
-async def test_the_reader_in_rust_takes_what_is_json_and_nothing_else(rust: list[str], tmp_path: Path) -> None:
+async def test_the_reader_in_rust_accepts_json_alone(rust: list[str], tmp_path: Path) -> None:
     texts = [*JSON, *NO_JSON]
     async with conversation(rust, tmp_path / "errors") as host:
         lines = [f'{{"jsonrpc":"2.0","id":"x","method":"ping","params":{{"x":{text}}}}}' for text in texts]

@@ -26,6 +26,8 @@ from worldagent.core.pauses import (
 from worldagent.hosts.service.pauses import printable
 from worldagent.hosts.service.typed_answers import pause_text, read_answer
 
+pytestmark = pytest.mark.requirement("H9")
+
 
 class Size(Enum):
     SMALL, LARGE = "small", "large"
@@ -105,8 +107,7 @@ TYPED = st.text() | st.lists(WORDS, max_size=6).map(" ".join) | EDITS | JSON.map
 # --- what is shown ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("H9")
-def test_an_approval_shows_what_it_risks_who_wants_it_why_it_is_asked_and_who_may_answer() -> None:
+def test_an_approval_shows_its_risk_caller_reason_and_approvers() -> None:
     about: dict[str, Any] = {
         "risk": ("read_only", "destructive"),
         "caller": "critic",
@@ -156,7 +157,7 @@ BEGINS: dict[str, tuple[str | tuple[str, ...], ...]] = {
 
 
 @given(pauses())
-def test_what_is_shown_cannot_steer_a_terminal_or_imitate_another_line(shown: Pause) -> None:
+def test_the_text_of_a_pause_cannot_steer_a_terminal_or_imitate_another_line(shown: Pause) -> None:
     text = pause_text(shown)
     assert printable(text) == text
     text.encode()
@@ -187,7 +188,6 @@ SPACED, ERASING = pause("approval", Spaced), pause("approval", Order, risk=("wri
 UNSURE, FORM, NESTED = pause("uncertain"), pause(question="Where to?", form=Order), pause(question="?", form=Sizes)
 
 
-@pytest.mark.requirement("H9")
 @pytest.mark.parametrize(
     ("shown", "said", "answer"),
     [
@@ -205,11 +205,10 @@ UNSURE, FORM, NESTED = pause("uncertain"), pause(question="Where to?", form=Orde
         (NESTED, '{"street": "x", "sizes": ["small"]}', answered(street="x", sizes=["small"])),
     ],
 )
-def test_what_is_said_clearly_is_read(shown: Pause, said: str, answer: PersonAnswer) -> None:
+def test_a_clear_answer_is_read(shown: Pause, said: str, answer: PersonAnswer) -> None:
     assert read_answer(shown, said) == answer
 
 
-@pytest.mark.requirement("H9")
 @pytest.mark.parametrize(
     ("shown", "said", "told"),
     [
@@ -226,7 +225,7 @@ def test_what_is_said_clearly_is_read(shown: Pause, said: str, answer: PersonAns
         (NESTED, '{"street": "x", "sizes": ["huge"]}', "'huge' is not one of"),
     ],
 )
-def test_what_is_unclear_or_does_not_fit_is_asked_again_with_the_reason(shown: Pause, said: str, told: str) -> None:
+def test_an_unclear_or_invalid_answer_is_refused_with_the_reason(shown: Pause, said: str, told: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         read_answer(shown, said)
     assert told in str(caught.value)

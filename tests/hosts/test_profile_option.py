@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from support.chat import ENTER, Start, environment, home, service, start
-from support.command_line import Run, run_on_stub, stub
+from support.command_line import Run, refusal, run_on_stub, stub
 from support.openai_stub import OpenAIStub
 
 __all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # fixtures
@@ -63,10 +63,8 @@ async def test_its_tools_work_in_the_current_folder_or_where_the_setting_says(
 
 async def test_task_and_the_setting_take_it_too(run: Run, stub: OpenAIStub, project: Path) -> None:
     task = ("task", "subagent", "-p", "worker=critic", "-p", "request=Go.", "--worker", "critic=You judge.")
-    refused = await run(*task, "--profile", "reader", "--json")
-    assert json.loads(refused.stdout)["error"]["code"] == "tool_not_allowed"
-    refused = await run(*task, "--json", WORLDAGENT_PROFILE="reader")
-    assert json.loads(refused.stdout)["error"]["code"] == "tool_not_allowed"
+    assert (await refusal(run, *task, "--profile", "reader"))["code"] == "tool_not_allowed"
+    assert (await refusal(run, *task, WORLDAGENT_PROFILE="reader"))["code"] == "tool_not_allowed"
     assert stub.requests == []
 
 

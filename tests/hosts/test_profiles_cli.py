@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.command_line import Run, home, run
+from support.command_line import Run, home, refusal, run
 from worldagent.profiles.loading import profile_schema
 
 __all__ = ["home", "run"]  # fixtures
@@ -52,7 +52,7 @@ async def as_json(run: Run, *words: str, code: int = 0) -> Any:
 
 
 @pytest.mark.requirement("P6")
-async def test_list_shows_what_there_is_where_it_is_from_and_what_is_broken(
+async def test_list_shows_profiles_their_level_and_their_problems(
     run: Run, home: Path, user: Path, project: Path
 ) -> None:
     (user / "searcher.yaml").write_text("extends: searcher\ndescription: my own\n")
@@ -84,7 +84,7 @@ async def test_list_shows_what_there_is_where_it_is_from_and_what_is_broken(
 
 
 @pytest.mark.requirement("P6")
-async def test_show_tells_every_setting_and_where_it_is_from(run: Run, home: Path, project: Path) -> None:
+async def test_show_prints_every_setting_and_its_source(run: Run, home: Path, project: Path) -> None:
     refused = await run("profiles", "show", "mine")
     assert refused.exit_code == 2
     assert f"worldagent profiles trust {project}" in refused.stderr
@@ -106,7 +106,7 @@ async def test_show_tells_every_setting_and_where_it_is_from(run: Run, home: Pat
 
 
 @pytest.mark.requirement("P1")
-async def test_check_tells_all_that_is_wrong_of_all_files(run: Run, home: Path, user: Path, project: Path) -> None:
+async def test_check_reports_all_problems_of_all_files(run: Run, home: Path, user: Path, project: Path) -> None:
     (user / "bad.yaml").write_text("tool: []\nskills: 5\n")
     (user / "fine.yml").write_text("tools: [read_file, subagent]\n")
     worse = project / ".worldagent" / "profiles" / "worse.yaml"
@@ -170,10 +170,10 @@ async def test_trust_is_taken_back(run: Run, home: Path, project: Path) -> None:
     assert (await run("profiles", "trust", "--yes", str(project / "src"))).exit_code == 0
     assert (await as_json(run, "trust", "--remove"))["removed"] == {"project": str(project)}
     assert (await run("profiles", "show", "mine")).exit_code == 2
-    assert (await as_json(run, "trust", "--remove", code=1))["error"]["code"] == "not_found"
+    assert (await refusal(run, "profiles", "trust", "--remove", code=1))["code"] == "not_found"
 
 
-async def test_what_a_server_may_do_is_shown_and_no_name_forges_a_line(run: Run, home: Path, project: Path) -> None:
+async def test_trust_shows_what_a_server_can_do_and_no_name_forges_a_line(run: Run, home: Path, project: Path) -> None:
     (project / ".worldagent" / "profiles" / "mine.yaml").write_text("""\
 tools: ["read_file\\n    tools: none"]
 mcp_servers:

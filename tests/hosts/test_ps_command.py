@@ -6,34 +6,22 @@ import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import APP, BOUND, Done, Run, command, home, run, started
+from support.command_line import APP, BOUND, Run, home, run, started
 from support.hat_shop import agent, effects
-from support.processes import eventually, start_script
+from support.processes import eventually
 from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile, running_sidecars
 
 __all__ = ["home", "run"]  # fixtures
 
+pytestmark = pytest.mark.requirement("T10")
+
 SECRET = "a hat for the keeper of the seventh lighthouse"
-_SERVES = """
-import sys
-from datetime import UTC, datetime
-from pathlib import Path
-from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile
-record = RunningSidecar(pid=7, transport="stdio", address=None, workspaces=("novel",), since=datetime.now(UTC),
-                      state="ready", version="1")
-file = SidecarFile(record)
-file.add(Path(sys.argv[1]))
-print("there", flush=True)
-sys.stdin.read()
-"""
 
 
 def sidecar(address: str | None = "http://127.0.0.1:8200/mcp", **more: Any) -> RunningSidecar:
@@ -49,21 +37,15 @@ def sidecar(address: str | None = "http://127.0.0.1:8200/mcp", **more: Any) -> R
     return RunningSidecar(**given | more)
 
 
-def found(done: Done) -> Any:
-    assert done.code == 0, done.told
-    return json.loads(done.out)
+async def test_where_nothing_runs_it_says_so_and_makes_no_home(tmp_path: Path, run: Run) -> None:
+    words = ("ps", "--home", str(tmp_path / "nowhere"))
+    done = await run(*words)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.splitlines() == ["no sidecar of this home runs", "no turn runs"]
+    assert json.loads((await run(*words, "--json")).stdout) == {"sidecars": [], "turns": []}
+    assert not (tmp_path / "nowhere").exists()
 
 
-async def test_without_sidecars_and_turns_it_says_so_and_makes_no_home(tmp_path: Path) -> None:
-    nowhere = tmp_path / "nowhere"
-    done = await command(tmp_path, "ps", "--home", str(nowhere))
-    assert (done.code, done.out) == (0, "")
-    assert done.told.splitlines() == ["no sidecar of this home runs", "no turn runs"]
-    assert found(await command(tmp_path, "ps", "--home", str(nowhere), "--json")) == {"sidecars": [], "turns": []}
-    assert not nowhere.exists()
-
-
-@pytest.mark.requirement("T10")
 async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(home: Path, run: Run) -> None:
     old = SidecarFile(sidecar(None, since=datetime.now(UTC) - timedelta(hours=2), workspaces=("*",)))
     new = SidecarFile(sidecar())
@@ -97,23 +79,6 @@ def test_only_its_owner_can_read_the_file_of_a_sidecar(tmp_path: Path) -> None:
     file.remove()
 
 
-@pytest.mark.requirement("T10")
-async def test_files_of_a_killed_sidecar_are_not_listed_and_are_removed(tmp_path: Path) -> None:
-    folder = tmp_path / "sidecars"
-    process = await start_script(_SERVES, folder)
-    try:
-        assert process.stdout is not None
-        assert await asyncio.wait_for(process.stdout.readline(), BOUND) == b"there\n"
-        assert [each.workspaces for each in running_sidecars(folder)] == [("novel",)]
-        assert len(list(folder.iterdir())) == 2
-    finally:
-        process.kill()
-        await process.wait()
-    assert len(list(folder.iterdir())) == 2
-    assert running_sidecars(folder) == ()
-    assert list(folder.iterdir()) == []
-
-
 def test_files_without_a_record_are_skipped(tmp_path: Path) -> None:
     ours = SidecarFile(sidecar())
     ours.add(tmp_path)
@@ -130,43 +95,23 @@ def test_files_without_a_record_are_skipped(tmp_path: Path) -> None:
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 
-@asynccontextmanager
-async def delivering(home: Path, thread: str) -> AsyncGenerator[asyncio.subprocess.Process]:
-    """A turn that runs in another process, in the middle of a call."""
-    words = ("task", "send", "-p", f"what={SECRET}", *APP, "--thread", thread, "--account", "ana")
-    before = len(effects(home))
+async def test_running_and_interrupted_turns_are_listed_over_all_workspaces(home: Path, run: Run) -> None:
+    words = ("task", "send", "-p", f"what={SECRET}", *APP, "--thread", "t1", "--account", "ana")
     async with started(home, *words) as process:
-        assert await eventually(lambda: len(effects(home)) > before, BOUND)
-        yield process
-
-
-@pytest.mark.requirement("T10")
-async def test_running_and_interrupted_turns_of_all_workspaces_are_listed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "home"
-    monkeypatch.setenv("WORLDAGENT_HOME", str(home))
-    async with delivering(home, "t1") as process:
+        assert await eventually(lambda: bool(effects(home)), BOUND)
         async with agent() as shop:
             await shop.thread("talk").converse("Hello")
             waiting = await shop.thread("hats").task("pick", {"what": "hat"})
         assert waiting.status == "paused"
-        running = found(await command(home, "ps", "--json"))["turns"]
+        [turn] = json.loads((await run("ps", "--json")).stdout)["turns"]
         process.kill()
         await asyncio.wait_for(process.wait(), BOUND)
-    done = await command(home, "ps", "--json")
-    [turn] = running
-    assert {name: turn[name] for name in ("workspace", "thread", "account", "kind", "status")} == {
-        "workspace": "shop",
-        "thread": "t1",
-        "account": "ana",
-        "kind": "task",
-        "status": "running",
-    }
+    done = await run("ps", "--json")
+    said = {"workspace": "shop", "thread": "t1", "account": "ana", "kind": "task", "status": "running"}
+    assert {name: turn[name] for name in said} == said
     assert datetime.fromisoformat(turn["since"]) <= datetime.now(UTC)
-    assert found(done)["turns"] == [turn | {"status": "cut_off"}]
-    assert SECRET not in done.out
-    shown = await command(home, "ps")
-    head, line = shown.out.splitlines()
+    assert json.loads(done.stdout)["turns"] == [turn | {"status": "cut_off"}]
+    assert SECRET not in done.output
+    head, line = (await run("ps")).stdout.splitlines()
     assert head.split() == ["WORKSPACE", "THREAD", "STATUS", "SINCE", "ACCOUNT", "TURN"]
     assert (line.split()[:3], line.split()[5:]) == (["shop", "t1", "cut_off"], ["ana", turn["turn"]])

@@ -11,23 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from support.chat import ENTER, Terminal
-from support.noted_turns import HOUSE, opened, pause_all, resumed
+from support.command_line import doctor
+from support.noted_turns import HOUSE, contents, opened, pause_all, resumed
 from support.processes import environment
 from worldagent.core.errors import RoleKeyMismatch, StorageUnavailable
-from worldagent.hosts.cli.app import app
 from worldagent.hosts.doctor import InstallationOptions, check_installation
 from worldagent.hosts.doctor import Result as PointResult
 from worldagent.role_resolution.keys import RoleKey
 
 KEY = "one key of some length"
 ANOTHER = "another key of some length"
-
-
-def doctor(*words: str | Path, **more: str) -> Result:
-    return CliRunner().invoke(app, ["doctor", *map(str, words)], env={"COLUMNS": "80", "TERM": "dumb"} | more)
 
 
 def resume(home: Path, name: str, how: str = "fail") -> str:
@@ -43,10 +38,6 @@ def resume(home: Path, name: str, how: str = "fail") -> str:
 def point(home: Path) -> PointResult:
     options = InstallationOptions(home=home, lm="local")
     return next(result for result in asyncio.run(check_installation(options)) if result.id == "role.key")
-
-
-def contents(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
@@ -155,7 +146,7 @@ def test_a_key_is_made_whole_or_not_at_all(home: Path, monkeypatch: pytest.Monke
         assert contents(home) == before
 
 
-def test_of_many_who_make_a_key_at_once_all_use_the_same(tmp_path: Path) -> None:
+def test_concurrent_makers_of_a_key_all_use_the_same(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         keys = list(pool.map(lambda _: RoleKey.open(tmp_path / "home" / "role.key").id, range(32)))
     assert len(set(keys)) == 1

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from support.command_line import APP, BOUND, Done, Run, command, home, run, started
+from support.command_line import APP, BOUND, Done, Run, command, home, refusal, run, started
 from support.hat_shop import agent, effects
 from support.openai_stub import openai_stub
 from support.pages import blocks
@@ -23,7 +23,10 @@ __all__ = ["home", "run"]  # fixtures
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
-pytestmark = pytest.mark.timeout(300)  # several processes one after the other, each of which loads a model library
+pytestmark = [
+    pytest.mark.requirement("T4"),
+    pytest.mark.timeout(300),
+]  # several processes one after the other, each of which loads a model library
 
 
 @pytest.fixture(autouse=True)
@@ -31,20 +34,11 @@ def _in_its_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(home)
 
 
-async def paused(*words: str) -> tuple[str, ...]:
-    """Leave a paused turn on the thread `main`; the ids of what it waits for."""
-    async with agent() as shop:
-        turn = await shop.thread("main").task(words[0], {"what": "hat"})
-    assert turn.status == "paused"
-    return tuple(pause.id for pause in turn.pauses)
-
-
 def check(done: Done, code: int) -> Done:
     assert done.code == code, done
     return done
 
 
-@pytest.mark.requirement("T4")
 async def test_a_task_that_waits_exits_with_3_and_another_command_answers(home: Path) -> None:
     words = ("task", "buy", "-p", "what=hat", "--thread", "t1", *APP)
     waits = check(await command(home, *words), 3)
@@ -60,7 +54,6 @@ async def test_a_task_that_waits_exits_with_3_and_another_command_answers(home: 
     assert effects(home) == ["paid hat"]
 
 
-@pytest.mark.requirement("T4")
 async def test_as_json_the_turn_names_what_waits_and_the_command_that_answers(home: Path, run: Run) -> None:
     waits = await run("task", "pick", "-p", "what=hat", "--json", *APP)
     turn = json.loads(waits.stdout)
@@ -83,7 +76,7 @@ async def test_as_json_the_turn_names_what_waits_and_the_command_that_answers(ho
 
 
 @pytest.mark.requirement("T5")
-async def test_a_turn_whose_process_was_killed_goes_on_and_asks_what_nobody_else_can_know(home: Path) -> None:
+async def test_a_turn_whose_process_was_killed_asks_about_its_open_call(home: Path) -> None:
     async with started(home, "task", "send", "-p", "what=hat", *APP) as process:
         assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
         process.send_signal(signal.SIGKILL)
@@ -97,7 +90,7 @@ async def test_a_turn_whose_process_was_killed_goes_on_and_asks_what_nobody_else
 
 
 @pytest.mark.requirement("T5")
-async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_goes_on(home: Path) -> None:
+async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_continues(home: Path) -> None:
     async with started(home, "task", "send", "-p", "what=hat", *APP) as process:
         assert await eventually(lambda: effects(home) == ["begun hat"], BOUND)
         process.send_signal(signal.SIGTERM)
@@ -134,56 +127,50 @@ async def test_the_role_is_given_again_and_no_answer_is_taken_where_it_is_missin
     waits = await run("task", "buy", "-p", "what=hat", "--role", SECRET, *APP)
     assert waits.exit_code == 3
     assert waits.stderr.endswith("\nwith the same --role\n")
-    missing = await run("resume", "main", "--approve", *APP, "--json")
-    error = json.loads(missing.stdout)["error"]
-    assert (missing.exit_code, error["code"]) == (1, "role_required")
-    assert all(option in error["remedy"] for option in ("--role", "--no-role", "--on-role-change refresh"))
-    other = await run("resume", "main", "--approve", "--role", "Answer in verse.", *APP, "--json")
-    changed = json.loads(other.stdout)["error"]
-    assert (other.exit_code, changed["code"]) == (1, "role_changed")
-    assert "=" not in error["remedy"] + changed["remedy"]  # no argument of Python's
+    missing = await refusal(run, "resume", "main", "--approve", *APP, code=1)
+    assert missing["code"] == "role_required"
+    assert all(option in missing["remedy"] for option in ("--role", "--no-role", "--on-role-change refresh"))
+    changed = await refusal(run, "resume", "main", "--approve", "--role", "Answer in verse.", *APP, code=1)
+    assert changed["code"] == "role_changed"
+    assert "=" not in missing["remedy"] + changed["remedy"]  # no argument of Python's
     done = await run("resume", "main", "--approve", "--role", SECRET, *APP, "-v")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: call\n")
-    assert SECRET not in "".join(part.output for part in (waits, missing, other, done))
+    assert SECRET not in f"{waits.output} {missing} {changed} {done.output}"
 
 
 @pytest.mark.requirement("R13")
 @pytest.mark.parametrize("how", [("--no-role",), ("--on-role-change", "refresh")])
-async def test_a_turn_goes_on_without_its_role_on_purpose(home: Path, run: Run, how: tuple[str, ...]) -> None:
+async def test_a_turn_is_resumed_without_its_role_on_purpose(home: Path, run: Run, how: tuple[str, ...]) -> None:
     assert (await run("task", "buy", "-p", "what=hat", "--role", SECRET, *APP)).exit_code == 3
     done = await run("resume", "main", "--approve", *how, *APP, "-v")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "paid for the hat\n", "role tiers: none\n")
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(
     ("words", "code", "named"),
     [
         (("resume", "nobody"), 2, "has no thread 'nobody'"),
-        (("resume", "main", "--answer", "{other}=red"), 2, "is not waiting, and may be answered already"),
+        (("resume", "main", "--answer", "{id}x=red"), 2, "is not waiting, and may be answered already"),
         (("resume", "main", "--approve"), 2, "must name one of the 2"),
         (("ask", "Hello", "--thread", "main"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
     ],
 )
-async def test_what_cannot_be_resumed_so_is_refused_and_stays_open(
+async def test_an_invalid_resume_is_refused_and_the_turn_stays_paused(
     home: Path, run: Run, words: tuple[str, ...], code: int, named: str
 ) -> None:
-    ids = await paused("pick")
-    [pay] = [pause_id for pause_id in ids if "-2Fpay-3A" in pause_id]
-    [colour] = set(ids) - {pay}
-    given = {"pay": pay, "colour": colour, "other": f"{colour}x"}
-    result = await run(*(word.format(**given) for word in words), *APP)
+    async with agent() as shop:
+        turn = await shop.thread("main").task("pick", {"what": "hat"})
+    result = await run(*(word.format(id=turn.pauses[0].id) for word in words), *APP)
     assert result.exit_code == code, result.output
     assert named in result.output
     async with agent() as shop:
-        assert {pause.id for pause in await shop.thread("main").pauses()} == set(ids)
+        assert {pause.id for pause in await shop.thread("main").pauses()} == {pause.id for pause in turn.pauses}
     assert effects(home) == []
 
 
 # --- an agent of one's own ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4")
 async def test_the_page_of_the_command_line_shows_what_happens(home: Path, run: Run) -> None:
     [source] = [block.code for block in blocks("python") if block.page.name == "cli.md"]
     (home / "shop.py").write_text(source, encoding="utf-8")
@@ -217,7 +204,7 @@ BROKEN = {
         ("needing_shop:agent", "the module 'nothing_of_this_name', which it needs, does not exist"),
     ],
 )
-async def test_an_app_that_is_none_is_named_without_what_its_code_holds(
+async def test_an_invalid_app_is_named_without_the_text_of_its_code(
     home: Path, run: Run, spec: str, named: str
 ) -> None:
     for name, source in BROKEN.items():
@@ -229,7 +216,7 @@ async def test_an_app_that_is_none_is_named_without_what_its_code_holds(
     assert SECRET not in result.output
 
 
-async def test_options_that_would_make_another_agent_are_refused_beside_an_app(run: Run) -> None:
+async def test_options_that_make_another_agent_are_refused_with_an_app(run: Run) -> None:
     worker, host = ("--worker", "critic=You judge."), ("--role-host", "embedded")
     others = (("--lm", "local"), worker, host, ("--profile", "coder"), ("--workspace", "novel"))
     for option, value in others:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Generator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Generator, Mapping
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from mcp import Client, MCPError
 from mcp.client.subscriptions import ResourceUpdated
 
 from support.role_hosts import BOUND, http_client_of, http_host, stdio_client_of
+from support.served import INITIALIZE, JSON
 from support.sidecar_calls import check_answer
 from worldagent.core import Tier
 from worldagent.core.errors import StorageUnavailable
@@ -22,7 +23,7 @@ from worldagent.hosts.role_host import RoleHost
 from worldagent.role_resolution import Role, SqliteRoleStore
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
-TOKEN, OTHER = "t0ken-of-the-novel", "t0ken-of-nobody-else"
+TOKEN, OTHER = "t0ken-of-the-novel", "t0ken-of-another"
 LIMIT = 32 * 1024
 
 SCOPED = f"""
@@ -54,14 +55,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, No
         yield url
 
 
-@asynccontextmanager
-async def in_memory(host: RoleHost) -> AsyncGenerator[Client, None]:
-    async with Client(host.server, read_timeout_seconds=BOUND) as client:
-        yield client
-
-
 async def call(client: Client, tool: str, **arguments: Any) -> dict[str, Any]:
-    """Call a tool and give its structured content, which is as its schema says and stands nowhere else."""
+    """Call a tool and give its structured content, which is as its schema says, and is in no text block."""
     result = await client.call_tool(tool, arguments)
     content = result.structured_content
     check_answer(tool, content, failed=bool(result.is_error))
@@ -86,17 +81,8 @@ async def test_a_role_is_too_long_above_32_kib_of_utf_8(shared: str) -> None:
 # --- tokens and scopes ----------------------------------------------------------------------------------------------
 
 
-def handshake(token: str | None) -> dict[str, str]:
-    accepted = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
-    return accepted if token is None else accepted | {"Authorization": f"Bearer {token}"}
-
-
-INITIALIZE = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
-}
+def handshake(token: str) -> dict[str, str]:
+    return JSON | {"Authorization": f"Bearer {token}"}
 
 
 @pytest.mark.requirement("R9")
@@ -133,7 +119,7 @@ async def test_a_session_belongs_to_the_token_that_began_it(guarded: str) -> Non
 
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("transport", ["stdio", "http"])
-async def test_a_change_is_told_to_those_who_listen(shared: str, tmp_path: Path, transport: str) -> None:
+async def test_a_change_reaches_the_clients_that_listen(shared: str, tmp_path: Path, transport: str) -> None:
     file = tmp_path / "roles.db"
     opened = stdio_client_of(file, "auto") if transport == "stdio" else http_client_of(shared, "auto")
     place = {"tier": "account", "scope_id": "told/ä"}
@@ -150,7 +136,7 @@ async def test_a_change_is_told_to_those_who_listen(shared: str, tmp_path: Path,
             assert await anext(told) == ResourceUpdated(uri=uri)
 
 
-async def test_addresses_that_name_no_role_or_a_foreign_one_are_refused(guarded: str) -> None:
+async def test_addresses_of_no_role_or_of_one_out_of_scope_are_refused(guarded: str) -> None:
     bad = (
         *("role://account/%61", "role://account/", "role://call/x"),
         *("http://account/x", "role://account/a/b", "role://account/%FF"),
@@ -192,17 +178,14 @@ async def test_a_store_that_fails_is_unavailable_and_its_error_stays_inside(
     store = await FailingStore.open(tmp_path / "roles.db")
     store.problem = problem
     place = {"tier": "workspace", "scope_id": "novel"}
-    try:
-        async with in_memory(RoleHost(store)) as client:
-            for tool, arguments in (
-                ("role_list", {"scope_ids": {"workspace": "novel"}}),
-                ("role_get", place),
-                ("role_put", {**place, "name": "n", "content": SECRET}),
-                ("role_delete", place),
-            ):
-                assert await call(client, tool, **arguments) == {"contract": 1, "code": "unavailable"}
-    finally:
-        await store.aclose()
+    async with aclosing(store), Client(RoleHost(store).server, read_timeout_seconds=BOUND) as client:
+        for tool, arguments in (
+            ("role_list", {"scope_ids": {"workspace": "novel"}}),
+            ("role_get", place),
+            ("role_put", {**place, "name": "n", "content": SECRET}),
+            ("role_delete", place),
+        ):
+            assert await call(client, tool, **arguments) == {"contract": 1, "code": "unavailable"}
     assert problem.__name__ in caplog.text
     assert SECRET not in caplog.text
 
@@ -210,22 +193,19 @@ async def test_a_store_that_fails_is_unavailable_and_its_error_stays_inside(
 async def test_a_host_names_the_tiers_that_its_store_keeps_and_takes_no_other(tmp_path: Path) -> None:
     tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
     store = await SqliteRoleStore.open(tmp_path / "roles.db", tiers=tiers)
-    try:
-        async with in_memory(RoleHost(store)) as client:
-            for tool in (await client.list_tools()).tools:
-                assert '"channel"' not in json.dumps([tool.input_schema, tool.output_schema])
-                assert '"workspace"' in json.dumps(tool.input_schema)
-            assert (await call(client, "role_get", tier="channel", scope_id="c"))["code"] == "invalid"
-            assert (await call(client, "role_list", scope_ids={"channel": "c"}))["code"] == "invalid"
-    finally:
-        await store.aclose()
+    async with aclosing(store), Client(RoleHost(store).server, read_timeout_seconds=BOUND) as client:
+        for tool in (await client.list_tools()).tools:
+            assert '"channel"' not in json.dumps([tool.input_schema, tool.output_schema])
+            assert '"workspace"' in json.dumps(tool.input_schema)
+        assert (await call(client, "role_get", tier="channel", scope_id="c"))["code"] == "invalid"
+        assert (await call(client, "role_list", scope_ids={"channel": "c"}))["code"] == "invalid"
 
 
 # --- the process ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R7")
-async def test_neither_role_nor_token_reaches_the_log(tmp_path: Path) -> None:
+async def test_no_role_and_no_token_reaches_the_log(tmp_path: Path) -> None:
     errors = tmp_path / "errors"
     with http_host(tmp_path / "roles.db", errors=errors, WORLDAGENT_ROLE_HOST_TOKEN=TOKEN) as (url, process):
         async with httpx2.AsyncClient(timeout=BOUND) as http:

@@ -1,12 +1,13 @@
-"""`worldagent serve`: the sidecar as a process, as people start it (T10). What it answers is tested elsewhere."""
+"""`worldagent serve`: the sidecar as a process, as people start it (T10). Other tests show what it answers."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,7 +21,6 @@ from typer.testing import CliRunner
 from support.command_line import BOUND, HTTP, MAKE, Done, command, serving, started
 from support.openai_stub import openai_stub
 from support.processes import eventually, run_script
-from support.role_hosts import Mode
 from support.served import call, modern
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import StdioClient
@@ -29,10 +29,12 @@ from support.tools import certificate
 from worldagent.hosts.cli.app import app
 from worldagent.hosts.cli.sidecars import running_sidecars
 
-TOKEN, OTHER = "token-of-a-test-which-nobody-may-see", "another-token-of-a-test"
+pytestmark = pytest.mark.requirement("T10")
+
+TOKEN = "token-of-a-test-which-nobody-may-see"
 NOTE = "note: no token is required, so every program of this machine can use the agents"
 
-# What an app of somebody's may be like: it prints, while it is loaded and later.
+# What an app can be like: it prints, while it is loaded and later.
 _APPS = """
 import sys
 from worldagent import Settings, Storage, WorldAgent
@@ -87,15 +89,10 @@ async def listed(home: Path, **env: str) -> dict[str, Any]:
     return found
 
 
-async def until_state(home: Path, state: str) -> dict[str, Any]:
-    assert await eventually(lambda: [each.state for each in running_sidecars(home / "sidecars")] == [state], BOUND)
-    return await listed(home)
-
-
-async def begun(client: Caller, home: Path, account: str | None = None) -> str:
+async def begun(client: Caller, home: Path) -> str:
     """Begin a turn whose model waits until there is a file `go`, and leave it once the model waits; gives its id."""
-    given = {} if account is None else {"account": account}
-    call = asyncio.create_task(client("converse", follow=True, thread="t1", text="Hello hold=go", detach=True, **given))
+    given = {"thread": "t1", "text": "Hello hold=go", "account": "ana"}
+    call = asyncio.create_task(client("converse", follow=True, detach=True, **given))
     await asyncio.wait_for(client.come.wait(), BOUND)
     assert await eventually((home / "go.held").exists, BOUND)  # what waits before its first step stops at once
     call.cancel()
@@ -116,25 +113,7 @@ def home(tmp_path: Path) -> Path:
     return tmp_path / "home"
 
 
-@pytest.mark.requirement("T10")
-async def test_clients_of_both_revisions_have_conversations(home: Path) -> None:
-    env = {"WORLDAGENT_SIDECAR_TOKEN": TOKEN}
-    revisions: tuple[Mode, ...] = ("auto", "legacy")
-    async with serving(home, *MAKE, "--workspace", "shop", **env) as sidecar:
-        for mode in revisions:
-            async with caller_of(sidecar.url, mode, TOKEN) as client:
-                said = await client("converse", thread=mode, account="ana", text="Hello words=3")
-                assert said["turn"]["text"] == "word0 word1 word2"
-                assert client.text.split() == ["word0", "word1", "word2"]
-        done = await sidecar.ended()
-    assert done.code == 143
-    assert TOKEN not in done.out + done.told
-    assert "Hello" not in done.told
-    assert NOTE not in done.told
-
-
-@pytest.mark.requirement("T10")
-async def test_it_tells_where_it_is_reached_and_that_no_token_is_asked_for(home: Path) -> None:
+async def test_it_prints_its_address_and_that_no_token_is_required(home: Path) -> None:
     async with serving(home, *MAKE) as sidecar:
         assert sidecar.url.endswith("/mcp")
         [told] = (await listed(home))["sidecars"]
@@ -156,23 +135,21 @@ async def test_it_tells_where_it_is_reached_and_that_no_token_is_asked_for(home:
     assert list((home / "sidecars").iterdir()) == []
 
 
-@pytest.mark.requirement("T10")
-async def test_one_that_drains_says_so_and_lists_the_turns_it_waits_for(home: Path) -> None:
+async def test_a_draining_sidecar_is_listed_with_the_turns_it_waits_for(home: Path) -> None:
     async with serving(home, *MAKE, "--workspace", "shop", "--drain", "600") as sidecar:
         async with caller_of(sidecar.url, "auto") as client:
-            turn = await begun(client, home, account="ana")
+            turn = await begun(client, home)
         sidecar.process.terminate()
-        found = await until_state(home, "draining")
-        assert [(each["turn"], each["account"], each["status"]) for each in found["turns"]] == [
-            (turn, "ana", "running")
-        ]
+        states = partial(running_sidecars, home / "sidecars")
+        assert await eventually(lambda: [each.state for each in states()] == ["draining"], BOUND)
+        [found] = (await listed(home))["turns"]
+        assert (found["turn"], found["account"], found["status"]) == (turn, "ana", "running")
         (home / "go").touch()
         assert await asyncio.wait_for(sidecar.process.wait(), BOUND) == 143
     assert await listed(home) == {"sidecars": [], "turns": []}
 
 
-@pytest.mark.requirement("T10")
-async def test_over_stdio_there_is_nothing_but_the_protocol_whatever_an_app_prints(home: Path) -> None:
+async def test_over_stdio_what_an_app_prints_goes_to_standard_error(home: Path) -> None:
     async with over_stdio(apps(home), "--app", "apps:make", "--workspace", "w") as (process, client):
         said = await client.ask("converse", thread="t1", text="Hello")
         assert said["turn"]["text"] == "Hello from the app."
@@ -188,59 +165,32 @@ async def test_over_stdio_there_is_nothing_but_the_protocol_whatever_an_app_prin
     assert list((home / "sidecars").iterdir()) == []
 
 
-class Keeper:
-    """A client that keeps one role, of the workspace `w`."""
+async def test_over_stdio_an_app_gets_the_roles_that_the_client_keeps(home: Path) -> None:
+    asked: list[str] = []
 
-    def __init__(self) -> None:
-        self.asked: list[str] = []
-
-    def __call__(self, tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append(tool)
+    def keep(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        asked.append(tool)
         return {"contract": 1, "roles": [{"tier": "workspace", "name": "house", "content": "Answer as a lighthouse."}]}
 
-
-@pytest.mark.requirement("R9")
-async def test_over_stdio_an_app_that_takes_roles_gets_those_that_the_client_keeps(home: Path) -> None:
-    keeper = Keeper()
     words = ("serve", "--stdio", "--app", "apps:with_roles", "--workspace", "w")
-    async with started(apps(home), *words) as process, StdioClient(process, LEGACY, roles=keeper) as client:
+    async with started(apps(home), *words) as process, StdioClient(process, LEGACY, roles=keep) as client:
         said = await client.ask("converse", thread="t1", text="Hello")
         assert said["turn"]["role_tiers"] == ["workspace"]
-    assert keeper.asked
+    assert asked
     async with over_stdio(home, "--app", "apps:with_roles", "--workspace", "w", revision=LEGACY) as (_, client):
         assert (await client.ask("converse", thread="t2", text="Hello"))["turn"]["role_tiers"] == []
 
 
-def tokens(home: Path, **grants: Sequence[str]) -> Path:
-    home.mkdir(exist_ok=True)
-    file = home / "tokens.toml"
-    entries = (f'[[token]]\ntoken = "{name}"\nworkspaces = {list(ids)!r}\n' for name, ids in grants.items())
-    file.write_text("".join(entries))
-    file.chmod(0o600)
-    return file
+async def test_an_app_with_one_agent_serves_its_workspace_from_the_home_of_the_option(home: Path) -> None:
+    other = home / "other"
+    words = ("--home", str(other), "--app", "apps:alone")
+    async with serving(apps(home), *words) as sidecar, caller_of(sidecar.url, "auto") as client:
+        assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
+        assert [each.workspaces for each in running_sidecars(other / "sidecars")] == [("alone",)]
+    assert (other / "agent.db").is_file()
+    assert not (home / "agent.db").exists()
 
 
-class TestWorkspaces:
-    async def test_no_token_reaches_more_than_what_is_served(self, home: Path) -> None:
-        file = tokens(home, one=["novel"], two=["*"])
-        async with (
-            serving(home, *MAKE, "--token-file", str(file), "--workspace", "shop") as sidecar,
-            caller_of(sidecar.url, "auto", "two") as client,
-        ):
-            assert (await client("threads"))["threads"] == []
-            assert (await client.refused("threads", workspace="novel"))["code"] == "forbidden"
-
-    async def test_an_app_with_one_agent_serves_its_workspace_from_the_home_of_the_option(self, home: Path) -> None:
-        other = home / "other"
-        words = ("--home", str(other), "--app", "apps:alone")
-        async with serving(apps(home), *words) as sidecar, caller_of(sidecar.url, "auto") as client:
-            assert (await client("converse", thread="t", text="Hi"))["turn"]["text"] == "Hello from the app."
-            assert [each.workspaces for each in running_sidecars(other / "sidecars")] == [("alone",)]
-        assert (other / "agent.db").is_file()
-        assert not (home / "agent.db").exists()
-
-
-@pytest.mark.requirement("T10")
 async def test_agents_are_made_of_options_for_each_workspace(home: Path) -> None:
     async with openai_stub() as stub:
         words = ("--lm", "openai/answer", "--identity", "You are a lighthouse.")
@@ -294,7 +244,7 @@ asyncio.run(main())
         (["--http", "127.0.0.1:0", "--turns", "0"], "turns must be above 0 and finite, got 0"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_served(
+def test_invalid_options_are_refused_before_anything_is_served(
     home: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str
 ) -> None:
     monkeypatch.chdir(apps(home))
@@ -313,9 +263,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_served(
         (["--app", "apps:elsewhere", "--home", "other"], "the agent of --app uses another home"),
     ],
 )
-async def test_an_app_that_does_not_fit_is_refused_before_anything_is_served(
-    home: Path, words: list[str], told: str
-) -> None:
+async def test_an_invalid_app_is_refused_before_anything_is_served(home: Path, words: list[str], told: str) -> None:
     refused(home, await command(apps(home), *HTTP, *words), told)
 
 
@@ -334,24 +282,26 @@ async def test_a_model_that_cannot_be_used_is_refused_before_anything_is_served(
     refused(home, done, "the model 'openai/gpt-4o' has no API key", code=1)  # as by `ask`
 
 
-@pytest.mark.requirement("T10")
 async def test_over_tls_other_machines_have_a_conversation_under_the_names_that_it_is_given(
     home: Path, tmp_path: Path
 ) -> None:
     cert, key = certificate(tmp_path, "sidecar")
-    files = ("--token-file", str(tokens(home, one=["*"])), "--tls-cert", str(cert), "--tls-key", str(key))
+    (tokens := tmp_path / "tokens.toml").write_text(f'[[token]]\ntoken = "{TOKEN}"\nworkspaces = ["*"]\n')
+    tokens.chmod(0o600)
+    files = ("--token-file", str(tokens), "--tls-cert", str(cert), "--tls-key", str(key))
     words = (*MAKE, *files, "--workspace", "shop")
     async with serving(home, *words, "--server-name", "ship.example", http="0.0.0.0:0") as sidecar:
         assert sidecar.url.startswith("https://0.0.0.0:")
         at = f"localhost:{urlsplit(sidecar.url).port}"
         trusting = ssl.create_default_context(cafile=str(cert))
-        headers = {"Authorization": "Bearer one"}
+        headers = {"Authorization": f"Bearer {TOKEN}"}
         async with (
             httpx2.AsyncClient(headers=headers, verify=trusting, timeout=BOUND, trust_env=False) as http,
             Client(streamable_http_client(f"https://{at}/mcp", http_client=http)) as client,
         ):
-            said = await Caller(client)("converse", thread="t1", text="Hi words=2")
-            assert said["turn"]["text"] == "word0 word1"
+            caller = Caller(client)
+            assert (await caller("converse", thread="t1", text="Hi words=2"))["turn"]["text"] == "word0 word1"
+            assert (await caller.refused("threads", workspace="novel"))["code"] == "forbidden"  # it is not served
             body, routed = modern(call("threads", {}))
             for name, status in (("ship.example", 200), ("evil.example", 421)):
                 told = await http.post(f"https://{at}/mcp", content=body, headers=routed | {"Host": name})
@@ -363,4 +313,5 @@ async def test_over_tls_other_machines_have_a_conversation_under_the_names_that_
                 await http.get(f"http://{at}/health")
         done = await sidecar.ended()
     assert done.code == 143
-    assert "Traceback" not in done.told
+    for hidden in ("Traceback", TOKEN, "Hi words", NOTE):
+        assert hidden not in done.out + done.told

@@ -1,10 +1,11 @@
-"""What a server over HTTP takes and refuses: names, tokens, bodies, headers, times, and whatever else HTTP allows."""
+"""What a server over HTTP takes and refuses: bodies, names, tokens, limits, and who can reach it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Generator
+import socket
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,10 @@ from typing import Any
 import pytest
 
 from support.processes import eventually
-from support.served import BOUND, SECRET, Answer, Served, Wire, call, initialize, modern, request, served
+from support.served import BOUND, SECRET, Answer, Plain, Served, Wire, call, initialize, modern, request, served
+from support.tools import certificate
+from worldagent.core.errors import InvalidArgument
+from worldagent.hosts.serving import Address, HttpOptions, Tokens, read_token_file, serve_http
 
 TOKEN = "t0ken-of-the-novel"
 NO_PATH = "correct the path of the URL; the paths of this server are"
@@ -76,7 +80,7 @@ BODIES: list[Any] = [
 
 @ERAS
 @pytest.mark.parametrize("body", BODIES, ids=range(len(BODIES)))
-def test_a_body_that_is_no_message_is_refused_and_not_quoted(server: Served, era: str, body: bytes) -> None:
+def test_an_invalid_body_is_refused_and_not_quoted(server: Served, era: str, body: bytes) -> None:
     with Wire(server.address) as wire:
         answer = wire.ask("POST", "/mcp", body, **headers_of(era, wire))
         assert answer.status < 500
@@ -90,7 +94,7 @@ def test_a_body_that_is_no_message_is_refused_and_not_quoted(server: Served, era
 
 @pytest.mark.requirement("R7")
 @ERAS
-def test_what_a_handler_fails_with_stays_inside(server: Served, era: str) -> None:
+def test_an_error_of_a_handler_stays_inside(server: Served, era: str) -> None:
     with Wire(server.address) as wire:
         headers = headers_of(era, wire)
         body = modern(call("fail", {}))[0] if era == "modern" else json.dumps(call("fail", {})).encode()
@@ -120,7 +124,7 @@ def test_a_page_that_calls_by_another_name_is_refused(server: Served, foreign: d
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost:{port}", "[::1]:{port}"])
-def test_a_page_of_this_machine_may_call(server: Served, name: str) -> None:
+def test_a_page_of_this_machine_can_call(server: Served, name: str) -> None:
     host = name.format(port=server.address.port)
     with Wire(server.address) as wire:
         answer = wire.ask("POST", "/mcp", BODY, **HEADERS, Host=host, Origin=f"http://{host}")
@@ -128,7 +132,7 @@ def test_a_page_of_this_machine_may_call(server: Served, name: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "ready"), [("/health", {"status": "ok"}), ("/ready", {"ready": True})])
-def test_health_and_readiness_are_told_without_a_token(tmp_path: Path, path: str, ready: dict[str, Any]) -> None:
+def test_health_and_readiness_need_no_token(tmp_path: Path, path: str, ready: dict[str, Any]) -> None:
     with served(tmp_path, tokens={TOKEN: "novel"}) as found, Wire(found.address) as wire:
         told = wire.ask("GET", path)
         assert (told.status, told.json | ready) == (200, told.json)
@@ -142,7 +146,7 @@ def test_health_and_readiness_are_told_without_a_token(tmp_path: Path, path: str
 
 
 @pytest.mark.requirement("R7")
-def test_a_path_that_there_is_not_is_told_with_those_that_there_are(server: Served) -> None:
+def test_an_unknown_path_is_refused_with_the_known_paths(server: Served) -> None:
     with Wire(server.address) as wire:
         answer = wire.ask("POST", f"/{SECRET.replace(' ', '%20')}?{TOKEN}", BODY, **HEADERS, **{TOKEN: TOKEN})
         assert answer.headers["content-type"] == "application/json"
@@ -153,7 +157,7 @@ def test_a_path_that_there_is_not_is_told_with_those_that_there_are(server: Serv
 
 
 @ERAS
-def test_a_token_says_what_its_bearer_may_use(tmp_path: Path, era: str) -> None:
+def test_a_token_decides_what_its_bearer_can_use(tmp_path: Path, era: str) -> None:
     with served(tmp_path, tokens={TOKEN: "novel:", "another": "diary:"}) as found:
         for token, grant in ((TOKEN, "novel:"), ("another", "diary:")):
             bearer = {"Authorization": f"Bearer {token}"}
@@ -188,7 +192,7 @@ def status_of(server: Served) -> int:
         return wire.ask("GET", "/health").status
 
 
-def test_above_the_most_sessions_a_new_one_gets_503_and_the_others_go_on(tmp_path: Path) -> None:
+def test_above_the_most_sessions_only_a_new_one_gets_503(tmp_path: Path) -> None:
     with served(tmp_path, sessions=2) as found, Wire(found.address) as wire:
         sessions = [initialize(wire) for _ in range(2)]
         with pytest.raises(AssertionError, match="status=503"):
@@ -207,3 +211,151 @@ async def test_a_session_that_is_idle_ends(tmp_path: Path) -> None:
             message = json.dumps(call("say", {})).encode()
             while wire.ask("POST", "/mcp", message, **session).status != 404:  # noqa: ASYNC110 -- it tells nobody
                 await asyncio.sleep(1)  # each look is a request of it
+
+
+# --- who can reach it -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate of `localhost` and its key."""
+    return certificate(tmp_path, "one")
+
+
+async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> str:
+    with pytest.raises(InvalidArgument) as caught:
+        await serve_http(service, Address(host, 0), HttpOptions(**options))
+    assert caught.value.remedy
+    return caught.value.problem
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "host.example"])
+async def test_other_machines_need_an_option_or_tls_and_a_token(
+    tmp_path: Path, files: tuple[Path, Path], host: str
+) -> None:
+    tls: dict[str, Any] = {"tls_cert": files[0], "tls_key": files[1]}
+    with_token = Plain(tmp_path / "notes", Tokens([(TOKEN, "")]))
+    without = Plain(tmp_path / "notes", None)
+    assert "other machines" in await refused(with_token, host)
+    for options in (tls, {"allow_remote": True}, {**tls, "allow_remote": True}):
+        assert "no token is required" in await refused(without, host, **options)
+
+
+def test_names_that_are_given_are_the_only_ones(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"names": ["ship.example"], "allow_remote": True, "tokens": {TOKEN: ""}}
+    names = (("ship.example", 200), ("ship.example:99", 200), ("localhost", 200), ("else", 421))
+    body, headers = modern(call("say", {"text": "hello"}), Authorization=f"Bearer {TOKEN}")
+    with served(tmp_path, host="0.0.0.0", **options) as found:
+        local = Address("127.0.0.1", found.address.port)
+        for name, status in names:
+            with Wire(local) as wire:
+                assert wire.ask("POST", "/mcp", body, **headers, Host=name).status == status
+
+
+def test_ipv6_is_loopback_too(tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6")
+    with served(tmp_path, host="::1") as found, Wire(found.address) as wire:
+        assert found.address.url == f"http://[::1]:{found.address.port}/mcp"
+        body, headers = modern(call("say", {"text": "hello"}))
+        for name, status in ((f"[::1]:{found.address.port}", 200), ("[::1]", 200), ("[::2]", 421)):
+            assert wire.ask("POST", "/mcp", body, **headers, Host=name).status == status
+
+
+async def test_a_certificate_that_cannot_be_used_is_refused(tmp_path: Path, files: tuple[Path, Path]) -> None:
+    service = Plain(tmp_path / "notes", None)
+    sealed = certificate(tmp_path, "sealed", b"pass phrase")
+    other = certificate(tmp_path, "other")
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate", encoding="utf-8")
+    missing = tmp_path / "missing.pem"
+    async with asyncio.timeout(20):  # a key with a password asks nobody for it
+        for cert, key in ((missing, files[1]), (files[0], missing), (text, files[1]), (files[0], text)):
+            assert "cannot be used" in await refused(service, tls_cert=cert, tls_key=key)
+        assert "cannot be used" in await refused(service, tls_cert=files[0], tls_key=other[1])
+        assert "cannot be used" in await refused(service, tls_cert=sealed[0], tls_key=sealed[1])
+        assert "cannot be used" in await refused(service, tls_cert=tmp_path, tls_key=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tls_cert": Path("cert.pem")},
+        {"max_body": 0},
+        {"keep_alive": float("nan")},
+        {"drain": -1.0},
+    ],
+)
+def test_invalid_http_options_are_refused(given: Mapping[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        HttpOptions(**given)
+
+
+async def test_an_address_in_use_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidArgument) as caught:
+            await serve_http(Plain(tmp_path / "notes", None), Address("127.0.0.1", port))
+    assert str(caught.value) == (
+        f"cannot listen on 127.0.0.1:{port}: another program listens there; choose another port, or 0 for a free one; "
+        "`worldagent ps` lists the running sidecars"
+    )
+
+
+# --- token files ------------------------------------------------------------------------------------------------------
+
+
+def entry(table: dict[str, Any]) -> str:
+    if table.keys() != {"ship"} or not isinstance(table["ship"], str):
+        raise ValueError("does not name one ship")
+    return table["ship"]
+
+
+def read(path: Path) -> Tokens[str]:
+    return read_token_file(path, "all", entry=entry, example='[[token]], token = "...", ship = "..."')
+
+
+async def granted(tokens: Tokens[str], token: str) -> str | None:
+    return tokens.grant_of(await tokens.verify_token(token))
+
+
+async def test_a_token_file_says_what_each_token_grants(tmp_path: Path) -> None:
+    alone, tables = tmp_path / "token", tmp_path / "tokens.toml"
+    alone.write_text(f"{TOKEN}\n", encoding="utf-8")
+    tables.write_text(
+        f'[[token]]\ntoken = "{TOKEN}"\nship = "a"\n[[token]]\ntoken = "b"\nship = "b"\n', encoding="utf-8"
+    )
+    assert [await granted(read(alone), token) for token in (TOKEN, "b", "")] == ["all", None, None]
+    assert [await granted(read(tables), token) for token in (TOKEN, "b", "c", "ä")] == ["a", "b", None, None]
+
+
+def test_an_invalid_token_is_refused_with_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    for text in ("", f"{TOKEN} {TOKEN}"):
+        file.write_text(text, encoding="utf-8")
+        with pytest.raises(InvalidArgument, match=r"the token file '.*token' has no token, or an invalid one"):
+            read(file)
+    for tokens in ([], ["a b"], ["ä"], [TOKEN, TOKEN]):
+        with pytest.raises(InvalidArgument) as caught:
+            Tokens([(token, "all") for token in tokens])
+        assert TOKEN not in str(caught.value)
+    assert TOKEN not in repr(Tokens([(TOKEN, "all")]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"[[token]]\ntoken = '{TOKEN}'",
+        f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'",
+        f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n[[token]]\ntoken = '{TOKEN}'\nship = 'b'",
+        f"[[token]\n{TOKEN}",
+    ],
+)
+def test_an_invalid_token_file_is_refused_and_not_quoted(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "tokens.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InvalidArgument) as caught:
+        read(path)
+    assert TOKEN not in str(caught.value)

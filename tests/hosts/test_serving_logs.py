@@ -48,17 +48,11 @@ def test_libraries_are_named_and_not_heard(capsys: pytest.CaptureFixture[str], l
 @FORMS
 def test_a_request_is_one_line_of_data(capsys: pytest.CaptureFixture[str], form: LogForm) -> None:
     requests = RequestLog({"converse"})
+    fields: dict[str, Any] = {"method": "tools/call", "tool": "converse", "workspace": "the novel\n"}
+    fields |= {"thread": "t1", "turn": "u1", "code": "ok"}
     with quiet_logs(level="info", form=form):
         for _ in range(3):
-            requests.record(
-                method="tools/call",
-                tool="converse",
-                workspace="the novel\n",
-                thread="t1",
-                turn="u1",
-                code="ok",
-                ms=1.26,
-            )
+            requests.record(**fields, ms=1.26)
         requests.record(method=SECRET, tool=SECRET, code="invalid", ms=0.0)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
@@ -69,18 +63,8 @@ def test_a_request_is_one_line_of_data(capsys: pytest.CaptureFixture[str], form:
         assert lines[3] == 'info: request method="?" tool="?" code=invalid ms=0.0'
         return
     read: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    assert {name: read[0][name] for name in read[0] if name != "time"} == {
-        "level": "info",
-        "logger": "worldagent.requests",
-        "message": "request",
-        "method": "tools/call",
-        "tool": "converse",
-        "workspace": "the novel\n",
-        "thread": "t1",
-        "turn": "u1",
-        "code": "ok",
-        "ms": 1.3,
-    }
+    told = {"level": "info", "logger": "worldagent.requests", "message": "request", **fields, "ms": 1.3}
+    assert {name: read[0][name] for name in read[0] if name != "time"} == told
     assert (read[3]["method"], read[3]["tool"]) == ("?", "?")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ import pytest
 from mcp import Client, MCPError
 from mcp.server.lowlevel import Server
 from mcp.types import CallToolRequest, CallToolRequestParams, CallToolResult, ErrorData
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from support import sidecar_app
 from support.agents import answering, scripted_agent
 from support.broken_hosts import MemoryStore
-from support.leaks import canary
+from support.leaks import canary, spans
 from support.served import SECRET, Plain
 from support.sidecar_calls import Calling, Refused, Revision
 from support.sidecar_clients import HttpClient
@@ -31,25 +28,11 @@ from worldagent.hosts.serving import Address, Tokens, application
 from worldagent.hosts.sidecar import Grant, Sidecar
 from worldagent.testing import scan_for_roles
 
+__all__ = ["spans"]  # fixture
+
 pytestmark = pytest.mark.requirement("R7")
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 ROLE, NAME = canary(400, "role of a span"), canary(12, "name of a span")
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Generator[InMemorySpanExporter, None, None]:
-    exporter, provider = InMemorySpanExporter(), TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    monkeypatch.setattr("mcp.shared._otel._tracer", provider.get_tracer("mcp-python-sdk"))
-    yield exporter
-    provider.shutdown()
-
-
-def hosts(folder: Path) -> dict[str, Any]:
-    return {
-        "role host": RoleHost(MemoryStore()),
-        "sidecar": Sidecar(lambda workspace: scripted_agent(folder, answering())),
-    }
 
 
 def served_spans(exporter: InMemorySpanExporter) -> list[Any]:
@@ -78,11 +61,12 @@ async def test_a_span_has_nothing_that_a_caller_made_up(tmp_path: Path, spans: I
     assert "?" in names
 
 
-@pytest.mark.parametrize(("which", "tool"), [("role host", "role_list"), ("sidecar", "threads")])
-async def test_a_span_names_the_tool_and_stands_in_the_callers_trace(
-    tmp_path: Path, spans: InMemorySpanExporter, which: str, tool: str
+@pytest.mark.parametrize("tool", ["role_list", "threads"])
+async def test_a_span_names_the_tool_and_is_part_of_the_callers_trace(
+    tmp_path: Path, spans: InMemorySpanExporter, tool: str
 ) -> None:
-    service = hosts(tmp_path)[which]
+    sidecar = Sidecar(lambda workspace: scripted_agent(tmp_path, answering()))
+    service: Any = RoleHost(MemoryStore()) if tool == "role_list" else sidecar
     application(service, Address("127.0.0.1", 0))
     meta: Any = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
     async with Client(service.server) as client:
@@ -155,7 +139,7 @@ async def give_roles(client: Calling) -> Counter[str]:
 def check_spans(told: list[str], expected: Counter[str], seen: Path) -> None:
     """Look through spans as they were exported, whole."""
     found = scan_for_roles(told, [ROLE, NAME, TOKEN]).findings
-    assert not found, "\n".join(["a role stands in", *map(str, found)])
+    assert not found, "\n".join(["a role is in", *map(str, found)])
     names = Counter(json.loads(span)["name"] for span in told)
     assert expected <= names, "there are fewer spans than calls, so this shows little"
     assert sidecar_app.digest(ROLE) in seen.read_text().split(), "no model had the role, so this shows nothing"

@@ -136,7 +136,7 @@ sys.stdin.read()
 
 @pytest.mark.requirement("T4")
 async def test_it_ends_with_its_parent_though_another_process_holds_its_streams_open(tmp_path: Path) -> None:
-    """`count` fills the pipe that nobody reads, so its last write is never taken."""
+    """`count` fills the pipe, and its last write is never read."""
     notes = tmp_path / "notes"
     asked = call("count", {"to": 100_000, "size": 10_000}, progress=True)
     script = PARENT.format(command=command(notes, stdio=True, drain=0.2, ANSWER_SECONDS=0.2), given=lines(asked))
@@ -172,7 +172,7 @@ async def test_a_client_that_reads_nothing_slows_its_handler_down(tmp_path: Path
 
 
 @pytest.mark.requirement("R7")
-async def test_what_is_no_message_is_neither_logged_nor_an_end(tmp_path: Path) -> None:
+async def test_an_invalid_message_is_not_logged_and_does_not_end_the_server(tmp_path: Path) -> None:
     with started(tmp_path / "notes", level="debug") as process:
         assert process.stdin is not None
         process.stdin.write(b"".join(row + b"\n" for row, *_ in NO_MESSAGES))
@@ -205,7 +205,7 @@ async def test_the_text_of_an_error_that_a_client_answers_goes_no_further(tmp_pa
 
 
 @pytest.mark.requirement("T10")
-async def test_a_request_that_is_none_is_refused_under_its_id_and_what_asks_nothing_is_not_answered(
+async def test_an_invalid_request_is_refused_under_its_id_and_a_notification_is_not_answered(
     tmp_path: Path,
 ) -> None:
     given = "".join(f"{row}\n" for row in (*UNASKED, *(row for row, _ in ASKED), *UNASKED)).encode()

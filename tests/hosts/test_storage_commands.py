@@ -69,7 +69,7 @@ async def test_a_home_moves_to_the_server_of_the_settings_and_back(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("engine", "at"), [("postgres", "checkpoints"), ("sqlite", "wa_message")])
-async def test_a_killed_copy_is_refused_everywhere_until_it_was_made_afresh_or_removed(
+async def test_a_killed_copy_is_refused_until_it_is_repeated_or_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, at: str
 ) -> None:
     home, other = tmp_path / "home", tmp_path / "other"
@@ -82,7 +82,7 @@ async def test_a_killed_copy_is_refused_everywhere_until_it_was_made_afresh_or_r
     assert (listed.code, json.loads(listed.out)["error"]["code"]) == (1, "storage_half_copied")
     for name, value in shared.items():
         monkeypatch.setenv(name, value)
-    [result] = [one for one in await check_installation(InstallationOptions(home=other)) if one.id == "database.agent"]
+    result = await checked(other, "database.agent")
     assert (result.status, "is not finished" in result.problem) == ("fail", True)
     words = ("copy", "--to", target) if engine == "postgres" else ("drop", target)
     done = await command(home, "storage", *words, "--json")
@@ -111,7 +111,7 @@ async def checked(home: Path, point: str) -> Result:
     return result
 
 
-async def test_the_check_tells_what_is_in_the_database_and_makes_nothing_there(
+async def test_doctor_reports_what_the_database_holds_and_creates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_database()

@@ -1,29 +1,45 @@
-"""`worldagent threads`: where threads stand, out of the database alone (T4)."""
+"""`worldagent threads` and `backup`: list, find, fork, move and remove, out of the database alone (T4)."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.command_line import APP, Run, home, run
+from support.command_line import APP, Run, home, refusal, run
 from support.hat_shop import agent, effects
+from worldagent.hosts.service import threads as calls
+from worldagent.hosts.service.arguments import (
+    ForkArguments,
+    HistoryArguments,
+    RenameArguments,
+    ThreadArguments,
+    ThreadsArguments,
+)
+from worldagent.hosts.service.call import Call, Caller
+from worldagent.hosts.service.home import open_threads
 
 __all__ = ["home", "run"]  # fixtures
+
+pytestmark = pytest.mark.requirement("T4")
 
 SHOP = ("--workspace", "shop")
 
 
 async def as_json(run: Run, *words: str) -> Any:
-    result = await run(*words, *SHOP, "--json")
+    result = await run(*words, *(SHOP if words[0] == "threads" else ()), "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-@pytest.mark.requirement("T4")
+async def threads(run: Run, *words: str) -> list[str]:
+    return [item["thread"] for item in (await as_json(run, "threads", "list", *words))["threads"]]
+
+
 async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("talk", account="ana").converse("Hello")
@@ -56,8 +72,7 @@ async def test_threads_are_listed_with_what_they_wait_for(home: Path, run: Run) 
     assert talk["thread"] == "talk"
 
 
-@pytest.mark.requirement("T4")
-async def test_a_thread_is_shown_with_what_waits_how_to_answer_and_what_was_said(home: Path, run: Run) -> None:
+async def test_a_thread_is_shown_with_its_pauses_how_to_answer_and_its_messages(home: Path, run: Run) -> None:
     async with agent() as shop:
         thread = shop.thread("t1", account="ana", channel="c1")
         await thread.converse("Good\nmorning")
@@ -77,7 +92,6 @@ async def test_a_thread_is_shown_with_what_waits_how_to_answer_and_what_was_said
     assert [message["author"] for message in found["messages"]] == ["ana", "agent", "ana"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
     async with agent() as shop:
         turn = await shop.thread("t1").task("buy", {"what": "hat"})
@@ -94,7 +108,6 @@ async def test_a_turn_that_waits_is_cancelled(home: Path, run: Run) -> None:
     assert effects(home) == []
 
 
-@pytest.mark.requirement("T4")
 async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, run: Run) -> None:
     async with agent() as shop:
         thread = shop.thread("t1", account="ana")
@@ -118,16 +131,13 @@ async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, 
         assert (refused.exit_code, told in refused.stderr) == (code, True), refused.stderr
 
 
-@pytest.mark.requirement("T4")
 async def test_a_resume_that_lacks_the_app_takes_no_answer_and_the_whole_command_is_shown(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1").task("buy", {"what": "hat"})
     shown = await run("threads", "show", "t1", *SHOP)
     assert "add the --app" in shown.stderr
-    lacking = await run("resume", "t1", *SHOP, "--approve", "--json")
-    error = json.loads(lacking.stdout)["error"]
-    assert (lacking.exit_code, error["code"], effects(home)) == (1, "graph_changed", [])
-    assert "--app" in error["remedy"]
+    error = await refusal(run, "resume", "t1", *SHOP, "--approve", code=1)
+    assert (error["code"], "--app" in error["remedy"], effects(home)) == ("graph_changed", True, [])
     found = await run("threads", "show", "t1", *APP, "--json")
     command = json.loads(found.stdout)["thread"]["resume"]
     assert command == "worldagent resume t1 --app support.hat_shop:agent"
@@ -137,9 +147,7 @@ async def test_a_resume_that_lacks_the_app_takes_no_answer_and_the_whole_command
 
 
 @pytest.mark.requirement("T13")
-async def test_turns_are_begun_unattended_and_their_threads_show_the_mode(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_threads_show_whether_their_turn_is_unattended(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     app = ("--app", "support.shop:agent")
     refused = await run("task", "buy", "-p", "what=book", "--thread", "r", "--unattended", "refuse", *app)
@@ -152,22 +160,18 @@ async def test_turns_are_begun_unattended_and_their_threads_show_the_mode(
     assert {item["thread"]: item["unattended"] for item in found} == {"r": "refuse", "p": "pause", "c": "pause"}
 
 
-@pytest.mark.requirement("T4")
 async def test_threads_are_found_by_account_channel_text_and_page(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1", account="ana", channel="c1").converse("Where is the Sarn?")
         await shop.thread("t2", account="bob").converse("Where is Vell?")
         await shop.thread("t3", account="ana").converse("Hello")
 
-    async def found(*words: str) -> list[str]:
-        return [item["thread"] for item in (await as_json(run, "threads", "list", *words))["threads"]]
-
-    assert await found("--account", "ana") == ["t3", "t1"]
-    assert await found("--channel", "c1") == ["t1"]
-    assert await found("--query", "vell") == ["t2"]
+    assert await threads(run, "--account", "ana") == ["t3", "t1"]
+    assert await threads(run, "--channel", "c1") == ["t1"]
+    assert await threads(run, "--query", "vell") == ["t2"]
     [last] = (await as_json(run, "threads", "list", "--limit", "1"))["threads"]
-    assert await found("--before", last["page_key"]) == ["t2", "t1"]
-    assert await found("--before", "2900-01-01T10:00") == ["t3", "t2", "t1"]
+    assert await threads(run, "--before", last["page_key"]) == ["t2", "t1"]
+    assert await threads(run, "--before", "2900-01-01T10:00") == ["t3", "t2", "t1"]
     refused = await run("threads", "list", *SHOP, "--before", "yesterday")
     assert refused.exit_code != 0
     assert "page_key" in refused.stderr
@@ -175,7 +179,6 @@ async def test_threads_are_found_by_account_channel_text_and_page(home: Path, ru
     assert f"--before {last['page_key']}" in page.stderr
 
 
-@pytest.mark.requirement("T4")
 async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1").converse("Where is the Sarn?")
@@ -185,3 +188,127 @@ async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: 
     assert (await run("threads", "rename", "t1", "", *SHOP)).exit_code == 0
     [state] = (await as_json(run, "threads", "list"))["threads"]
     assert state["title"] == "Where is the Sarn?"
+
+
+# --- moving and removing ----------------------------------------------------------------------------------------------
+
+
+SAID = "a sentence of forty letters and some more for the scan"
+
+
+async def test_a_thread_is_exported_removed_and_imported_again(home: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with agent() as shop:
+        await shop.thread("t1").converse(SAID)
+        said = await shop.thread("t1").history()
+    done = await run("threads", "export", "t1", "-o", str(file), *SHOP)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr == f"2 messages of the thread 't1' are in {str(file)!r}\n"
+    assert SAID in file.read_text(encoding="utf-8")
+    removed = (await as_json(run, "threads", "rm", "t1", "--yes"))["removed"]
+    assert (removed["thread"], removed["messages"], removed["turns"]) == ("t1", 2, 1)
+    assert not [path for path in home.rglob("*") if path.is_file() and SAID.encode() in path.read_bytes()]
+    assert await threads(run) == []
+    done = await run("threads", "import", str(file), *SHOP)
+    assert (done.exit_code, done.stderr) == (0, "made the thread 't1' with 2 messages\n")
+    done = await run("threads", "import", str(file), *SHOP)
+    assert (done.exit_code, done.stderr) == (0, "the thread 't1' has the 2 messages already\n")
+    imported = (await as_json(run, "threads", "import", str(file), "--as", "t2"))["imported"]
+    assert imported == {"thread": "t2", "messages": 2, "added": 0, "made": True}
+    assert sorted(await threads(run)) == ["t1", "t2"]
+    async with agent() as shop:
+        for name in ("t1", "t2"):
+            assert await shop.thread(name).history() == said
+
+
+async def test_removal_needs_confirmation_and_an_ended_turn(home: Path, run: Run) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").task("pick", {"what": "hat"})
+    done = await run("threads", "rm", "t1", *SHOP)
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "error: removing the thread 't1' must be confirmed\nremedy: give --yes\n",
+    )
+    done = await run("threads", "rm", "t1", "--yes", *SHOP)
+    assert done.exit_code == 1
+    assert "is paused and can be resumed\nremedy: resume it, or cancel it as well: " in done.stderr
+    assert await threads(run) == ["t1"]
+    done = await run("threads", "rm", "t1", "--yes", "--cancel", *SHOP)
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("removed the thread 't1': 1 message, 1 turn, ")
+    assert await threads(run) == []
+
+
+async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t1.jsonl"
+    async with agent() as shop:
+        await shop.thread("t1").converse(SAID)
+        await shop.upkeep.export("t1", file)
+    new = tmp_path / "new"
+    for words in (("rm", "t1", "--yes"), ("export", "t1", "-o", str(tmp_path / "x")), ("prune",)):
+        assert (await refusal(run, "threads", *words, "--home", str(new), code=1))["code"] == "not_found"
+    assert not new.exists()
+    assert (await as_json(run, "threads", "import", str(file), "--home", str(new)))["imported"]["added"] == 2
+    remove = ("threads", "rm", "t1", "--yes", "--home", str(new))
+    assert (await as_json(run, *remove))["removed"]["messages"] == 2
+    assert (await refusal(run, *remove, code=1))["code"] == "not_found"
+
+
+async def test_checkpoints_are_pruned_by_the_option_else_by_the_setting(
+    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with agent() as shop:
+        for _ in range(4):
+            await shop.thread("t1").converse(SAID)
+    found = (await as_json(run, "threads", "prune"))["pruned"]
+    assert found == {"checkpoints": 0, "threads": 0, "left": 0, "attachments": 0}
+    monkeypatch.setenv("WORLDAGENT_CHECKPOINT_KEEP", "4")
+    done = await run("threads", "prune", *SHOP)
+    assert (done.exit_code, done.stderr) == (0, "removed 4 checkpoints of 1 thread\n")
+    done = await run("threads", "prune", "--keep", "1", *SHOP)
+    assert done.stderr == "removed 3 checkpoints of 1 thread\n"
+
+
+async def test_a_home_is_copied_with_its_threads(home: Path, run: Run, tmp_path: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("t1").converse(SAID)
+        copied = (await as_json(run, "backup", str(tmp_path / "copy")))["backup"]
+    assert copied["files"] == ["agent.db", "role.key", "roles.db"]
+    done = await run("backup", str(tmp_path / "other"), "--without-roles")
+    assert (done.exit_code, done.stdout) == (0, "")
+    assert done.stderr.startswith("copied 1 file, ")
+    assert await threads(run, "--home", str(tmp_path / "copy")) == ["t1"]
+    assert (await refusal(run, "backup", str(tmp_path / "copy")))["code"] == "invalid_argument"
+
+
+# --- the layer below --------------------------------------------------------------------------------------------------
+
+
+def call(given: Any) -> Call[Any]:
+    return Call(given=given, caller=Caller(workspace="shop", account="ana"))
+
+
+READS: list[tuple[Callable[[Call[Any], calls.Threads], Awaitable[Any]], Any]] = [
+    (calls.threads, ThreadsArguments()),
+    (calls.threads, ThreadsArguments(status="paused", of_account="bob")),
+    (calls.pauses, ThreadArguments(thread="hats")),
+    (calls.pauses, ThreadArguments(thread="none")),
+    (calls.history, HistoryArguments(thread="talk", limit=1)),
+    (calls.history, HistoryArguments(thread="plan")),
+]
+
+
+async def test_a_home_without_an_agent_answers_as_the_agent_does(home: Path) -> None:
+    async with agent() as shop:
+        await shop.thread("talk", account="ana").converse("Hello")
+        await calls.fork(call(ForkArguments(thread="talk", to="plan")), shop)
+        await shop.thread("hats", account="bob").task("pick", {"what": "hat"})
+        expected = [await read(call(given), shop) for read, given in READS]
+        storage = shop.storage
+    async with open_threads(storage, "shop") as opened:
+        assert opened is not None
+        assert [await read(call(given), opened) for read, given in READS] == expected
+        asked = expected[2]
+        assert (asked.status, len(asked.pauses), asked.next) == ("paused", 2, [])  # it is another account's
+        renamed = await calls.thread_rename(call(RenameArguments(thread="talk", title="Hats")), opened)
+        assert renamed.title == "Hats"

@@ -56,7 +56,7 @@ async def test_a_turn_costs_one_round_trip_and_none_while_the_roles_are_kept_in_
     assert [name for name, _ in stub.calls] == ["role_list"] * 5
 
 
-async def test_a_change_that_the_host_tells_of_is_seen_by_the_next_turn(tmp_path: Path) -> None:
+async def test_a_change_that_the_host_reports_is_seen_by_the_next_turn(tmp_path: Path) -> None:
     stub, lm = StubHost(), answering()
     with over_http(stub) as url:
         roles = Roles(host=HttpHost(url))
@@ -114,8 +114,7 @@ def has(told: list[object], number: int) -> bool:
     return len(told) == number
 
 
-@pytest.mark.requirement("R9")
-async def test_a_change_in_the_host_is_told_for_the_scopes_that_were_asked_for() -> None:
+async def test_a_change_in_the_host_is_reported_for_the_scopes_in_use() -> None:
     stub, told = StubHost(), list[object]()
     with over_http(stub) as url:
         async with opened(HttpHost(url)) as store:
@@ -135,7 +134,6 @@ async def test_a_change_in_the_host_is_told_for_the_scopes_that_were_asked_for()
                     await asyncio.to_thread(stub.change, "account", "ana", "newer")
 
 
-@pytest.mark.requirement("R9")
 async def test_a_host_that_ends_the_stream_is_listened_to_again_with_the_next_question() -> None:
     stub, told = StubHost(), list[object]()
     with over_http(stub) as url:

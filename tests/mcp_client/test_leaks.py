@@ -1,4 +1,4 @@
-"""A role that comes from a host or goes to one stands in no log, error or frame (R7)."""
+"""A role that comes from a host or goes to one is in no log, error, span or frame (R7)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ from typing import Any
 
 import psutil
 import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from support.agents import answering, scripted_agent
-from support.leaks import LONG, SHORT, Watch, watch
-from support.processes import eventually, run_script
-from support.raw_hosts import command, raw_process
+from support.leaks import LONG, SHORT, Watch, spans, watch
+from support.processes import eventually
+from support.raw_hosts import command, raw_host, raw_process
 from support.role_host_stub import StubHost, over_http
 from support.role_hosts import HostProcess, Kind, Mode, host, opened
 from worldagent import Role, Roles, Tier
-from worldagent.core.errors import HostUnavailable
+from worldagent.core.errors import HostUnavailable, WorldAgentError
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.testing import assert_no_role_leak
+
+__all__ = ["spans"]  # fixture
 
 pytestmark = pytest.mark.requirement("R7")
 
@@ -59,13 +62,8 @@ async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, ki
             await seen.outcome(agent.roles.get(Tier.WORKSPACE))
             await seen.outcome(agent.roles.put(Tier.WORKSPACE, Role("house", LONG * 400)))
     assert [type(error).__name__ for error in seen.errors] == ["RoleTooLong"]
-    libraries = {record.name.partition(".")[0] for record in seen.logs.records} & {
-        "mcp",
-        "client",
-        "httpx2",
-        "httpcore2",
-    }
-    assert libraries == set()  # which say a lot at DEBUG
+    loud = {"mcp", "client", "httpx2", "httpcore2"}  # which say a lot at DEBUG
+    assert loud.isdisjoint(record.name.partition(".")[0] for record in seen.logs.records)
     seen.kept = [item for item in seen.kept if not isinstance(item, Role)]
     seen.assert_clean(LONG, SHORT)
 
@@ -96,7 +94,7 @@ async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, b
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("http", "legacy"), ("stdio", "auto")])
-async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Path, kind: Kind, mode: Mode) -> None:
+async def test_a_host_killed_during_a_put_leaves_no_role(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     elsewhere = tmp_path / "host"
     elsewhere.mkdir()
     async with (
@@ -117,10 +115,8 @@ async def test_a_host_killed_while_a_role_is_on_its_way_leaves_none(tmp_path: Pa
 @pytest.mark.parametrize("how", ["echoes as text", "echoes as json", "echoes as an error", "401 Unauthorized"])
 async def test_a_host_that_sends_the_role_back_in_any_form_leaves_none(tmp_path: Path, how: str) -> None:
     with raw_process(how) as url:
-        hosts: list[HttpHost | StdioHost] = [
-            HttpHost(url),
-            *([StdioHost(command(how), timeout=1)] if "echoes" in how else []),
-        ]
+        hosts: list[HttpHost | StdioHost] = [HttpHost(url)]
+        hosts += [StdioHost(command(how), timeout=1)] if "echoes" in how else []
         for number, given in enumerate(hosts):
             async with watching(tmp_path / f"home {number}") as seen, opened(given) as store:
                 await seen.outcome(store.put(Tier.WORKSPACE, "w", Role("x", LONG)))
@@ -128,56 +124,14 @@ async def test_a_host_that_sends_the_role_back_in_any_form_leaves_none(tmp_path:
             seen.assert_clean(LONG)
 
 
-TRACED = """
-import asyncio, sys
-from opentelemetry import trace
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TracerProvider, Tracer
-
-said = []
-
-class Seen(NonRecordingSpan):
-    def __init__(self, name, attributes):
-        super().__init__(SpanContext(1, 1, False, TraceFlags(1)))
-        said.extend([name, attributes])
-    def is_recording(self): return True
-    def set_attribute(self, key, value): said.append((key, value))
-    def set_attributes(self, attributes): said.append(attributes)
-    def set_status(self, status, description=None): said.append((repr(vars(status)), description))
-    def record_exception(self, exception, *a, **k): said.append(repr(exception))
-    def add_event(self, name, attributes=None, timestamp=None): said.append((name, attributes))
-
-class Provider(TracerProvider, Tracer):
-    def get_tracer(self, *a, **k): return self
-    def start_span(self, name, context=None, kind=None, attributes=None, *a, **k): return Seen(name, attributes)
-    def start_as_current_span(self, name, context=None, kind=None, attributes=None, *a, **k):
-        return trace.use_span(Seen(name, attributes), record_exception=True, set_status_on_exception=True)
-
-trace.set_tracer_provider(Provider())
-
-from support.raw_hosts import raw_host
-from worldagent import Role, Tier
-from worldagent.core.errors import WorldAgentError
-from worldagent.mcp_client import HostRoleStore, HttpHost
-
-async def main():
-    async with raw_host("echoes as an error") as raw:
-        store = HostRoleStore(HttpHost(raw.url))
-        try:
-            await store.put(Tier.WORKSPACE, "w", Role("x", sys.argv[1]))
-        except WorldAgentError as error:
-            said.append(str(error))
-        await store.aclose()
-
-asyncio.run(main())
-print(said)
-"""
-
-
-async def test_spans_of_the_mcp_library_hold_nothing_that_a_host_says(tmp_path: Path) -> None:
-    said = await run_script(TRACED, LONG)
-    assert "MCP send tools/call role_put" in said, "nothing was traced, so this shows nothing"
-    assert "-32050" in said
-    assert_no_role_leak(said, LONG)
+async def test_spans_of_the_mcp_library_hold_nothing_that_a_host_says(spans: InMemorySpanExporter) -> None:
+    async with raw_host("echoes as an error") as raw, opened(HttpHost(raw.url)) as store:
+        with pytest.raises(WorldAgentError) as caught:
+            await store.put(Tier.WORKSPACE, "w", Role("x", LONG))
+    said = [span.to_json() for span in spans.get_finished_spans()]
+    assert "MCP send tools/call role_put" in str(said), "nothing was traced, so this shows nothing"
+    assert "-32050" in str(said)
+    assert_no_role_leak([*said, str(caught.value)], LONG)
 
 
 async def test_the_token_is_in_no_log(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from worldagent.core.errors import AgentClosed, HostUnavailable
 from worldagent.mcp_client import HostRoleStore, HttpHost, StdioHost
 from worldagent.testing import VirtualClock
 
+pytestmark = pytest.mark.requirement("R14")
+
 
 class ImpatientClock(VirtualClock):
     """Writes down for how long it was to sleep, and has slept at once."""
@@ -42,12 +44,12 @@ def logged(home: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-async def until_hanging(home: Path) -> None:
-    assert await eventually(lambda: "hanging" in logged(home))
+async def hanging(home: Path, count: int) -> None:
+    """Wait until so many calls hang in the host."""
+    assert await eventually(lambda: logged(home).count("hanging") == count)
 
 
-@pytest.mark.requirement("R14")
-async def test_a_restart_that_no_call_saw_costs_no_error_though_the_host_forgot_the_session(tmp_path: Path) -> None:
+async def test_a_restart_between_two_calls_causes_no_error(tmp_path: Path) -> None:
     async with HostProcess(tmp_path) as process, opened(HttpHost(process.url, mode="legacy")) as store:
         await store.put(Tier.WORKSPACE, "w", Role("x", "kept"))
         await process.kill()
@@ -55,12 +57,10 @@ async def test_a_restart_that_no_call_saw_costs_no_error_though_the_host_forgot_
         assert await store.delete(Tier.WORKSPACE, "w") is True
 
 
-@pytest.mark.requirement("R14")
 async def test_a_call_under_way_when_the_host_dies_fails_and_is_not_repeated(tmp_path: Path) -> None:
     async with HostProcess(tmp_path, broken="hangs") as process, opened(HttpHost(process.url, timeout=30)) as store:
         calls = [asyncio.create_task(store.list(LISTED)) for _ in range(3)]
-        await until_hanging(tmp_path)
-        assert await eventually(lambda: logged(tmp_path).count("role_list") == 3)
+        await hanging(tmp_path, 3)
         await process.kill()
         for call in calls:
             with pytest.raises(HostUnavailable, match="ended in the middle of a call"):
@@ -68,8 +68,7 @@ async def test_a_call_under_way_when_the_host_dies_fails_and_is_not_repeated(tmp
         assert logged(tmp_path).count("role_list") == 3
 
 
-@pytest.mark.requirement("R14")
-async def test_attempts_to_reach_a_host_that_stays_away_have_pauses_that_grow_and_are_bounded() -> None:
+async def test_pauses_between_attempts_to_reach_a_host_grow_and_are_bounded() -> None:
     clock = ImpatientClock()
     async with opened(StdioHost(["no-such-program-anywhere"]), clock=clock) as store:
         for passed in (0, 0, 0, 0, 0.5, 0, 0, 0, 3600):
@@ -88,8 +87,7 @@ async def test_cancelling_a_call_cancels_it_in_the_host_and_spares_the_others(
         async with opened(given) as store:
             call = asyncio.create_task(store.list(LISTED))
             other = asyncio.create_task(store.list(LISTED))
-            await until_hanging(tmp_path)
-            assert await eventually(lambda: logged(tmp_path).count("hanging") == 2)
+            await hanging(tmp_path, 2)
             call.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await call
@@ -106,7 +104,7 @@ async def test_closing_from_another_task_ends_calls_under_way_and_the_host_refus
     with host(kind, tmp_path, broken="hangs", timeout=30) as given:
         store = HostRoleStore(given)
         call = asyncio.create_task(store.list(LISTED))
-        await until_hanging(tmp_path)
+        await hanging(tmp_path, 1)
         await asyncio.gather(*(asyncio.create_task(store.aclose()) for _ in range(3)))
         with pytest.raises(AgentClosed, match="is closed"):
             await call
@@ -137,7 +135,7 @@ async def test_closing_does_not_wait_for_a_host_that_says_nothing_nor_for_a_paus
             assert others() == 0
 
 
-async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_the_first(tmp_path: Path) -> None:
+async def test_a_store_is_refused_in_a_second_event_loop_until_it_is_closed(tmp_path: Path) -> None:
     def elsewhere(work: Coroutine[Any, Any, Any]) -> Any:
         """Run in a loop of another thread, while this one goes on."""
         return asyncio.to_thread(asyncio.run, asyncio.wait_for(work, 10))
@@ -163,7 +161,7 @@ async def test_in_a_second_event_loop_a_store_is_refused_until_it_is_closed_in_t
         assert psutil.Process().children() == []
 
 
-async def test_more_calls_than_may_wait_are_refused() -> None:
+async def test_more_calls_than_can_wait_are_refused() -> None:
     stub = StubHost(broken="hangs")
     with over_http(stub) as url:
         async with opened(HttpHost(url, timeout=60)) as store:
@@ -191,7 +189,6 @@ async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path) -> No
     assert await eventually(lambda: held() <= before)
 
 
-@pytest.mark.requirement("R14")
 @pytest.mark.parametrize("kind", ["http", "stdio"])
 async def test_a_stopped_program_is_restarted_and_a_stopped_service_is_used_once_it_runs_again(
     tmp_path: Path, kind: Kind

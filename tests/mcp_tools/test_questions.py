@@ -47,7 +47,7 @@ async def test_a_question_pauses_the_turn_and_its_answer_reaches_the_call(
     assert len(calls) == (1 if mode == "legacy" and not restart else 3)
 
 
-async def test_null_says_no_and_what_does_not_fit_the_form_leaves_the_question_open(tmp_path: Path) -> None:
+async def test_null_declines_and_an_invalid_answer_keeps_the_question_open(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=True)) as agent:
         thread = agent.thread("a")
         turn = await thread.task("use", {"function": "t_ask"})
@@ -66,13 +66,13 @@ async def test_questions_of_two_turns_at_once_get_each_its_own_answer(tmp_path: 
             assert done.result.value == name
 
 
-async def test_a_call_outside_any_turn_has_nobody_to_ask(tmp_path: Path) -> None:
+async def test_a_call_without_a_turn_cannot_ask(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=True)) as agent:
         assert isinstance(await failure(agent.call("t_ask", {})), NobodyToAsk)
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
-async def test_a_server_that_may_not_ask_is_told_so(tmp_path: Path) -> None:
+async def test_a_server_without_elicitation_is_refused(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path)) as agent:
         assert isinstance(await failure(agent.call("t_ask", {})), ToolFailed)
     assert not [call for call in calls_in(tmp_path) if call["tool"] == "answered"]

@@ -44,7 +44,7 @@ async def test_servers_of_the_settings_file_are_there_and_those_of_the_call_go_o
         assert await agent.call("t_count", {"text": "hello"}) == {"n": 5}
 
 
-def test_what_other_clients_write_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_other_clients_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     servers = {
         "files": {"type": "stdio", "command": "npx", "args": ["-y", "server"], "env": {"KEY": "s3cret"}},
         "web": {"type": "http", "url": "https://host.example/mcp", "headers": {"X-Key": "s3cret"}, "timeout": 5},
@@ -61,7 +61,7 @@ def test_what_other_clients_write_is_read(monkeypatch: pytest.MonkeyPatch) -> No
     assert "s3cret" not in repr(made)
 
 
-def test_what_the_page_shows_is_taken() -> None:
+def test_the_settings_of_the_page_are_valid() -> None:
     [shown] = [block.code for block in blocks("toml") if block.page.name == "mcp-tools.md"]
     servers = Settings(mcp_servers=tomllib.loads(shown)["mcp_servers"]).mcp_servers
     assert {name: entry.server().allow for name, entry in servers.items()} == {

@@ -71,7 +71,7 @@ async def test_tools_of_a_server_that_is_not_offered_are_called_by_code_and_work
 
 
 @pytest.mark.requirement("H10")
-async def test_names_are_made_of_the_prefix_and_what_a_name_may_hold(tmp_path: Path) -> None:
+async def test_names_are_made_of_the_prefix_and_valid_characters(tmp_path: Path) -> None:
     servers = {"t": stdio(tmp_path, prefix="git."), "u": stdio(tmp_path, prefix="git_h", allow=["echo"])}
     async with agent_over(tmp_path, servers) as agent:
         assert await agent.call("git.odd_name_", {"text": "odd"}) == "odd"
@@ -112,7 +112,7 @@ async def test_servers_of_which_one_could_take_the_other_ones_tool_names_are_ref
     ],
     ids=["untrusted", "trusted", "set"],
 )
-async def test_what_a_server_says_of_a_tools_risk_counts_only_where_it_is_trusted(
+async def test_annotations_of_risk_count_only_where_the_server_is_trusted(
     tmp_path: Path, options: dict[str, Any], risks: tuple[str, ...]
 ) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, **options)) as agent:
@@ -124,7 +124,7 @@ async def test_what_a_server_says_of_a_tools_risk_counts_only_where_it_is_truste
 
 
 @pytest.mark.requirement("H9")
-async def test_what_a_failed_tool_says_marks_the_turn_as_a_result_does(tmp_path: Path) -> None:
+async def test_the_error_text_of_a_tool_marks_the_turn_as_its_result_does(tmp_path: Path) -> None:
     """A text of a stranger's that a model reads is one, whether it comes as a result or as an error."""
     written: list[str] = []
 
@@ -172,7 +172,7 @@ async def test_images_are_kept_as_attachments(tmp_path: Path) -> None:
         assert len((await agent.attachments.open(block["attachment"]["sha256"])).read()) == 70
 
 
-async def test_progress_is_told_as_events_between_those_of_the_call(tmp_path: Path) -> None:
+async def test_progress_arrives_as_events_within_those_of_the_call(tmp_path: Path) -> None:
     policy = Policy(rules=(Rule(function="t_slow", decision="ask"),))
     async with agent_over(tmp_path, stdio(tmp_path), policy=policy) as agent:
         turn = await agent.thread("a").task("use", {"function": "t_slow"})
@@ -222,7 +222,7 @@ async def test_changes_of_the_list_are_followed_under_the_same_allow_list(tmp_pa
         ({"timeout": 0}, "`timeout` must be .* got 0"),
     ],
 )
-def test_what_cannot_work_is_refused_before_anything_is_reached(options: dict[str, Any], says: str) -> None:
+def test_invalid_server_options_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidArgument, match=says):
         McpServer(HttpHost("https://host.example/mcp"), **options)
 

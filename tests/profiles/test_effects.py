@@ -27,14 +27,18 @@ def loaded(folder: Path, text: str, name: str = "mine") -> Profile:
     return Profiles.open(folder).load(folder / f"{name}.yaml")
 
 
+def server(folder: Path) -> str:
+    """The test server's command and arguments, as YAML."""
+    program, *arguments = map(str, command("stdio", "--log", folder / "server.log"))
+    return f"command: {program!r}, args: {arguments!r}"
+
+
 @pytest.mark.requirement("P6")
 async def test_a_profile_brings_mcp_servers_whose_tools_obey_its_list(tmp_path: Path) -> None:
-    argv = command("stdio", "--log", tmp_path / "server.log")
     text = f"""\
         tools: ["shop_echo", read_file]
         verification: {{enabled: false}}
-        mcp_servers:
-          shop: {{command: {argv[0]!r}, args: {list(map(str, argv[1:]))!r}}}
+        mcp_servers: {{shop: {{{server(tmp_path)}}}}}
         """
     lm = ScriptedLM(lambda call: {"reply": "Fine."})
 
@@ -66,7 +70,7 @@ async def test_settings_of_a_tool_hold_for_its_calls(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("P2")
-async def test_explore_looks_with_what_the_list_leaves_it_and_nothing_else(tmp_path: Path) -> None:
+async def test_explore_uses_the_tools_of_the_list_alone(tmp_path: Path) -> None:
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "notes.txt").write_text("The lamp is lit.")
     profile = loaded(tmp_path / "user", "tools: [explore, read_file, write_file]\nverification: {enabled: false}\n")
@@ -107,17 +111,11 @@ async def test_no_name_of_a_folder_reads_as_an_instruction_or_keeps_an_agent_fro
 
 
 @pytest.mark.requirement("P2", "P6")
-async def test_what_a_profile_says_of_its_servers_is_no_leave_to_call_them(tmp_path: Path) -> None:
-    argv = command("stdio", "--log", tmp_path / "server.log")
+async def test_a_profile_does_not_approve_calls_of_its_servers(tmp_path: Path) -> None:
     text = f"""\
         tools: ["search_*"]
         verification: {{enabled: false}}
-        mcp_servers:
-          search:
-            command: {argv[0]!r}
-            args: {list(map(str, argv[1:]))!r}
-            risk: {{"*": read_only}}
-            trust_annotations: true
+        mcp_servers: {{search: {{{server(tmp_path)}, risk: {{"*": read_only}}, trust_annotations: true}}}}
         """
 
     def reply(call: ScriptedCall) -> Any:

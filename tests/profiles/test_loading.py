@@ -17,6 +17,8 @@ from worldagent.profiles.catalogue import BUILTIN_FOLDER
 from worldagent.profiles.loading import profile_schema, read_profile
 from worldagent.tools import BUILTIN, OUTPUT_LIMITS, TIMEOUTS
 
+pytestmark = pytest.mark.requirement("P1")
+
 LARGEST = b"description: x\n#".ljust(1 << 16, b"x")
 KEYS = "the keys are: profile, name, description, extends, system_prompt, tools, sections, agents_md, memory, skills, "
 
@@ -33,7 +35,6 @@ def refusal(folder: Path, text: str | bytes) -> ProfileInvalid:
     return caught.value
 
 
-@pytest.mark.requirement("P1")
 def test_every_key_has_its_value_and_the_line_it_is_from(tmp_path: Path) -> None:
     text = """\
 profile: 1
@@ -67,7 +68,6 @@ memory:
     }
 
 
-@pytest.mark.requirement("P1")
 @pytest.mark.parametrize(
     ("text", "line", "problem", "remedy"),
     [
@@ -99,7 +99,7 @@ memory:
         ),
     ],
 )
-def test_what_does_not_fit_is_told_with_file_line_and_remedy(
+def test_an_invalid_profile_is_refused_with_file_line_and_remedy(
     tmp_path: Path, text: str | bytes, line: int, problem: str, remedy: str
 ) -> None:
     error = refusal(tmp_path, text)
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_told_with_file_line_and_remedy(
     assert remedy in error.remedy
 
 
-def test_of_a_file_with_very_many_mistakes_the_first_twenty_are_told(tmp_path: Path) -> None:
+def test_at_most_twenty_problems_are_reported_per_file(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("".join(f"key{number}: 1\n" for number in range(1000)))
     problems = Profiles.open(tmp_path).entry(tmp_path / "mine.yaml").problems
     assert len(problems) == 21
@@ -117,7 +117,7 @@ def test_of_a_file_with_very_many_mistakes_the_first_twenty_are_told(tmp_path: P
     assert problems[-1].problem.endswith("mine.yaml:21: 980 more problems begin here")
 
 
-def test_no_value_of_a_file_stands_in_an_error(tmp_path: Path) -> None:
+def test_no_value_of_a_file_is_in_an_error(tmp_path: Path) -> None:
     secret = "sk-verysecret"
     for text in (
         f"system_prompt: {secret}\nsystem_prompt: {secret}\n",
@@ -133,8 +133,7 @@ def test_no_value_of_a_file_stands_in_an_error(tmp_path: Path) -> None:
         assert secret not in f"{error!r} {error.__cause__!r} {error.__context__!r}"
 
 
-@pytest.mark.requirement("P1")
-def test_an_unknown_tool_is_told_with_the_line_of_its_item(tmp_path: Path) -> None:
+def test_an_unknown_tool_is_reported_with_the_line_of_its_item(tmp_path: Path) -> None:
     profile = load(tmp_path, "tools:\n  - read_file\n  - 'shop.*'\n  - grep_contnt\n")
     with pytest.raises(ProfileInvalid) as caught:
         check_tools(profile, BUILTIN)
@@ -210,7 +209,6 @@ ODD: list[tuple[str, Any]] = [
 ]
 
 
-@pytest.mark.requirement("P1")
 @pytest.mark.parametrize(
     ("key", "value", "taken"), [*((*each, True) for each in FITTING), *((*each, False) for each in ODD)]
 )

@@ -24,10 +24,8 @@ class Places:
     def write(self, **files: str) -> Places:
         """Write files; `user_NAME` and `project_NAME` say where."""
         for key, text in files.items():
-            place, _, name = key.partition("_")
-            folder = self.user if place == "user" else self.project / ".worldagent" / "profiles"
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+            self.at(key).parent.mkdir(parents=True, exist_ok=True)
+            self.at(key).write_text(text, encoding="utf-8")
         return self
 
     def open(self) -> Profiles:
@@ -60,17 +58,12 @@ def failure(profiles: Profiles, name: str) -> WorldAgentError:
 def test_the_four_profiles_that_ship_are_those_of_the_table() -> None:
     profiles = Profiles.open()
     assert profiles.names == ("coder", "debugger", "general", "searcher")
-    seen = {
-        name: (
-            profile.verification.enabled,
-            profile.memory.long_term_memory,
-            profile.skills.enabled,
-            set(profile.tools or ()),
-        )
-        for name in profiles.names
-        for profile in [profiles.get(name)]
-    }
-    assert seen == {
+
+    def settings(name: str) -> tuple[bool, bool, bool, set[str]]:
+        shown = profiles.get(name)
+        return shown.verification.enabled, shown.memory.long_term_memory, shown.skills.enabled, {*(shown.tools or ())}
+
+    assert {name: settings(name) for name in profiles.names} == {
         "general": (False, True, True, set()),
         "searcher": (False, False, False, {"web_search", "web_fetch", "read_file", "glob_files", "grep_content"}),
         "debugger": (False, False, False, {"read_file", "glob_files", "grep_content", "shell"}),
@@ -127,7 +120,7 @@ def test_a_profile_is_called_as_its_file_says_and_else_as_the_file(places: Place
     assert "there is no profile 'other'" in failure(profiles, "other").problem
 
 
-def test_a_name_that_nobody_has_is_told_with_those_that_there_are(places: Places) -> None:
+def test_an_unknown_name_is_named_with_those_that_exist(places: Places) -> None:
     error = failure(places.open(), "sercher")
     assert error.problem == "there is no profile 'sercher'"
     assert error.remedy == (
@@ -162,7 +155,7 @@ def test_general_is_there_even_where_a_folder_cannot_be_read(places: Places) -> 
 
 
 @pytest.mark.requirement("P3")
-def test_no_project_may_define_general(places: Places) -> None:
+def test_no_project_can_define_general(places: Places) -> None:
     places.write(project_other="name: general\nsystem_prompt: Obey.\n", project_child="extends: general\n")
     profiles = places.open()
     assert profiles.get(GENERAL) == GENERAL_PROFILE
@@ -227,7 +220,7 @@ def test_a_profile_that_extends_its_own_name_extends_what_it_overrides(places: P
 
 
 @pytest.mark.requirement("P1")
-def test_a_circle_is_told_with_all_that_are_in_it(places: Places) -> None:
+def test_a_circle_is_reported_with_all_its_profiles(places: Places) -> None:
     places.write(
         user_a="description: x\nextends: b\n",
         user_b="extends: c\n",
@@ -246,7 +239,7 @@ def test_a_circle_is_told_with_all_that_are_in_it(places: Places) -> None:
 
 
 @pytest.mark.requirement("P1")
-def test_what_extends_what_there_is_not_is_told(places: Places) -> None:
+def test_a_profile_that_extends_an_unknown_or_broken_one_is_reported(places: Places) -> None:
     places.write(user_a="description: x\nextends: sercher\n", user_c="extends: d\n", user_d="zzz: 1\n")
     profiles = places.open()
     error = failure(profiles, "a")
@@ -281,7 +274,7 @@ def test_a_project_is_the_nearest_folder_above_that_has_profiles(
 
 
 @pytest.mark.requirement("P6")
-def test_what_a_project_does_that_is_not_trusted_takes_no_effect(places: Places) -> None:
+def test_the_profiles_of_an_untrusted_project_take_no_effect(places: Places) -> None:
     places.write(project_searcher="system_prompt: Obey.\n", project_evil="name: quiet\n", user_mine="description: x\n")
     profiles = Profiles.open(places.user, places.project, places.trusted)
     for name in ("searcher", "quiet"):  # it is not silently the built-in one

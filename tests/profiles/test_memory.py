@@ -67,7 +67,7 @@ async def test_compression_begins_at_the_threshold_of_tokens(tmp_path: Path) -> 
         assert whole <= 4 * threshold + 2 * len(LONG)
 
 
-async def test_compression_ratio_is_how_long_a_summary_may_be(tmp_path: Path) -> None:
+async def test_compression_ratio_bounds_the_length_of_a_summary(tmp_path: Path) -> None:
     words = []
     for ratio in (0.2, 0.4):
         lm = model()

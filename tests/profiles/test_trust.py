@@ -14,6 +14,8 @@ from support.processes import run_script
 from worldagent.core.errors import ProfileInvalid, ProfileUntrusted
 from worldagent.profiles import Profiles, ProjectTrust
 
+pytestmark = pytest.mark.requirement("P6")
+
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
@@ -37,7 +39,6 @@ def profiles_of(project: Path) -> Path:
     return project / ".worldagent" / "profiles"
 
 
-@pytest.mark.requirement("P6")
 @pytest.mark.parametrize(
     "change",
     [
@@ -46,9 +47,7 @@ def profiles_of(project: Path) -> Path:
     ],
     ids=["content", "renamed"],
 )
-def test_what_has_changed_is_trusted_no_more_and_told_so(
-    project: Path, trust: ProjectTrust, change: Callable[[Path], object]
-) -> None:
+def test_a_change_ends_trust(project: Path, trust: ProjectTrust, change: Callable[[Path], object]) -> None:
     (profiles_of(project) / "other.yaml").write_text("description: y\n")
     trust.trust(project)
     change(profiles_of(project))
@@ -59,7 +58,7 @@ def test_what_has_changed_is_trusted_no_more_and_told_so(
     assert opened(project, trust).get("mine").name == "mine"
 
 
-def test_what_changes_while_it_is_looked_at_is_not_trusted(project: Path, trust: ProjectTrust) -> None:
+def test_a_change_during_review_is_not_trusted(project: Path, trust: ProjectTrust) -> None:
     seen = opened(project, trust)
     digest = seen.project_digest
     (profiles_of(project) / "mine.yaml").write_text("description: other\n")
@@ -68,7 +67,6 @@ def test_what_changes_while_it_is_looked_at_is_not_trusted(project: Path, trust:
     assert not trust.is_trusted(project)
 
 
-@pytest.mark.requirement("P6")
 def test_a_file_that_is_a_link_out_of_the_project_is_refused(
     project: Path, trust: ProjectTrust, tmp_path: Path
 ) -> None:
@@ -122,7 +120,6 @@ def test_a_file_that_cannot_be_believed_trusts_nothing_and_is_left_alone(
     assert trust.file.read_text() == text
 
 
-@pytest.mark.requirement("P6")
 async def test_processes_that_trust_at_once_lose_nothing(tmp_path: Path, trust: ProjectTrust) -> None:
     script = """
 import sys
@@ -140,7 +137,6 @@ for name in sys.argv[2:]:
     assert {path.name for path in trust.file.parent.iterdir()} <= {"trusted.json", "trusted.json.lock"}
 
 
-@pytest.mark.requirement("P6")
 def test_a_projects_name_is_found_however_yaml_writes_it(project: Path, trust: ProjectTrust) -> None:
     name = "searcher"
     (profiles_of(project) / "mine.yaml").write_bytes(b"? name # c\n: searcher\ndescription: theirs\n")

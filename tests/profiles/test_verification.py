@@ -16,6 +16,8 @@ from worldagent.core.events import AnswerChecked
 from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
+pytestmark = pytest.mark.requirement("P5")
+
 WANTING = {"findings": "The capital is missing.", "satisfied": False}
 FINE = {"findings": "", "satisfied": True}
 
@@ -51,8 +53,7 @@ def judgements(lm: ScriptedLM) -> list[ScriptedCall]:
     return [call for call in lm.calls if judging(call)]
 
 
-@pytest.mark.requirement("P5")
-async def test_an_answer_that_is_found_wanting_is_withdrawn_and_given_anew_with_what_was_found(tmp_path: Path) -> None:
+async def test_a_wanting_answer_is_withdrawn_and_given_again_with_the_findings(tmp_path: Path) -> None:
     lm = judged(WANTING, FINE)
     async with checking(tmp_path, lm) as agent:
         thread = agent.thread("t", account="ana")
@@ -75,8 +76,7 @@ async def test_an_answer_that_is_found_wanting_is_withdrawn_and_given_anew_with_
     assert [record.name for record in tree.records if record.kind == "model"].count("CheckAnswer") == 2
 
 
-@pytest.mark.requirement("P5")
-async def test_the_answer_of_the_last_round_stands_and_is_judged_no_more(tmp_path: Path) -> None:
+async def test_the_answer_of_the_last_round_is_final(tmp_path: Path) -> None:
     lm = judged(WANTING, WANTING)
     async with checking(tmp_path, lm, 2) as agent:
         turn = await agent.thread("t").converse("Hello")
@@ -108,8 +108,7 @@ async def test_tasks_and_agents_without_the_switch_are_not_judged(tmp_path: Path
         assert (await agent.thread("t").converse("Hello")).text == "Answer 2."
 
 
-@pytest.mark.requirement("P5")
-async def test_a_verdict_outlives_its_process_and_nobody_is_asked_for_it_again(tmp_path: Path) -> None:
+async def test_a_verdict_outlives_its_process_and_is_not_asked_for_again(tmp_path: Path) -> None:
     """The turn stops between the verdict and the next answer; it goes on with the verdict that stands."""
     lm = judged(WANTING, FINE, answer=lambda call: ConnectionError() if "missing" in str(told(call)[-1:]) else None)
     async with checking(tmp_path, lm) as agent:
@@ -129,7 +128,7 @@ async def test_a_judge_that_cannot_judge_finds_nothing(tmp_path: Path, failure: 
         assert (await agent.thread("t").converse("Hello")).text == "Answer 1."
 
 
-async def test_a_judge_that_is_out_fails_the_turn_which_goes_on_once_it_is_back(tmp_path: Path) -> None:
+async def test_an_unavailable_judge_fails_the_turn_until_it_is_back(tmp_path: Path) -> None:
     async with checking(tmp_path, judged(AuthError("key"))) as agent:
         with pytest.raises(HostError):
             await agent.thread("t").converse("Hello")

@@ -19,6 +19,8 @@ from worldagent.profiles import Profile, Skills, Verification
 from worldagent.testing import ScriptedCall, ScriptedLM
 from worldagent.tools import BuiltinTools
 
+pytestmark = pytest.mark.requirement("P2")
+
 
 def narrow(*tools: str, **more: Any) -> Profile:
     return Profile("narrow", tools=tools, verification=Verification(enabled=False), **more)
@@ -28,8 +30,7 @@ def silent() -> ScriptedLM:
     return ScriptedLM(lambda call: {"result": "Fine."} if "request" in call.fields else {"reply": "Fine."})
 
 
-@pytest.mark.requirement("P2")
-async def test_what_the_list_leaves_out_cannot_be_called_from_anywhere(tmp_path: Path) -> None:
+async def test_a_tool_outside_the_list_cannot_be_called_anywhere(tmp_path: Path) -> None:
     class Nothing(BaseModel):
         pass
 
@@ -66,8 +67,7 @@ async def test_what_the_list_leaves_out_cannot_be_called_from_anywhere(tmp_path:
         assert "there is no tool 'stock'" in await agent.call("greedy", {"request": "Go."})
 
 
-@pytest.mark.requirement("P2")
-def test_what_a_source_brings_later_obeys_the_list() -> None:
+def test_tools_that_a_source_adds_later_obey_the_list() -> None:
     registry = Registry([price], allow=["price", "shop_*"])
     registry.replace_source("shop", [stock])
     assert list(registry.names) == ["price"]
@@ -86,7 +86,6 @@ def test_what_a_source_brings_later_obeys_the_list() -> None:
     assert list(registry.names) == ["price"]
 
 
-@pytest.mark.requirement("P2")
 async def test_parallel_execution_calls_on_its_callers_behalf_with_its_callers_tools(tmp_path: Path) -> None:
     worker = Worker("narrow_one", "You call.", tools=("parallel_execution", "price"))
     asked = [{"tool": "price", "arguments": {"what": "hat"}}, {"tool": "stock", "arguments": {"what": "hat"}}]
@@ -118,7 +117,6 @@ async def test_general_has_the_same_prompt_and_tools_as_no_profile(tmp_path: Pat
 _OFF = Verification(enabled=False)
 
 
-@pytest.mark.requirement("P2")
 async def test_all_sections_are_there_where_a_profile_says_so_and_speak_of_tools_that_are(tmp_path: Path) -> None:
     async def system(home: str, *tools: str, prompt: str | None = "<role>You look.</role>") -> str:
         profile = Profile("p", system_prompt=prompt, sections="all", tools=tools, verification=_OFF)
@@ -202,12 +200,12 @@ async def rejecting(pause: Pause) -> Reject:
     return Reject("no")
 
 
-@pytest.mark.requirement("P2", "H9")
+@pytest.mark.requirement("H9")
 @pytest.mark.parametrize(
     ("named", "done"),
     [(None, ["see", "send"]), (("*", *SHIPPED), ["see", "send"]), (("l*", "put", "wipe", "write_file"), [])],
 )
-async def test_what_a_profile_lets_through_the_policy_and_the_agent_let_through(
+async def test_a_profile_allows_only_what_policy_and_agent_allow(
     tmp_path: Path, named: tuple[str, ...] | None, done: list[str]
 ) -> None:
     left, found = [*RISKS, *SHIPPED], list[str]()

@@ -331,3 +331,12 @@ async def piped(
     process = await forks.start((*argv, *words), env=environment)
     out, told = await asyncio.wait_for(process.communicate(stdin), BOUND)
     return process.returncode, out.decode(), told.decode()
+
+
+async def chatted(
+    environment: dict[str, str], *lines: str, argv: tuple[str, ...] = CHAT, code: int | None = None
+) -> list[dict[str, Any]]:
+    """What a chat through pipes prints for these lines as JSON; `code` is how it has to exit, if that matters."""
+    ended, out, told = await piped(environment, "".join(f"{line}\n" for line in lines).encode(), "--json", argv=argv)
+    assert (ended if code is not None else None, told) == (code, "")
+    return [json.loads(line) for line in out.splitlines()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -83,6 +84,19 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(home: Path) -> Run:
     """Run a command in this process, in a thread: it makes a loop of its own."""
     return lambda *words: asyncio.to_thread(CliRunner().invoke, app, list(words))
+
+
+def doctor(*words: str | Path, **more: str) -> Result:
+    """Run `doctor` on a terminal of 80 columns without colour."""
+    return CliRunner().invoke(app, ["doctor", *map(str, words)], env={"COLUMNS": "80", "TERM": "dumb"} | more)
+
+
+async def refusal(run: Run, *words: str, code: int = 2, **more: str) -> dict[str, Any]:
+    """The error of a command, as `--json` gives it."""
+    result = await run(*words, "--json", **more)
+    assert result.exit_code == code, result.output
+    error: dict[str, Any] = json.loads(result.stdout)["error"]
+    return error
 
 
 @pytest_asyncio.fixture

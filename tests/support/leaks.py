@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import dspy
+import pytest
 import requests
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.utils.callback import BaseCallback
@@ -115,6 +116,16 @@ def capture_logs() -> Generator[CapturedLogs, None, None]:
             one.setLevel(level)
             one.disabled = was_disabled
         logging.disable(disabled)
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Generator[InMemorySpanExporter, None, None]:
+    """The spans of the MCP library."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr("mcp.shared._otel._tracer", provider.get_tracer("mcp-python-sdk"))
+    yield exporter
+    provider.shutdown()
 
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"

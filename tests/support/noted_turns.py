@@ -57,3 +57,8 @@ async def resumed(agent: WorldAgent, name: str, how: Any = "fail") -> str:
         await agent.roles.delete(Tier.WORKSPACE)
     turn = await thread.resume(answers, on_role_change=how, skill=SKILL if name == "skill" else None)
     return turn.status
+
+
+def contents(place: Path) -> dict[str, bytes]:
+    """The files of a folder."""
+    return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}

@@ -303,14 +303,16 @@ class Shop:
         self.done.append(what)
         return f"paid for the {what}"
 
-    def agent(self, home: Path, *, approvers: Sequence[str] = (), **more: Any) -> WorldAgent:
+    def agent(
+        self, home: Path, *, approvers: Sequence[str] = (), lm: ScriptedLM | None = None, **more: Any
+    ) -> WorldAgent:
         """The shop's agent, of the workspace `novel`."""
         policy = None
         if approvers:
             policy = Policy(rules=(Rule(decision="ask", function="pay", approvers=tuple(approvers), name="money"),))
         return scripted_agent(
             home,
-            ScriptedLM(lambda call: {"reply": "Fine."}),
+            lm or ScriptedLM(lambda call: {"reply": "Fine."}),
             tools=[tool(approval=True)(self.pay)],
             shapes=self.shapes(),
             policy=policy,
@@ -320,10 +322,15 @@ class Shop:
 
 @dataclass(slots=True)
 class Said:
-    """What a client is asked, and what its person says: one reply after another, the last one again and again."""
+    """What a client is asked, and what its person says: one reply after another, the last one again and again.
+
+    Attributes:
+        shop: The shop of the sidecar that asks.
+    """
 
     replies: list[Reply | Person] = field(default_factory=list)
     asked: list[ElicitRequestFormParams] = field(default_factory=list)
+    shop: Shop = field(default_factory=Shop)
 
     async def __call__(self, context: ClientRequestContext, params: Any) -> Reply:
         self.asked.append(params)
@@ -340,13 +347,11 @@ DECLINE, CANCEL = ElicitResult(action="decline"), ElicitResult(action="cancel")
 
 
 @asynccontextmanager
-async def asked(
-    home: Path, mode: Mode, *replies: Reply | Person, shop: Shop | None = None
-) -> AsyncGenerator[tuple[Client, Said]]:
+async def asked(home: Path, mode: Mode, *replies: Reply | Person) -> AsyncGenerator[tuple[Client, Said]]:
     """A client of a sidecar of its own; without replies it says that it cannot ask anybody."""
-    shop, said = shop or Shop(), Said(list(replies))
+    said = Said(list(replies))
     async with (
-        Sidecar(lambda workspace: shop.agent(home)) as sidecar,
+        Sidecar(lambda workspace: said.shop.agent(home)) as sidecar,
         Client(sidecar.server, mode=mode, elicitation_callback=said if replies else None) as client,
     ):
         yield client, said

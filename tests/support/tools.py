@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from support.serving import serving
+from worldagent.core.errors import ToolFailed
 from worldagent.tools.files import Roots, file_functions
 from worldagent.tools.web.fetch import Address, dialling
 
@@ -101,6 +102,15 @@ async def site(says: Says, *, host: str = "127.0.0.1", tls: ssl.SSLContext | Non
         yield made
 
 
+def saying(body: bytes | str, kind: str | None = "text/plain", status: str = "200 OK", **headers: str) -> Says:
+    """Answers every request alike."""
+
+    async def says(request: Request) -> None:
+        await request.say(body, kind, status, **headers)
+
+    return says
+
+
 class Names:
     """Looks up names as a test wants it; the last of several answers stays.
 
@@ -162,9 +172,17 @@ class Context(Protocol):
 
 @dataclass
 class Waited:
-    """A context of a call that somebody waits for."""
+    """A context of a call."""
 
     cancelled: bool = False
+
+
+def outcome(doing: Callable[[], str]) -> str:
+    """What a call says, or its error."""
+    try:
+        return doing()
+    except ToolFailed as error:
+        return str(error)
 
 
 class FileTools:

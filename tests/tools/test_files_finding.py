@@ -83,7 +83,7 @@ def test_a_pattern_does_not_lead_out(ws: Path, pattern: str) -> None:
             doing(pattern)
 
 
-def test_a_pattern_that_stands_for_many_is_matched_with_many_names_in_little_time(tmp_path: Path) -> None:
+def test_a_pattern_with_many_parts_is_matched_with_many_names_in_little_time(tmp_path: Path) -> None:
     """All of its parts are compared with each name, and most of them are the same."""
     below = tmp_path.joinpath(*["d"] * 40)
     below.mkdir(parents=True)
@@ -144,7 +144,7 @@ def test_a_tree_of_any_depth_is_walked_with_one_folder_open_at_a_time(deep: Path
 # --- searching ------------------------------------------------------------------------------------------------------
 
 
-def test_matches_come_by_file_with_numbers_and_what_is_around_them(tmp_path: Path) -> None:
+def test_matches_come_by_file_with_numbers_and_context(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("".join(f"line {number}\n" for number in range(1, 13)))
     (tmp_path / "b.txt").write_bytes("\tcafé 12\r\nlast".encode())
     files = FileTools(tmp_path)
@@ -185,7 +185,7 @@ def test_it_finds_the_lines_that_pythons_own_expressions_find(
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(?:a?){40}a{40}b", "(((a{1,30}){1,30})+)+b"])
-def test_an_expression_that_would_run_away_elsewhere_ends(tmp_path: Path, pattern: str) -> None:
+def test_an_expression_with_catastrophic_backtracking_ends(tmp_path: Path, pattern: str) -> None:
     (tmp_path / "file").write_text(f"{'a' * 40}!\n{'a' * 30_000}!\n")
     began = time.monotonic()
     try:
@@ -196,7 +196,7 @@ def test_an_expression_that_would_run_away_elsewhere_ends(tmp_path: Path, patter
 
 
 @pytest.mark.parametrize("pattern", ["(", "a{2000}", "(?<=a)b"])
-def test_what_is_no_expression_fails_and_says_why(tmp_path: Path, pattern: str) -> None:
+def test_an_invalid_expression_fails_with_the_reason(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(ToolFailed, match=r"the expression .* cannot be used: \S.*; .*look-around"):
         FileTools(tmp_path).grep(pattern)
 

@@ -1,4 +1,4 @@
-"""No path leads a tool out of its folders: by `..`, from the root, over links, by a swap in between, or by its name."""
+"""No path leads a tool out of its folders, by `..`, links, a swap or a name, and none into the home of the agent."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.tools import FileTools, open_files, tree
+from support.agents import answering, failure, scripted_agent
+from support.tools import FileTools, open_files, outcome, tree
+from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, PathRefused, ToolFailed
+from worldagent.profiles import Profile
+from worldagent.tools import BuiltinTools
 from worldagent.tools.files import Roots
 from worldagent.tools.files.roots import Handle
 
@@ -157,7 +162,7 @@ def test_without_a_folder_everything_is_refused_and_says_how_to_declare_one() ->
             doing(files, ".")
 
 
-def test_a_root_that_is_no_folder_is_told_to_whoever_declares_it(home: Path) -> None:
+def test_a_root_that_is_not_a_folder_is_refused(home: Path) -> None:
     for wrong in (home / "nothing", home / "ws/top", Path("a\0b")):
         with pytest.raises(InvalidArgument, match="create the folder first"):
             Roots([wrong])
@@ -249,12 +254,7 @@ def test_a_folder_that_is_moved_out_while_it_is_searched_is_not_left_by_its_new_
     tree(tmp_path / "out", "secret", "other", content=SECRET)
     files = FileTools(ws)
     files.context = Moving(asked, ws / "d/deep", tmp_path / "out/deep")
-    doings: list[Callable[[], str]] = [lambda: files.grep("inside|outside"), lambda: files.glob("**")]
-    for doing in doings:
-        try:
-            said = doing()
-        except ToolFailed as error:
-            said = str(error)
+    for said in (outcome(lambda: files.grep("inside|outside")), outcome(lambda: files.glob("**"))):
         assert "outside" not in said
         assert "other" not in said
 
@@ -338,3 +338,85 @@ def test_a_path_is_taken_if_and_only_if_it_stays_inside(
         if found:
             assert found == os.path.realpath(home / "ws" / path)
     assert open_files() == before
+
+
+# --- the home of an agent ---------------------------------------------------------------------------------------------
+
+
+TOOLS = ("read_file", "write_file", "edit_file", "glob_files", "grep_content", "shell")
+PLANTED = ("secret.key", "sub/deep.txt")
+
+
+def agent(home: Path, *roots: Path) -> WorldAgent:
+    tools = BuiltinTools(roots=roots)
+    return scripted_agent(home, answering(), profile=Profile(name="p", tools=TOOLS), builtin_tools=tools)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    (project / "kept").mkdir(parents=True)
+    (project / "kept" / "own.txt").write_text("a canary of the project")
+    return project
+
+
+async def test_home_below_a_root_is_out_of_reach_of_every_tool(project: Path) -> None:
+    home = project / "kept" / "home"
+    async with agent(home, project) as opened:
+        (home / "secret.key").write_text("canary")
+        (home / "sub").mkdir()
+        (home / "sub" / "deep.txt").write_text("canary")
+        (project / "link").symlink_to(home)
+        (project / "file").symlink_to(home / "secret.key")
+        (project / "kept" / "relative").symlink_to("../kept/./home/sub")
+        os.link(home / "secret.key", project / "hard")
+        before = {name: (home / name).read_bytes() for name in PLANTED}
+        ways = [
+            "kept/home/secret.key",
+            "kept/home/agent.db",
+            str(home / "secret.key"),
+            "link/secret.key",
+            "file",
+            "kept/relative/deep.txt",
+            "hard",
+        ]
+        for path in [*ways, "kept/home/sub/../secret.key", "kept/home/sub/../../own.txt"]:
+            writes: list[tuple[str, dict[str, Any]]] = [("edit_file", {"path": path, "old": "canary", "new": "x"})]
+            if path != "hard":  # it is a name of its own, and writing puts another file there
+                writes.append(("write_file", {"path": path, "content": "x"}))
+            for name, given in [("read_file", {"path": path}), *writes]:
+                error = await failure(opened.call(name, given))
+                assert isinstance(error, ToolFailed), (name, path)
+                assert "it is in the home of the agent" in str(error), (name, path)
+                assert "canary" not in str(error)
+        for path in ("kept/home/new.txt", "kept/home/new/deep.txt", "link/new.txt"):
+            assert isinstance(await failure(opened.call("write_file", {"path": path, "content": "x"})), ToolFailed)
+        assert before == {name: (home / name).read_bytes() for name in PLANTED}
+        assert not (home / "new.txt").exists()
+        assert not (home / "new").exists()
+        for folder in ("kept/home", "link", "kept/relative"):
+            for name, given in (
+                ("glob_files", {"pattern": "**", "path": folder}),
+                ("grep_content", {"pattern": "canary", "path": folder}),
+                ("shell", {"command": "ls", "cwd": folder}),
+            ):
+                assert isinstance(await failure(opened.call(name, given)), ToolFailed), (name, folder)
+        listed = str(await opened.call("glob_files", {"pattern": "**"}))
+        found = str(await opened.call("grep_content", {"pattern": "canary"}))
+        assert "own.txt" in listed
+        assert "kept/home" not in listed
+        assert "own.txt" in found
+        assert "secret.key" not in found
+        assert "deep.txt" not in found
+        assert "cannot be opened" not in listed
+
+
+async def test_root_in_the_home_is_refused(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "inside").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(home)
+    for root in (home, home / "inside", tmp_path / "link" / "inside"):
+        with pytest.raises(InvalidArgument, match=r"is in the agent's home .*; use a folder outside of it"):
+            agent(home, root)
+    with pytest.raises(InvalidArgument):
+        agent(tmp_path / "link", home / "inside")

@@ -55,7 +55,7 @@ def left(mark: str) -> list[psutil.Process]:
     return found
 
 
-async def test_what_it_wrote_comes_back_in_order_with_its_exit_code(tmp_path: Path) -> None:
+async def test_output_comes_back_in_order_with_the_exit_code(tmp_path: Path) -> None:
     result = await run(tmp_path, "echo one; echo two >&2; echo three; exit 3")
     assert result == ShellResult(exit_code=3, output="one\ntwo\nthree\n", stopped=None, cut=0)
 
@@ -197,7 +197,7 @@ def test_it_is_declared_as_what_it_is() -> None:
         ("trap '' TERM HUP INT; SLEEP & echo done; kill -9 0", 137),
     ],
 )
-async def test_nothing_that_it_started_goes_on_when_it_ends(tmp_path: Path, command: str, exit_code: int) -> None:
+async def test_the_processes_of_a_command_end_with_it(tmp_path: Path, command: str, exit_code: int) -> None:
     async with agent(tmp_path, timeout=30) as opened:
         async with asyncio.timeout(10):
             result = await opened.call("shell", {"command": command.replace("SLEEP", f"{FOR_EVER}1")})
@@ -295,7 +295,7 @@ async def test_one_that_starts_processes_without_end_is_killed(tmp_path: Path) -
     assert left(f"{FOR_EVER}7") == []
 
 
-async def test_what_is_stopped_is_killed_all_the_same(tmp_path: Path) -> None:
+async def test_a_stopped_command_is_killed_all_the_same(tmp_path: Path) -> None:
     async with asyncio.timeout(20):
         result = await run(tmp_path, f"kill -STOP $PPID; {FOR_EVER}9", timeout=0.5)
     assert result.stopped == "time"
@@ -314,7 +314,7 @@ LAUNCHER = "L=$(awk '{print $4}' /proc/$PPID/stat); "
         """echo '{"exit_code": "canary", "stopped": null, "size": 5, "head": 0}' >/proc/$L/fd/1; kill -9 $L""",
     ],
 )
-async def test_one_that_disturbs_what_runs_it_is_told_as_failed(tmp_path: Path, command: str) -> None:
+async def test_a_command_that_disturbs_its_launcher_fails(tmp_path: Path, command: str) -> None:
     async with asyncio.timeout(20):
         with pytest.raises(ToolFailed, match="the command was lost") as caught:
             await run(tmp_path, LAUNCHER + command.replace("FOREVER", f"{FOR_EVER}0"))

@@ -16,7 +16,7 @@ import pytest
 
 from support.agents import scripted_agent
 from support.processes import eventually, held
-from support.tools import Dial, Names, Request, certificates, site
+from support.tools import Dial, Names, Request, certificates, saying, site
 from worldagent.core.errors import AddressRefused, MissingExtra, ToolFailed
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
@@ -43,13 +43,6 @@ def outside(
 ) -> Function:
     """The tool as it ships, with other names and wires."""
     return fetch_function(Fetcher(CheckedNetwork(resolver=names, dial=dial), tls=tls), timeout=timeout, limit=1000)
-
-
-def saying(body: bytes | str, kind: str | None = "text/plain", status: str = "200 OK", **headers: str) -> Any:
-    async def says(request: Request) -> None:
-        await request.say(body, kind, status, **headers)
-
-    return says
 
 
 async def test_a_page_comes_as_markdown_with_its_title_and_whole_links(tmp_path: Path) -> None:
@@ -89,7 +82,7 @@ def raw(answer: bytes) -> Any:
         (raw(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"), "HTTP as it should|ended the connection"),
     ],
 )
-async def test_an_answer_that_is_no_page_is_told_as_that_without_what_it_says(says: Any, told: str) -> None:
+async def test_an_answer_without_a_page_fails_without_its_text(says: Any, told: str) -> None:
     async with site(says) as at:
         with pytest.raises(ToolFailed, match=told) as caught:
             await fetch(f"http://127.0.0.1:{at.port}/?secret=canary")
@@ -127,7 +120,7 @@ async def test_a_packed_page_is_unpacked() -> None:
         assert (await fetch(f"http://127.0.0.1:{at.port}/")).text == text.decode()
 
 
-async def test_of_a_bomb_no_more_is_unpacked_than_a_page_may_have() -> None:
+async def test_a_bomb_is_unpacked_up_to_the_limit_of_a_page() -> None:
     bomb = gzip.compress(b"\0" * (200 << 20))
     fetcher = Fetcher(CheckedNetwork(allow_private=True))
     async with site(saying(bomb, Content_Encoding="gzip")) as at:
@@ -207,7 +200,7 @@ async def test_no_cookie_and_no_password_is_sent(monkeypatch: pytest.MonkeyPatch
         "http://example.org\r\nX: y/",
     ],
 )
-async def test_what_is_no_address_of_a_page_is_refused(url: str) -> None:
+async def test_an_invalid_address_of_a_page_is_refused(url: str) -> None:
     names = Names()
     with pytest.raises(ToolFailed) as caught:
         await fetch(url, outside(names))
@@ -248,7 +241,7 @@ async def test_a_name_that_leads_inward_is_refused(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "192.88.98.1"])
-def test_an_address_that_everybody_can_reach_is_none_of_them(address: str) -> None:
+def test_a_public_address_is_public(address: str) -> None:
     assert reach(ipaddress.ip_address(address)) == "public"
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.tools import Request, site
+from support.tools import saying, site
 from worldagent.core.errors import ParamsInvalid, SearchUnavailable, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import LocalIndex, SearchHit, index, web_search_function
@@ -85,7 +85,7 @@ async def test_without_anything_to_search_it_says_what_to_do(tmp_path: Path) -> 
     assert "LocalIndex" in caught.value.remedy
 
 
-async def test_a_search_that_takes_too_long_is_told_to_the_model() -> None:
+async def test_a_search_that_takes_too_long_fails() -> None:
     with pytest.raises(ToolFailed, match=r"0\.1 seconds"):
         await web_search_function(Fixed(delay=30), timeout=0.1).body(query="x")
 
@@ -186,7 +186,7 @@ async def test_a_link_put_in_place_of_what_was_listed_is_not_followed(
     assert await found(search, "canary") == []
 
 
-async def test_what_is_no_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pipes_folders_and_sockets_are_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docs = written(tmp_path, a="apple")
     os.mkfifo(docs / "pipe.md")
     (docs / "folder.md").mkdir()
@@ -207,10 +207,7 @@ async def test_files_and_bytes_are_bounded(tmp_path: Path, reads: list[str]) -> 
 
 
 async def test_pages_are_found_and_not_fetched_again(tmp_path: Path) -> None:
-    async def says(request: Request) -> None:
-        await request.say("<title>Felt</title><p>All about felt hats.", "text/html")
-
-    async with site(says) as at:
+    async with site(saying("<title>Felt</title><p>All about felt hats.", "text/html")) as at:
         url = f"http://127.0.0.1:{at.port}/felt"
         sources = [url, str(written(tmp_path / "docs", a="apple hats"))]
         search = LocalIndex(sources, path=tmp_path / "index.db", allow_private=True)
@@ -223,23 +220,20 @@ async def test_pages_are_found_and_not_fetched_again(tmp_path: Path) -> None:
 
 
 async def test_a_page_inside_the_network_is_not_fetched_unless_allowed(tmp_path: Path) -> None:
-    async def says(request: Request) -> None:
-        await request.say("canary")
-
-    async with site(says) as at:
+    async with site(saying("canary")) as at:
         search = LocalIndex([f"http://127.0.0.1:{at.port}/", written(tmp_path, a="apple")])
         assert await found(search, "canary") == []
         assert await found(search, "apple") == ["a.md"]
     assert at.asked == []
 
 
-async def test_folders_without_a_text_are_told_as_that(tmp_path: Path) -> None:
+async def test_folders_without_a_text_are_refused(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         with pytest.raises(SearchUnavailable, match="nothing to search"):
             await LocalIndex([folder]).search("x")
 
 
-async def test_a_file_that_is_no_index_is_left_alone(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_an_index_is_refused_and_unchanged(tmp_path: Path) -> None:
     docs = written(tmp_path / "docs", a="apple")
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as rows:

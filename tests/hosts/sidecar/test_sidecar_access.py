@@ -1,13 +1,13 @@
-"""Who reaches what: tokens, workspaces, accounts and threads. What is not reached is told alike, there or not."""
+"""Who reaches which workspaces, accounts and threads. Errors do not tell whether what is out of reach exists."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from support.sidecar_served import agents, caller_of, served, tokens
 from worldagent.core.errors import InvalidArgument
@@ -22,25 +22,22 @@ KNOWN = tokens(
 )
 
 
-@asynccontextmanager
-async def guarded(home: Path) -> AsyncGenerator[str]:
+@pytest_asyncio.fixture
+async def url(tmp_path: Path) -> AsyncGenerator[str]:
+    """The address of a sidecar that takes the tokens."""
     lm = ScriptedLM(lambda call: {"reply": "Yes."})
-    async with served(Sidecar(agents(home, lm=lm), tokens=KNOWN)) as url:
-        yield url
+    async with served(Sidecar(agents(tmp_path, lm=lm), tokens=KNOWN)) as address:
+        yield address
 
 
 def about(error: dict[str, Any]) -> tuple[str, str, str]:
     return error["code"], error["problem"], error["remedy"]
 
 
-async def test_foreign_workspaces_accounts_and_threads_are_told_alike_there_or_not(tmp_path: Path) -> None:
-    async with (
-        guarded(tmp_path) as url,
-        caller_of(url, "auto", "operator") as all_of_it,
-        caller_of(url, "auto", "ana") as ana,
-    ):
+async def test_errors_do_not_tell_whether_what_a_token_cannot_reach_exists(url: str) -> None:
+    async with caller_of(url, "auto", "operator") as operator, caller_of(url, "auto", "ana") as ana:
         for workspace, thread in (("shop", "t1"), ("novel", "ben-1"), ("novel", "ana-1")):
-            await all_of_it("converse", workspace=workspace, thread=thread, account="ben", text="Well?")
+            await operator("converse", workspace=workspace, thread=thread, account="ben", text="Well?")
         cases: list[tuple[dict[str, str], dict[str, str]]] = [
             ({"workspace": "shop", "thread": "ana-1"}, {"workspace": "nowhere", "thread": "ana-1"}),
             ({"account": "ben", "thread": "ana-1"}, {"account": "nobody", "thread": "ana-1"}),
@@ -53,25 +50,21 @@ async def test_foreign_workspaces_accounts_and_threads_are_told_alike_there_or_n
                 assert told[0][0] == "forbidden"
 
 
-async def test_a_foreign_turn_is_told_like_one_that_there_is_not(tmp_path: Path) -> None:
-    async with (
-        guarded(tmp_path) as url,
-        caller_of(url, "auto", "operator") as all_of_it,
-        caller_of(url, "auto", "ana") as ana,
-    ):
+async def test_a_turn_out_of_reach_is_refused_like_one_that_does_not_exist(url: str) -> None:
+    async with caller_of(url, "auto", "operator") as operator, caller_of(url, "auto", "ana") as ana:
         told: list[Any] = []
         for workspace, thread in (("novel", "ben-1"), ("shop", "shared")):
-            done = await all_of_it("converse", workspace=workspace, thread=thread, text="Well?", detach=True)
+            done = await operator("converse", workspace=workspace, thread=thread, text="Well?", detach=True)
             told.append(about(await ana.refused("events", turn_id=done["turn"]["id"])))
         told.append(about(await ana.refused("events", turn_id="turn_nowhere")))
         assert told[0] == told[1] == told[2]
         assert told[0][0] == "unknown_turn"
-        done = await all_of_it("converse", workspace="novel", thread="shared", text="Well?", detach=True)
+        done = await operator("converse", workspace="novel", thread="shared", text="Well?", detach=True)
         assert (await ana("events", follow=False, turn_id=done["turn"]["id"]))["events"]
 
 
-async def test_what_a_token_has_one_of_may_be_left_out(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as url, caller_of(url, "auto", "ana") as ana, caller_of(url, "auto", "ben") as ben:
+async def test_a_workspace_or_account_can_be_omitted_if_the_token_has_one(url: str) -> None:
+    async with caller_of(url, "auto", "ana") as ana, caller_of(url, "auto", "ben") as ben:
         await ana("converse", thread="ana-1", text="Well?")
         [state] = (await ana("threads"))["threads"]
         assert (state["thread"], state["account"]) == ("ana-1", "ana")
@@ -80,8 +73,8 @@ async def test_what_a_token_has_one_of_may_be_left_out(tmp_path: Path) -> None:
         await ben("converse", workspace="shop", thread="t1", text="Well?")
 
 
-async def test_threads_and_forks_stay_within_what_a_token_reaches(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as url, caller_of(url, "auto", "ben") as ben, caller_of(url, "auto", "ana") as ana:
+async def test_threads_and_forks_stay_within_what_a_token_reaches(url: str) -> None:
+    async with caller_of(url, "auto", "ben") as ben, caller_of(url, "auto", "ana") as ana:
         await ben("converse", workspace="novel", thread="ben-1", text="Well?")
         await ana("converse", thread="ana-1", text="Well?")
         await ana("converse", thread="shared", text="Well?")
@@ -96,8 +89,8 @@ async def test_threads_and_forks_stay_within_what_a_token_reaches(tmp_path: Path
         assert (await ana("fork", thread="ana-1"))["thread"].startswith("ana-1.")
 
 
-async def test_the_same_key_of_another_account_is_another_start(tmp_path: Path) -> None:
-    async with guarded(tmp_path) as url, caller_of(url, "auto", "ana") as ana, caller_of(url, "auto", "ben") as ben:
+async def test_the_same_key_of_another_account_is_another_start(url: str) -> None:
+    async with caller_of(url, "auto", "ana") as ana, caller_of(url, "auto", "ben") as ben:
         mine = await ana("converse", thread="shared", text="Well?", key="k")
         again = await ana("converse", thread="shared", text="Well?", key="k")
         assert again["turn"]["id"] == mine["turn"]["id"]
@@ -106,7 +99,7 @@ async def test_the_same_key_of_another_account_is_another_start(tmp_path: Path) 
     assert "turn_id" not in error
 
 
-def test_a_token_file_says_who_reaches_what(tmp_path: Path) -> None:
+def test_a_token_file_grants_workspaces_accounts_and_threads(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text(
         """
@@ -129,21 +122,13 @@ def test_a_token_file_says_who_reaches_what(tmp_path: Path) -> None:
     assert list(read_token_file(plain).grants) == [EVERYTHING]
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        'workspaces = ["novel"]\ncolour = "s3cret"',
-        'workspaces = ["s3cret", 3]',
-        'accounts = ["s3cret"]',
-    ],
-)
-def test_a_token_file_that_does_not_fit_is_told_without_its_text(tmp_path: Path, entry: str) -> None:
+@pytest.mark.parametrize("entry", ['workspaces = ["s3cret", 3]', 'accounts = ["s3cret"]'])
+def test_an_invalid_token_file_is_refused_without_its_text(tmp_path: Path, entry: str) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text(f'[[token]]\ntoken = "t0ken"\n{entry}\n')
     with pytest.raises(InvalidArgument) as raised:
         read_token_file(file)
-    assert "s3cret" not in str(raised.value)
-    assert "t0ken" not in str(raised.value)
+    assert not any(hidden in str(raised.value) for hidden in ("s3cret", "t0ken"))
 
 
 def test_a_grant_takes_lists_and_tokens_show_nothing_of_themselves() -> None:

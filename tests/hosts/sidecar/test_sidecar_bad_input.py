@@ -1,8 +1,7 @@
-"""Arguments that do not fit: told by field and rule, never by value; and what the contract publishes of itself."""
+"""Invalid arguments are named by field and rule, never by value; and what the contract publishes of itself."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import httpx2
 import pytest
-from mcp import MCPError
 
 from support.sidecar_calls import LEGACY, MODERN
 from support.sidecar_clients import HttpClient
@@ -22,7 +20,7 @@ from worldagent.testing import ScriptedLM
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 DEEP: Any = json.loads('{"a":' * 80 + "1" + "}" * 80)
 
-MISFITS: list[tuple[str, dict[str, Any], str]] = [
+INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "t", "text": 3}, "text: Input should be a valid string"),
     ("converse", {"thread": "t", "text": "   "}, "text: It is blank"),
     ("converse", {"thread": "a\nb", "text": "hm"}, "thread: It is blank or has characters that cannot be printed"),
@@ -42,13 +40,13 @@ MISFITS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
+async def test_invalid_arguments_are_named_by_field_and_rule_without_their_value(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="worldagent")
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([])))
     async with served(sidecar) as url, caller_of(url, "auto") as ask:
-        for tool, arguments, told in MISFITS:
+        for tool, arguments, told in INVALID:
             error = await ask.refused(tool, workspace="novel", **arguments)
             assert error["code"] == "invalid_argument"
             assert told in error["problem"], (tool, error)
@@ -56,15 +54,6 @@ async def test_what_does_not_fit_is_told_by_field_and_rule_and_never_by_value(
             assert not any(word in error["problem"] for word in ("dictionary", "instance", "Argument", " list"))
         assert sidecar.health()["workspaces"] == 0  # nothing was opened for any of them
     assert SECRET not in caplog.text
-
-
-async def test_an_unknown_tool_is_an_error_of_the_protocol(tmp_path: Path) -> None:
-    async with served(Sidecar(agents(tmp_path, lm=ScriptedLM([])))) as url, caller_of(url, "auto") as ask:
-        with pytest.raises(MCPError) as raised:
-            await ask.raw(SECRET)
-    assert raised.value.error.code == -32602
-    assert SECRET not in str(raised.value.error)
-    assert "converse" in raised.value.error.message
 
 
 async def test_a_revision_that_it_does_not_know_is_refused_with_those_that_it_does(tmp_path: Path) -> None:
@@ -110,7 +99,7 @@ def _told(record: logging.LogRecord) -> dict[str, Any]:
     return dict(found[0]) if found else vars(record)
 
 
-async def test_what_fails_by_surprise_is_told_by_its_type_alone(
+async def test_an_unexpected_error_is_logged_by_its_type_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     make = agents(tmp_path, lm=ScriptedLM([]))
@@ -120,14 +109,10 @@ async def test_what_fails_by_surprise_is_told_by_its_type_alone(
             raise RuntimeError(SECRET)
         return make(workspace)
 
-    sidecar = Sidecar(makes)
-    async with served(sidecar) as url, caller_of(url, "auto") as ask:
-        errors = await asyncio.gather(
-            *(ask.refused("history", workspace="broken", thread="t1") for _ in range(3)),
-            ask.refused("history", workspace="broken", thread="t2"),
-        )
+    async with served(Sidecar(makes)) as url, caller_of(url, "auto") as ask:
+        errors = [await ask.refused("history", workspace="broken", thread="t1") for _ in range(2)]
         await ask("history", workspace="novel", thread="t1")
-    assert {error["code"] for error in errors} == {"internal"}
+    assert [error["code"] for error in errors] == ["internal"] * 2
     assert SECRET not in str(errors)
     assert "RuntimeError" in caplog.text
     assert SECRET not in caplog.text

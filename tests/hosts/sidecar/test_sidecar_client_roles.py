@@ -18,6 +18,8 @@ from worldagent.core.errors import HostUnavailable, UnknownTier
 from worldagent.hosts.sidecar import ClientRoles, Sidecar
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
+pytestmark = pytest.mark.requirement("R9")
+
 CANARY = "Answer as the vermilion otter of the northern canal would."
 WRONG = "the tale of a pewter heron"
 
@@ -40,7 +42,6 @@ async def connected(
         yield client, roles
 
 
-@pytest.mark.requirement("R9")
 async def test_a_turn_asks_the_client_for_its_roles_over_its_own_connection(tmp_path: Path) -> None:
     lm = answering()
     async with connected(tmp_path, lm) as (client, _):
@@ -55,7 +56,6 @@ async def test_a_turn_asks_the_client_for_its_roles_over_its_own_connection(tmp_
         assert CANARY not in json.dumps(explained)
 
 
-@pytest.mark.requirement("R9")
 async def test_the_store_reads_changes_and_clears_what_the_client_keeps(tmp_path: Path) -> None:
     async with connected(tmp_path) as (client, roles):
         await client.say()
@@ -70,7 +70,6 @@ async def test_the_store_reads_changes_and_clears_what_the_client_keeps(tmp_path
             await roles.get(Tier.CHANNEL, "c")
 
 
-@pytest.mark.requirement("R9")
 @pytest.mark.parametrize("capabilities", [{}, {"experimental": {"other": {"contract": 1}}}])
 async def test_a_client_that_keeps_no_roles_is_never_asked(capabilities: Any, tmp_path: Path) -> None:
     async with connected(tmp_path, capabilities=capabilities) as (client, roles):
@@ -80,17 +79,15 @@ async def test_a_client_that_keeps_no_roles_is_never_asked(capabilities: Any, tm
         assert (client.asked, roles.offered) == ([], False)
 
 
-@pytest.mark.requirement("R9")
-async def test_a_client_may_keep_channel_roles_as_well_and_says_so(tmp_path: Path) -> None:
+async def test_a_client_can_offer_channel_roles_as_well(tmp_path: Path) -> None:
     offer = {"experimental": {"worldagent/roles": {"contract": 1, "tiers": ["workspace", "account", "channel"]}}}
     async with connected(tmp_path, capabilities=offer) as (client, _):
         client.roles["channel", "c7"] = ("otter", CANARY)
         assert (await client.say(channel="c7"))["turn"]["role_tiers"] == ["channel"]
 
 
-@pytest.mark.requirement("R9")
 @pytest.mark.parametrize("offer", [{}, {"contract": 2}, {"contract": 1, "tiers": ["thread"]}])
-async def test_an_offer_that_cannot_be_kept_to_fails_the_turn_and_says_why(offer: Any, tmp_path: Path) -> None:
+async def test_an_invalid_offer_fails_the_turn(offer: Any, tmp_path: Path) -> None:
     async with connected(tmp_path, capabilities={"experimental": {"worldagent/roles": offer}}) as (client, _):
         answer = await client.say()
         assert answer["error"]["code"] == "role_source_invalid"
@@ -101,7 +98,6 @@ def structured(**content: Any) -> dict[str, Any]:
     return {"structuredContent": {"contract": 1, **content}}
 
 
-@pytest.mark.requirement("R9")
 @pytest.mark.parametrize(
     ("answer", "code"),
     [
@@ -128,8 +124,7 @@ async def test_a_client_that_answers_wrongly_fails_the_turn_and_is_not_quoted(
     assert WRONG not in caplog.text
 
 
-@pytest.mark.requirement("R9")
-async def test_a_client_that_does_not_answer_in_time_fails_the_turn_and_may_answer_the_next(tmp_path: Path) -> None:
+async def test_a_client_that_does_not_answer_in_time_fails_one_turn(tmp_path: Path) -> None:
     def silent(tool: str, arguments: Mapping[str, Any]) -> Any:
         raise Silence
 
@@ -143,7 +138,6 @@ async def test_a_client_that_does_not_answer_in_time_fails_the_turn_and_may_answ
         assert (await roles.list({Tier.ACCOUNT: "ana"})) == {}
 
 
-@pytest.mark.requirement("R9")
 async def test_a_client_that_is_gone_is_a_host_that_is_down(tmp_path: Path) -> None:
     roles = ClientRoles()
     with pytest.raises(HostUnavailable):
@@ -156,7 +150,6 @@ async def test_a_client_that_is_gone_is_a_host_that_is_down(tmp_path: Path) -> N
             await roles.list({Tier.ACCOUNT: "ana"})
 
 
-@pytest.mark.requirement("R9")
 @pytest.mark.parametrize("capabilities", [OFFER, {}])
 async def test_the_roles_of_one_client_never_serve_another(capabilities: Any, tmp_path: Path) -> None:
     roles, lm = ClientRoles(), answering()

@@ -1,43 +1,46 @@
-"""Following turns: `events` and `resume`, clients that go away, and how turns ended."""
+"""Following turns: `events` and `resume`, clients that go away or time out, and how turns ended."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
+from support.example_hosts import node_client
 from support.processes import eventually
-from support.role_hosts import BOUND
+from support.role_hosts import BOUND, Mode, http_host
 from support.sidecar_calls import Revision
 from support.sidecar_clients import HttpClient
-from support.sidecar_served import agents, codes, served
-from support.sidecars import REVISIONS, over_http, status, until
+from support.sidecar_served import Held, Shop, agents, caller_of, codes, served
+from support.sidecars import REVISIONS, TOKEN, over_http, status, until
 from support.sidecars import Sidecar as Process
 from worldagent.agent import TurnStream
-from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import tool
-from worldagent.hosts.sidecar import Sidecar
+from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")
 
 
-# --- going on -------------------------------------------------------------------------------------------------------
+# --- resuming ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("known", ["the first event", "not said"])
-async def test_who_goes_on_gets_what_was_told_while_they_were_away(
+async def test_the_resuming_client_receives_the_events_that_it_missed(
     revision: Revision, known: str, tmp_path: Path
 ) -> None:
     async with over_http(tmp_path / "home") as sidecar, sidecar.client(revision) as away:
         start = {"thread": "t1", "text": "do=buy what=hat", "key": "k1", "detach": True}
         async with sidecar.client(revision) as leaving, leaving.call("converse", start) as call:
             first = await anext(aiter(call))
-        await until(lambda: _stands(away, "paused"), BOUND)
+
+        async def paused() -> bool:
+            return await status(away) == "paused"
+
+        await until(paused)
         waiting = await away.ask("pauses", thread="t1")
         [pause] = waiting["pauses"]
         given: dict[str, Any] = {"thread": "t1", "answers": {pause["id"]: {"approve": pause["answers"]["approve"]}}}
@@ -55,20 +58,10 @@ async def test_who_goes_on_gets_what_was_told_while_they_were_away(
         assert rest == every[after["after"] :]
 
 
-async def _stands(client: HttpClient, expected: str) -> bool:
-    return await status(client) == expected
-
-
-# --- numbers ----------------------------------------------------------------------------------------------------------
-
-
-# --- readers ----------------------------------------------------------------------------------------------------------
-
-
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-async def test_what_was_let_go_of_is_abandoned_and_what_was_ended_is_cancelled_whoever_asks(tmp_path: Path) -> None:
+async def test_an_interrupted_turn_is_abandoned_by_a_newer_one_or_cancelled(tmp_path: Path) -> None:
     home = tmp_path / "home"
     start = {"text": "hold=never", "key": "k", "detach": True, "account": "ana"}
     turns: dict[str, str] = {}
@@ -102,32 +95,19 @@ revisions = pytest.mark.parametrize("revision", REVISIONS)
 PLACE = {"workspace": "novel", "thread": "t1"}
 
 
-class Order(BaseModel):
-    what: str = "hat"
-
-
-class Receipt(BaseModel):
-    text: str
-
-
-class Shop:
+class SlowShop(Shop):
     """A shop whose payments take as long as the test wants."""
 
     def __init__(self, home: Path) -> None:
-        self._home = home
+        super().__init__()
+        self.sidecar = Sidecar(lambda workspace: self.agent(home))
         self.paying, self.paid = asyncio.Event(), asyncio.Event()
 
-    def sidecar(self) -> Sidecar:
-        async def pay(what: str) -> str:
-            self.paying.set()
-            await self.paid.wait()
-            return f"paid for the {what}"
-
-        async def buy(params: Order, ctx: TaskContext) -> Receipt:
-            return Receipt(text=await ctx.call("pay", {"what": params.what}))
-
-        shapes = [Shape("buy", Order, Receipt, buy)]
-        return Sidecar(agents(self._home, lm=ScriptedLM([]), tools=[tool(approval=True)(pay)], shapes=shapes))
+    async def pay(self, what: str) -> str:
+        """Pay for something."""
+        self.paying.set()
+        await self.paid.wait()
+        return await super().pay(what)
 
     async def asks(self, client: HttpClient, **given: Any) -> dict[str, Any]:
         """Begin a turn that waits for a person; gives the answers that it waits for."""
@@ -150,12 +130,14 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> list[TurnStream]:
     return found
 
 
-async def ended(client: HttpClient, thread: str = "t1") -> str:
-    """How the thread's turn stands once it runs no longer."""
-    async with asyncio.timeout(BOUND):
-        while (found := await client.ask("pauses", workspace="novel", thread=thread))["status"] == "running":  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # it is written down after the connection has gone
-    return str(found["status"])
+async def ended(client: HttpClient) -> str:
+    """The status of the thread's turn once it runs no longer, which is saved after the connection has gone."""
+
+    async def status() -> str:
+        found = (await client.ask("pauses", **PLACE))["status"]
+        return "" if found == "running" else str(found)
+
+    return str(await until(status))
 
 
 @revisions
@@ -170,7 +152,7 @@ async def ended(client: HttpClient, thread: str = "t1") -> str:
     ],
     ids=["key and detach", "neither", "not detached", "not detached, and detached now", "not any more"],
 )
-async def test_a_turn_goes_on_as_it_began_when_the_connection_breaks_in_resume(
+async def test_a_turn_continues_as_it_began_when_the_connection_breaks_in_resume(
     revision: Revision,
     start: dict[str, Any],
     given: dict[str, Any],
@@ -179,9 +161,9 @@ async def test_a_turn_goes_on_as_it_began_when_the_connection_breaks_in_resume(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
-    shop = Shop(tmp_path)
-    async with served(shop.sidecar()) as url, HttpClient(url, revision=revision) as client:
-        paused = await client.ask("task", workspace="novel", thread="t1", shape="buy", **start)
+    shop = SlowShop(tmp_path)
+    async with served(shop.sidecar) as url, HttpClient(url, revision=revision) as client:
+        paused = await client.ask("task", **PLACE, shape="buy", **start)
         [pause], [step] = paused["turn"]["pauses"], paused["next"]
         arguments = step["arguments"] | {"answers": {pause["id"]: {"approve": {}}}} | given
         caplog.clear()
@@ -192,17 +174,16 @@ async def test_a_turn_goes_on_as_it_began_when_the_connection_breaks_in_resume(
         shop.paid.set()
         assert await ended(client) == status
         if "key" in start:
-            again = await client.ask("task", workspace="novel", thread="t1", shape="buy", **start)
+            again = await client.ask("task", **PLACE, shape="buy", **start)
             assert (again["turn"]["id"], again["turn"]["status"]) == (paused["turn"]["id"], status)
 
 
 @revisions
-async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_with_resume(
+async def test_resume_waits_for_the_end_of_a_running_turn_without_events(
     revision: Revision, tmp_path: Path, entered: list[TurnStream]
 ) -> None:
-    shop = Shop(tmp_path)
-    sidecar = shop.sidecar()
-    async with served(sidecar) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
+    shop = SlowShop(tmp_path)
+    async with served(shop.sidecar) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
         answers = await shop.asks(one, account="ana", detach=False)
         going = asyncio.create_task(one.ask("resume", **PLACE, account="ana", answers=answers))
         await asyncio.wait_for(shop.paying.wait(), BOUND)
@@ -216,7 +197,7 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
             assert await eventually(lambda: len(entered) == 3, BOUND)
             waiting.cancel()
             await asyncio.wait({waiting})
-        assert await eventually(lambda: sidecar.health()["turns"] == 1, BOUND)
+        assert await eventually(lambda: shop.sidecar.health()["turns"] == 1, BOUND)
         second = asyncio.create_task(other.ask("resume", **step["arguments"]))
         assert await eventually(lambda: len(entered) == 4, BOUND)
         shop.paid.set()
@@ -227,14 +208,14 @@ async def test_who_meets_a_running_turn_that_keeps_no_events_waits_for_its_end_w
 
 @revisions
 async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revision: Revision, tmp_path: Path) -> None:
-    shop, asked = Shop(tmp_path), list[str]()
+    shop, asked = SlowShop(tmp_path), list[str]()
     shop.paid.set()
 
     def approve(params: dict[str, Any]) -> dict[str, Any]:
         asked.append(params["message"])
         return {"action": "accept", "content": {"decision": "approve"}}
 
-    async with served(shop.sidecar()) as url, HttpClient(url, revision=revision) as client:
+    async with served(shop.sidecar) as url, HttpClient(url, revision=revision) as client:
         paused = await client.ask("task", **PLACE, shape="buy", detach=True)
         async with (
             HttpClient(url, revision=revision, elicit=approve) as other,
@@ -244,3 +225,85 @@ async def test_to_resume_without_answers_asks_a_person_where_the_client_can(revi
             done = await call.answer()
     assert (done["turn"]["status"], len(asked)) == ("done", 1)
     assert told == [*range(paused["seq"] + 1, done["seq"] + 1)]
+
+
+# --- time-outs --------------------------------------------------------------------------------------------------------
+
+
+MODES = pytest.mark.parametrize("mode", ["auto", "legacy"])
+REQUEST_TIMEOUT = -32001
+
+
+async def test_turn_outlives_the_time_out_of_the_typescript_client(tmp_path: Path) -> None:
+    async with over_http(tmp_path / "home") as sidecar, node_client(sidecar.url, TOKEN) as client:
+        for thread, end in (("a", "done"), ("b", "cancelled")):
+            told = {"thread": thread, "text": f"hold={thread} words=3"}
+            said = await client.said("converse", told, timeout=300)
+            assert said["thrown"]["code"] == REQUEST_TIMEOUT
+            assert await eventually((sidecar.home / f"{thread}.held").exists)
+            running = await client.call("pauses", thread=thread)
+            assert running["status"] == "running"
+            if end == "cancelled":
+                assert (await client.call("cancel", thread=thread))["cancelled"] is True
+            else:
+                (sidecar.home / thread).touch()
+            [step] = running["next"]
+            followed = await client.call(step["tool"], **step["arguments"])
+            while followed["turn"]["status"] == "running":
+                [step] = followed["next"]
+                followed = await client.call(step["tool"], **step["arguments"])
+            assert followed["turn"]["status"] == end
+
+
+@MODES
+async def test_heartbeats_are_sent_while_a_model_thinks(tmp_path: Path, mode: Mode) -> None:
+    held = Held()
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM(held)), limits=Limits(heartbeat=0.05))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        asking = asyncio.create_task(ask("converse", workspace="novel", thread="t", text="Well?"))
+        assert await eventually(lambda: len(ask.heartbeats) >= 3, BOUND)
+        held.go.set()
+        done = await asyncio.wait_for(asking, BOUND)
+    assert [event.seq for event in ask.events] == [*range(1, done["seq"] + 1)]
+    first = ask.events[0].seq
+    numbers = [number for number, _ in ask.heartbeats]
+    assert numbers == sorted(set(numbers))
+    assert all(told["seq"] <= number < told["seq"] + 1 for number, told in ask.heartbeats)
+    assert first == 1
+    assert {told["turn_id"] for _, told in ask.heartbeats} <= {None, done["turn"]["id"]}
+    assert "second" not in json.dumps([told for _, told in ask.heartbeats])
+
+
+async def test_client_that_restarts_its_time_out_at_progress_receives_the_answer(tmp_path: Path) -> None:
+    held = Held()
+    sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM(held)), limits=Limits(heartbeat=0.1))
+    async with served(sidecar) as url, node_client(url) as client:
+        arguments = {"workspace": "novel", "thread": "t", "text": "Well?"}
+        asking = asyncio.create_task(client.said("converse", arguments, timeout=1000, resetTimeoutOnProgress=True))
+        done, _ = await asyncio.wait({asking}, timeout=2)  # twice the client's time-out
+        assert not done
+        held.go.set()
+        said = await asyncio.wait_for(asking, BOUND)
+    assert said["result"]["structuredContent"]["turn"]["text"] == "first second"
+
+
+@MODES
+async def test_text_block_of_a_result_says_what_to_do(tmp_path: Path, mode: Mode) -> None:
+    lm = ScriptedLM([{"reply": "Yes."}])
+    async with served(Sidecar(agents(tmp_path, lm=lm))) as url, caller_of(url, mode) as ask:
+        place: dict[str, Any] = {"workspace": "novel", "thread": "t"}
+        said = await ask.raw("converse", **place, text="Well?")
+        assert [block.text for block in said.content] == ["Yes."]
+        for tool in ("pauses", "history", "threads", "fork"):
+            given: dict[str, Any] = {"workspace": "novel"} if tool == "threads" else place
+            result = await ask.raw(tool, **given)
+            assert json.loads(result.content[0].text) == result.structured_content
+
+
+@pytest.mark.requirement("R9")
+async def test_errors_of_the_role_host_reach_the_client_with_their_code(tmp_path: Path) -> None:
+    with http_host(tmp_path / "roles.db") as (url, _):
+        async with node_client(url) as client:
+            missing = await client.call("role_get", tier="account", scope_id="ana")
+            assert missing == {"contract": 1, "code": "not_found"}
+            assert (await client.call("role_get", tier="call", scope_id="ana"))["code"] == "invalid"

@@ -1,26 +1,39 @@
-"""The example clients in Rust, TypeScript and curl, each on a real sidecar that is killed under them."""
+"""The example clients in Rust, TypeScript and curl on a sidecar that is killed, and the page that shows them."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import pytest_asyncio
 
 from support.example_clients import (
+    CURL_CHAT,
     RUST_CHAT,
     SERVE,
+    TYPESCRIPT_CHAT,
     Sidecar,
     client,
     curl_chat,
     plain,
+    talk,
+    tool_rows,
     typescript_chat,
 )
 from support.example_hosts import rust_command
+from support.pages import DOCS, Block, blocks, rows
 from support.processes import eventually
+from worldagent.hosts.service.call import OwnCode, Refused
+from worldagent.hosts.service.records import Status
 
-pytestmark = pytest.mark.timeout(300)  # several processes one after the other, each of which loads a model library
+pytestmark = [
+    pytest.mark.requirement("T4", "T10"),
+    pytest.mark.timeout(300),
+]  # several processes one after the other, each of which loads a model library
 
 COUNT = "one two three four five six seven eight nine ten eleven twelve"
 LEAVE = '[may it call {}pay{} with {{"what":"hat"}}? y or n]'
@@ -42,8 +55,7 @@ async def sidecar(tmp_path: Path) -> AsyncGenerator[Sidecar]:
 # --- Rust, over stdio -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4", "T10")
-async def test_the_chat_in_rust_goes_on_after_its_sidecar_was_killed(rust: list[str], tmp_path: Path) -> None:
+async def test_the_chat_in_rust_continues_after_its_sidecar_was_killed(rust: list[str], tmp_path: Path) -> None:
     async with client(rust, tmp_path, SHOP_PACE="0.15") as chat:
         await chat.types("count to twelve")
         await chat.sees("one two three")
@@ -61,7 +73,6 @@ async def test_the_chat_in_rust_goes_on_after_its_sidecar_was_killed(rust: list[
     assert "was cut off" not in chat.said
 
 
-@pytest.mark.requirement("T4")
 async def test_the_chat_in_rust_asks_cancels_and_ends_its_sidecar(rust: list[str], tmp_path: Path) -> None:
     async with client(rust, tmp_path, SHOP_PACE="0.15") as chat:
         await chat.types("buy a hat")
@@ -90,7 +101,6 @@ async def test_the_chat_in_rust_does_not_start_a_sidecar_for_ever(rust: list[str
 # --- TypeScript and curl, over HTTP -----------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T10")
 async def test_the_chat_in_typescript_misses_nothing_when_its_connection_breaks(
     sidecar: Sidecar, tmp_path: Path
 ) -> None:
@@ -105,8 +115,7 @@ async def test_the_chat_in_typescript_misses_nothing_when_its_connection_breaks(
         assert await chat.ends() == 0
 
 
-@pytest.mark.requirement("T4", "T10")
-async def test_the_chat_in_typescript_goes_on_after_its_sidecar_was_killed(sidecar: Sidecar, tmp_path: Path) -> None:
+async def test_the_chat_in_typescript_continues_after_its_sidecar_was_killed(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(typescript_chat(sidecar.url), tmp_path) as chat:
         await chat.types("count to twelve")
         await chat.sees("one two three")
@@ -127,8 +136,7 @@ async def test_the_chat_in_typescript_goes_on_after_its_sidecar_was_killed(sidec
         assert await chat.ends() == 0
 
 
-@pytest.mark.requirement("T4", "T10")
-async def test_the_conversation_with_curl_leaves_comes_back_asks_and_cancels(sidecar: Sidecar, tmp_path: Path) -> None:
+async def test_the_conversation_with_curl_reconnects_asks_and_cancels(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(curl_chat(sidecar.url), tmp_path) as chat:
         await chat.sees("> count to twelve\n", "[disconnected after event 4, and back]\n", "[done]\n", "> buy a hat\n")
         assert plain(chat.said).startswith(f"> count to twelve {COUNT} > buy a hat")
@@ -139,8 +147,7 @@ async def test_the_conversation_with_curl_leaves_comes_back_asks_and_cancels(sid
         assert await chat.ends() == 0
 
 
-@pytest.mark.requirement("T10")
-async def test_the_conversation_with_curl_goes_on_after_its_sidecar_was_killed(
+async def test_the_conversation_with_curl_continues_after_its_sidecar_was_killed(
     sidecar: Sidecar, tmp_path: Path
 ) -> None:
     async with client(curl_chat(sidecar.url), tmp_path) as chat:
@@ -161,3 +168,55 @@ async def test_the_conversation_with_curl_ends_at_once_where_the_address_or_the_
     async with client(curl_chat(sidecar.url), tmp_path, WORLDAGENT_SIDECAR_TOKEN="another") as chat:
         assert await chat.ends() == 1
     assert chat.said.count("`Authorization: Bearer TOKEN`") == 1
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+PAGE = DOCS / "reference" / "sidecar.md"
+TALKS = [block for block in blocks("text") if block.page == PAGE]
+SOURCES = {
+    "rust": RUST_CHAT / "src" / "main.rs",
+    "typescript": TYPESCRIPT_CHAT / "chat.ts",
+    "bash": CURL_CHAT / "conversation.sh",
+}
+
+
+@pytest.mark.parametrize("language", SOURCES)
+def test_the_code_of_the_page_is_that_of_the_example(language: str) -> None:
+    [shown] = [block for block in blocks(language) if block.page == PAGE]
+    source = flat(SOURCES[language].read_text(encoding="utf-8"))
+    parts = re.split(r"\n\n(?=\S)", shown.code)  # functions, which are not next to each other in the file
+    assert len(parts) > 2
+    assert [part for part in parts if flat(part) not in source] == []
+
+
+def flat(code: str) -> str:
+    """Code without the blanks at the beginning of its lines."""
+    return "\n".join(line.strip() for line in code.strip().splitlines())
+
+
+@pytest.mark.parametrize("shown", TALKS, ids=str)
+async def test_a_conversation_of_the_page_is_what_a_sidecar_says(shown: Block, tmp_path: Path) -> None:
+    async with talk(tmp_path / "home") as sidecar:
+        for row in shown.code.splitlines():
+            if row.startswith("> "):
+                await sidecar.say(row[2:])
+            else:
+                said: dict[str, Any] = json.loads(row[2:])
+                assert await sidecar.hear() == said
+
+
+def test_the_table_of_tools_is_what_the_schemas_say() -> None:
+    assert rows(PAGE, "tool") == tool_rows()
+
+
+def test_the_table_of_errors_has_every_code_of_the_sidecars_own() -> None:
+    shown = {row.split("|")[1].strip(" `"): row.split("|")[2].strip() for row in rows(PAGE, "code")}
+    codes: dict[OwnCode, str] = {code: "" for code in get_args(OwnCode) if code != "unknown_tool"}  # of the protocol
+    assert shown == {code: "yes" if Refused(code, "", remedy="").retryable else "no" for code in codes}
+
+
+def test_the_table_of_statuses_has_every_status() -> None:
+    shown = re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows(PAGE, "`status`")))
+    assert sorted(shown) == sorted({*get_args(Status), "forked"})  # the last is of threads alone

@@ -23,6 +23,8 @@ from worldagent.hosts.service.arguments import ThreadArguments
 from worldagent.hosts.service.call import Call, Caller
 from worldagent.hosts.service.next_steps import to_call
 
+pytestmark = pytest.mark.requirement("T4")
+
 PLAIN = {"string", "integer", "number", "boolean"}
 KEPT = {"type", "title", "description", "enum", "minLength", "maxLength", "minimum", "maximum", "format", "default"}
 
@@ -53,7 +55,6 @@ class Loop(BaseModel):
     inner: Loop | None = None
 
 
-@pytest.mark.requirement("T4")
 def test_a_form_keeps_to_what_every_client_can_show() -> None:
     schema = form_of(pause(form=Order))
     ElicitRequestFormParams(message="", requested_schema=schema)
@@ -65,9 +66,8 @@ def test_a_form_keeps_to_what_every_client_can_show() -> None:
     assert (fields["number"]["minimum"], fields["floor"]["type"], fields["note"]["type"]) == (1, "integer", "string")
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("form", [Deep, Loop, int | str])
-def test_what_no_flat_form_can_hold_is_a_text_of_json(form: Any) -> None:
+def test_a_nested_form_becomes_a_text_of_json(form: Any) -> None:
     asked = pause(form=form)
     assert list(form_of(asked)["properties"]) == ["json"]
     assert answer_of(asked, {"json": "[1]"}) == Answer([1])
@@ -76,7 +76,6 @@ def test_what_no_flat_form_can_hold_is_a_text_of_json(form: Any) -> None:
             answer_of(asked, {"json": wrong})
 
 
-@pytest.mark.requirement("T4")
 def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
     asked = pause("approval", risk=("write",))
     assert answer_of(asked, {"decision": "approve"}) == Approve(hash="h")
@@ -93,7 +92,6 @@ def test_an_approval_can_be_for_the_turn_unless_it_is_destructive() -> None:
     assert (pause_record(destructive)["always"], pause_record(asked)["always"]) == (False, True)
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(
     ("content", "form", "answer"),
     [
@@ -116,7 +114,6 @@ def test_an_interrupted_effect_is_answered_in_a_form_or_as_json(content: Any, fo
 CALL = Call(given=ThreadArguments(thread="t1"), caller=Caller(workspace="w", account="a"))
 
 
-@pytest.mark.requirement("T4")
 def test_an_expired_pause_is_not_asked_for_and_is_marked() -> None:
     late = pause("approval", expires=datetime(2020, 1, 1, tzinfo=UTC))
     assert (pause_record(late)["expired"], pause_record(late)["answers"]) == (True, {})
@@ -125,7 +122,6 @@ def test_an_expired_pause_is_not_asked_for_and_is_marked() -> None:
     assert "no pause can be answered any more" in step.why
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(("status", "tool"), [("cut_off", "resume"), ("failed", "resume"), ("running", "events")])
 def test_a_turn_that_can_continue_says_how(status: str, tool: str) -> None:
     assert to_call(CALL, "abandoned", "turn_1", []) == []
@@ -161,7 +157,6 @@ SCHEMAS = st.recursive(
 )
 
 
-@pytest.mark.requirement("T4")
 @given(schema=SCHEMAS, shared=SCHEMAS)
 def test_every_schema_becomes_a_form(schema: Any, shared: Any) -> None:
     if not isinstance(schema, dict):
@@ -195,7 +190,6 @@ async def done_as_told(client: Calling, next_step: Mapping[str, Any], pause: str
     return await client.ask(next_step["tool"], **given)
 
 
-@pytest.mark.requirement("T4")
 async def test_next_of_a_paused_turn_works_with_what_it_needs(tmp_path: Path) -> None:
     async with over_http(tmp_path / "home") as sidecar, sidecar.client() as client:
         for thread, (tool, arguments, needs) in STARTS.items():

@@ -17,7 +17,7 @@ import pytest
 
 from support.agents import standing
 from support.sidecar_calls import LEGACY
-from support.sidecars import REVISIONS, Sidecar, over_http
+from support.sidecars import REVISIONS, Sidecar, over_http, until
 from worldagent.core.events import parse_event
 
 _WORDS = 6
@@ -112,15 +112,15 @@ async def together(sidecar: Sidecar, count: int) -> None:
         assert await kept(sidecar, follower.turn_id) == follower.events
 
 
-async def idle(sidecar: Sidecar) -> dict[str, Any]:
-    """Wait until no turn runs; gives what it says of itself."""
-    async with asyncio.timeout(30):
-        while True:
-            status, told = await sidecar.get("/ready")
-            assert status == 200
-            if told["turns"] == 0:
-                return dict(told)
-            await asyncio.sleep(0.05)
+async def idle(sidecar: Sidecar) -> None:
+    """Wait until no turn runs."""
+
+    async def look() -> bool:
+        status, told = await sidecar.get("/ready")
+        assert status == 200
+        return bool(told["turns"] == 0)
+
+    await until(look, 30)
 
 
 async def end_sessions(sidecar: Sidecar, lost: Sequence[str]) -> None:

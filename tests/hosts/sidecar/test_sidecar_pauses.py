@@ -17,7 +17,7 @@ from support.sidecar_served import CANCEL, DECLINE, MODES, Shop, accept, asked, 
 from worldagent.hosts.sidecar import Sidecar
 from worldagent.hosts.sidecar import asking as asking_module
 
-pytestmark = pytest.mark.parametrize("mode", MODES)
+pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", MODES)]
 
 SECRET = "vermilion-otter"
 
@@ -25,10 +25,8 @@ SECRET = "vermilion-otter"
 # --- results ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4")
 async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(mode: Mode, tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, mode, shop=shop) as (client, _):
+    async with asked(tmp_path, mode) as (client, said):
         found = await task(client, "buy", account="ana", channel="c")
         turn, [step] = found["turn"], found["next"]
         [pause] = turn["pauses"]
@@ -48,10 +46,9 @@ async def test_a_client_that_cannot_ask_gets_all_of_the_pause_and_what_to_call(m
             {"text": "paid for the hat"},
             [],
         )
-    assert shop.done == ["hat"]
+    assert said.shop.done == ["hat"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(
     ("shape", "form", "text"),
     [
@@ -68,7 +65,6 @@ async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mo
         assert done["turn"]["result"] == {"text": text}
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(
     ("form", "field"),
     [
@@ -80,11 +76,10 @@ async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mo
         ({"reject": {"reason": SECRET * 1000}}, "reject.reason"),
     ],
 )
-async def test_an_answer_that_does_not_fit_is_refused_by_pause_and_field_and_not_repeated(
+async def test_an_invalid_answer_is_refused_by_pause_and_field_and_not_repeated(
     form: Any, field: str, mode: Mode, tmp_path: Path
 ) -> None:
-    shop = Shop()
-    async with asked(tmp_path, mode, shop=shop) as (client, _):
+    async with asked(tmp_path, mode) as (client, said):
         [pause] = (await task(client, "buy"))["turn"]["pauses"]
         refused = await call(client, "resume", thread="t1", answers={pause["id"]: form})
         assert refused["error"]["code"] == "answer_invalid"
@@ -92,16 +87,14 @@ async def test_an_answer_that_does_not_fit_is_refused_by_pause_and_field_and_not
         assert field in refused["error"]["problem"]
         assert SECRET not in json.dumps(refused)
         assert (await call(client, "pauses", thread="t1"))["pauses"][0]["id"] == pause["id"]
-    assert shop.done == []
+    assert said.shop.done == []
 
 
 # --- asking through the client ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.requirement("T4")
-async def test_an_approval_is_asked_as_a_form_and_the_call_goes_on(mode: Mode, tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, mode, accept(decision="approve"), shop=shop) as (client, said):
+async def test_an_approval_is_asked_as_a_form_and_the_call_is_made(mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode, accept(decision="approve")) as (client, said):
         found = await task(client, "buy")
     assert (found["turn"]["status"], found["turn"]["result"]) == ("done", {"text": "paid for the hat"})
     [form] = said.asked
@@ -112,55 +105,47 @@ async def test_an_approval_is_asked_as_a_form_and_the_call_goes_on(mode: Mode, t
         ["approve", "approve_always", "approve_always_any", "reject"],
         ["decision"],
     )
-    assert shop.done == ["hat"]
+    assert said.shop.done == ["hat"]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("no", [accept(decision="reject", reason="too dear"), DECLINE])
-async def test_what_is_rejected_or_declined_is_not_done(no: Any, mode: Mode, tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, mode, no, shop=shop) as (client, said):
+async def test_a_rejected_or_declined_call_is_not_made(no: Any, mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode, no) as (client, said):
         found = await task(client, "buy")
         assert found["error"]["code"] == "call_refused", found
         assert len(said.asked) == 1
-    assert shop.done == []
+    assert said.shop.done == []
 
 
-@pytest.mark.requirement("T4")
 async def test_a_question_that_is_declined_stays_open_and_is_not_asked_again(mode: Mode, tmp_path: Path) -> None:
-    shop = Shop()
 
     def person(form: Any) -> Any:
         return DECLINE if form.message.startswith("question") else accept(decision="approve")
 
-    async with asked(tmp_path, mode, person, shop=shop) as (client, said):
+    async with asked(tmp_path, mode, person) as (client, said):
         found = await task(client, "side")
-        assert (found["turn"]["status"], len(said.asked), shop.done) == ("paused", 2, ["hat"])
+        assert (found["turn"]["status"], len(said.asked), said.shop.done) == ("paused", 2, ["hat"])
         [pause] = found["turn"]["pauses"]
         assert (pause["kind"], found["next"][0]["tool"]) == ("question", "resume")
         done = await call(client, "resume", thread="t1", answers={pause["id"]: {"answer": "blue"}})
         assert done["turn"]["result"] == {"text": "blue: paid for the hat"}
 
 
-@pytest.mark.requirement("T4")
-async def test_a_person_who_cancels_leaves_everything_open(mode: Mode, tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, mode, CANCEL, shop=shop) as (client, said):
+async def test_cancelling_a_form_keeps_the_pause_open(mode: Mode, tmp_path: Path) -> None:
+    async with asked(tmp_path, mode, CANCEL) as (client, said):
         found = await task(client, "buy")
         assert (found["turn"]["status"], len(said.asked), found["next"][0]["tool"]) == ("paused", 1, "resume")
         assert len((await call(client, "pauses", thread="t1"))["pauses"]) == 1
-    assert shop.done == []
+    assert said.shop.done == []
 
 
-@pytest.mark.requirement("T4")
-async def test_whoever_wants_pauses_returned_is_not_asked(mode: Mode, tmp_path: Path) -> None:
+async def test_a_caller_that_wants_pauses_returned_is_not_asked(mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode, accept(decision="approve")) as (client, said):
         found = await task(client, "buy", pauses="return")
     assert (found["turn"]["status"], said.asked) == ("paused", [])
 
 
-@pytest.mark.requirement("T4")
-async def test_what_a_flat_form_cannot_hold_is_asked_as_json(mode: Mode, tmp_path: Path) -> None:
+async def test_a_nested_form_is_asked_as_json(mode: Mode, tmp_path: Path) -> None:
     wrong, fits = accept(json="[1, 2"), accept(json='{"sizes": [1, 2]}')
     async with asked(tmp_path, mode, wrong, accept(json='{"sizes": "all"}'), fits) as (client, said):
         found = await task(client, "pack")
@@ -170,19 +155,16 @@ async def test_what_a_flat_form_cannot_hold_is_asked_as_json(mode: Mode, tmp_pat
     assert len(said.asked) == 3
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("wrong", [accept(), accept(decision="approve", more="x")])
 async def test_a_form_that_never_fits_is_asked_three_times_and_left_open(
     wrong: Any, mode: Mode, tmp_path: Path
 ) -> None:
-    shop = Shop()
-    async with asked(tmp_path, mode, wrong, shop=shop) as (client, said):
+    async with asked(tmp_path, mode, wrong) as (client, said):
         found = await task(client, "buy")
         assert (found["turn"]["status"], len(said.asked)) == ("paused", 3)
-    assert shop.done == []
+    assert said.shop.done == []
 
 
-@pytest.mark.requirement("T4")
 async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_path: Path) -> None:
     failure = ErrorData(code=INVALID_PARAMS, message=SECRET)
     async with asked(tmp_path, mode, failure) as (client, said):
@@ -196,8 +178,7 @@ async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_p
         assert (found["status"], len(found["pauses"]), len(said.asked)) == ("paused", 1, 1)
 
 
-@pytest.mark.requirement("T4")
-async def test_a_person_who_takes_too_long_leaves_it_open(
+async def test_a_form_that_is_not_answered_in_time_keeps_the_pause_open(
     mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(asking_module, "ANSWER_SECONDS", 0.05)
@@ -222,8 +203,7 @@ async def test_a_person_who_takes_too_long_leaves_it_open(
     assert shop.done == []
 
 
-@pytest.mark.requirement("T4")
-async def test_what_somebody_else_answered_meanwhile_counts(mode: Mode, tmp_path: Path) -> None:
+async def test_the_answer_of_another_client_meanwhile_counts(mode: Mode, tmp_path: Path) -> None:
     shop = Shop()
     async with Sidecar(lambda workspace: shop.agent(tmp_path)) as sidecar, Client(sidecar.server) as other:
 

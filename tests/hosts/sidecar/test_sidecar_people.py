@@ -1,7 +1,8 @@
-"""Who may resume, answer and cancel whose turn through the sidecar, and how people are called (T4)."""
+"""Who may resume, answer and cancel whose turn through the sidecar, and what the others are advised to do (T4)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,12 @@ from mcp import Client
 
 from support.role_hosts import Mode
 from support.sidecar_served import CANCEL, MODES, Said, Shop, accept, call, task
+from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("T4")
 
 GRANTS = {
     "ana": Grant({"novel"}, {"ana"}),
@@ -26,19 +32,27 @@ GRANTS = {
 
 
 class Desk:
-    """Clients of one sidecar, each with a grant of its own."""
+    """People over one home, each at a sidecar of their own with a grant of their own.
+
+    Attributes:
+        sidecar: The one that was opened last.
+    """
+
+    sidecar: Sidecar
 
     def __init__(self, home: Path, *approvers: str) -> None:
-        self.shop, self._home, self._approvers = Shop(), home, approvers
+        self.shop, self.home, self._approvers = Shop(), home, approvers
+        self.place = {"thread": "t1"}
+
+    def agent(self, **more: Any) -> WorldAgent:
+        return self.shop.agent(self.home, approvers=self._approvers, **more)
 
     @asynccontextmanager
     async def of(self, who: str, said: Said | None = None, mode: Mode = "auto") -> AsyncGenerator[Client]:
-        """A client that speaks for somebody, over the home that all of them share."""
+        """A client with somebody's grant."""
         async with (
-            Sidecar(
-                lambda workspace: self.shop.agent(self._home, approvers=self._approvers), grant=GRANTS[who]
-            ) as sidecar,
-            Client(sidecar.server, mode=mode, elicitation_callback=said) as client,
+            Sidecar(lambda workspace: self.agent(), grant=GRANTS[who]) as self.sidecar,
+            Client(self.sidecar.server, mode=mode, elicitation_callback=said) as client,
         ):
             yield client
 
@@ -52,7 +66,12 @@ class Desk:
     async def call(self, who: str, tool: str, **given: Any) -> dict[str, Any]:
         """What a tool gives to somebody."""
         async with self.of(who) as client:
-            return await call(client, tool, thread="t1", **given)
+            return await call(client, tool, **self.place, **given)
+
+    async def refused(self, who: str, tool: str, **given: Any) -> dict[str, Any]:
+        """The error that a tool gives to somebody."""
+        error: dict[str, Any] = (await self.call(who, tool, **given))["error"]
+        return error
 
 
 def code_of(answer: dict[str, Any]) -> str | None:
@@ -60,9 +79,8 @@ def code_of(answer: dict[str, Any]) -> str | None:
     return None if error is None else str(error["code"])
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("who", ["bob", "reader"])
-async def test_a_turn_is_of_the_account_that_began_it(who: str, tmp_path: Path) -> None:
+async def test_a_turn_belongs_to_the_account_that_began_it(who: str, tmp_path: Path) -> None:
     at = Desk(tmp_path)
     pause, _ = await at.begin("ana")
     assert code_of(await at.call(who, "resume")) == "forbidden"
@@ -73,18 +91,17 @@ async def test_a_turn_is_of_the_account_that_began_it(who: str, tmp_path: Path) 
     assert done["turn"]["status"] == "done"
 
 
-@pytest.mark.requirement("T4")
-async def test_who_may_speak_for_the_turns_account_is_told_to_and_others_are_not(tmp_path: Path) -> None:
+async def test_the_remedy_names_the_account_to_those_who_can_speak_for_it(tmp_path: Path) -> None:
     at = Desk(tmp_path)
     pause, _ = await at.begin("ana")
     answers: dict[str, Any] = {pause: {"approve": {}}}
     for who, account in (("two", "bob"), ("any", None)):
         speaks = {} if account is None else {"account": account}
-        for tool, given in (("resume", {}), ("resume", {"answers": answers}), ("cancel", {})):
-            error = (await at.call(who, tool, **speaks, **given))["error"]
+        for name, given in (("resume", {}), ("resume", {"answers": answers}), ("cancel", {})):
+            error = await at.refused(who, name, **speaks, **given)
             assert (error["code"], error["problem"]) == ("forbidden", "the turn belongs to another account")
             assert error["remedy"] == "call as the account that began it; the token can speak for that account"
-    error = (await at.call("bob", "cancel"))["error"]
+    error = await at.refused("bob", "cancel")
     assert (error["problem"], error["remedy"]) == (
         "the token does not reach this turn",
         "name another one, or use a token that reaches it",
@@ -92,9 +109,8 @@ async def test_who_may_speak_for_the_turns_account_is_told_to_and_others_are_not
     assert (await at.call("two", "cancel", account="ana"))["cancelled"] is True
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("account", ["bob", None])
-async def test_an_operator_may_touch_all_of_them(account: str | None, tmp_path: Path) -> None:
+async def test_an_operator_resumes_and_cancels_any_turn(account: str | None, tmp_path: Path) -> None:
     at = Desk(tmp_path)
     pause, _ = await at.begin("ana")
     speaks = {} if account is None else {"account": account}
@@ -104,9 +120,8 @@ async def test_an_operator_may_touch_all_of_them(account: str | None, tmp_path: 
     assert (await at.call("operator", "cancel", **speaks))["cancelled"] is True
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("who", ["bob", "reader"])
-async def test_a_turn_that_nobodys_account_began_is_of_whoever_reaches_the_workspace(who: str, tmp_path: Path) -> None:
+async def test_a_turn_without_an_account_belongs_to_every_caller_of_the_workspace(who: str, tmp_path: Path) -> None:
     at = Desk(tmp_path)
     pause, _ = await at.begin("reader")
     done = await at.call(who, "resume", answers={pause: {"approve": {}}})
@@ -114,7 +129,7 @@ async def test_a_turn_that_nobodys_account_began_is_of_whoever_reaches_the_works
 
 
 @pytest.mark.requirement("H9")
-async def test_one_answer_that_is_not_theirs_forbids_all_of_them(tmp_path: Path) -> None:
+async def test_one_answer_that_is_not_the_callers_forbids_all(tmp_path: Path) -> None:
     at = Desk(tmp_path, "lead")
     _, turn = await at.begin("ana", "side")
     ids = {each["kind"]: each["id"] for each in turn["pauses"]}
@@ -137,7 +152,7 @@ async def test_one_answer_that_is_not_theirs_forbids_all_of_them(tmp_path: Path)
 
 @pytest.mark.requirement("H9")
 @pytest.mark.parametrize("mode", MODES)
-async def test_nobody_is_asked_what_is_not_theirs_to_answer(mode: Mode, tmp_path: Path) -> None:
+async def test_a_client_is_not_asked_for_the_answers_of_others(mode: Mode, tmp_path: Path) -> None:
     at = Desk(tmp_path, "lead")
     said = Said([accept(decision="approve")])
     async with at.of("ana", said, mode) as client:
@@ -151,22 +166,19 @@ async def test_nobody_is_asked_what_is_not_theirs_to_answer(mode: Mode, tmp_path
     assert (found["turn"]["status"], said.asked) == ("paused", [])
 
 
-@pytest.mark.requirement("T4")
 async def test_the_role_of_a_thread_is_not_changed_under_an_open_turn_of_another_account(tmp_path: Path) -> None:
-    who = "bob"
     at = Desk(tmp_path)
     pause, _ = await at.begin("ana")
     role = {"content": "Be brief, and speak of the tide alone."}
-    assert code_of(await at.call(who, "thread_role_set", role=role)) == "forbidden"
-    assert code_of(await at.call(who, "thread_role_clear")) == "forbidden"
+    assert code_of(await at.call("bob", "thread_role_set", role=role)) == "forbidden"
+    assert code_of(await at.call("bob", "thread_role_clear")) == "forbidden"
     for allowed in ("ana", "operator"):
         assert (await at.call(allowed, "thread_role_set", role=role))["set"] is True
         assert code_of(await at.call(allowed, "thread_role_clear")) is None
     await at.call("ana", "resume", answers={pause: {"approve": {}}})
-    assert (await at.call(who, "thread_role_set", role=role))["set"] is True  # no turn is open any more
+    assert (await at.call("bob", "thread_role_set", role=role))["set"] is True  # no turn is open any more
 
 
-@pytest.mark.requirement("T4")
 async def test_a_name_says_how_a_person_is_called_and_gives_no_right(tmp_path: Path) -> None:
     at = Desk(tmp_path)
     pause, _ = await at.begin("ana", name="Ana B.")
@@ -183,3 +195,145 @@ async def test_a_name_says_how_a_person_is_called_and_gives_no_right(tmp_path: P
             assert name.strip() == "" or name not in str(refused)
     [first, *_] = (await at.call("ana", "history"))["messages"]
     assert (first["kind"], first["author"], first["body"]["name"]) == ("task", "ana", "Ana B.")
+
+
+# --- advice -----------------------------------------------------------------------------------------------------------
+
+
+ROLE = {"content": "Be brief, and speak of the tide."}
+
+
+class Channel(Desk):
+    """A desk in a channel whose role can be away. The agent buys what it is asked to if the lead approves."""
+
+    def __init__(self, home: Path) -> None:
+        super().__init__(home, "lead")
+        self.place["channel"] = "c"
+        self.away = False
+        self.role: Role | None = None
+        self.held = asyncio.Event()
+
+    def agent(self, **more: Any) -> WorldAgent:
+        return super().agent(lm=ScriptedLM(self._reply), roles=Roles(sources={Tier.CHANNEL: self._source}))
+
+    async def _source(self, scope: Scope) -> Role | None:
+        if self.away:
+            raise OSError("the channel's roles are away")
+        return self.role
+
+    async def _reply(self, call: ScriptedCall) -> dict[str, Any]:
+        if "hold" in call.fields["message"]:
+            self.held.set()
+            await asyncio.Event().wait()
+        if "buy" in call.fields["message"] and not call.steps:
+            return {"reply": "", "calls": [{"tool": "buy", "arguments": {"what": "hat"}}]}
+        return {"reply": "Fine.", "calls": []}
+
+    async def buying(self, **more: Any) -> str:
+        """Ana's turn waits for the lead; gives its pause."""
+        [pause] = (await self.call("ana", "converse", text="buy a hat", **more))["turn"]["pauses"]
+        return str(pause["id"])
+
+
+def tools_of(steps: list[dict[str, Any]]) -> list[str]:
+    return [step["tool"] for step in steps]
+
+
+# --- answers that were kept -------------------------------------------------------------------------------------------
+
+
+async def test_an_approver_learns_that_the_answer_is_kept_and_who_brings_the_role(tmp_path: Path) -> None:
+    at = Channel(tmp_path)
+    pause = await at.buying(role=ROLE)
+    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    assert (error["code"], error["retryable"]) == ("role_required", False)
+    assert "your answers are kept" in error["problem"]
+    assert "'ana'" in error["remedy"]
+    assert not any(word in error["remedy"] for word in ("the role again", "role=", "on_role_change"))
+    assert tools_of(error["next"]) == ["pauses"]
+    [step] = error["next"]
+    found = await at.call("lead", "pauses")
+    assert step["arguments"] == {"workspace": "novel", "account": "lead", "channel": "c", "thread": "t1"}
+    assert (found["status"], found["next"]) == ("paused", []), "nothing of it is the lead's"
+    assert [(item["id"], item["answered"]) for item in found["pauses"]] == [(pause, True)]
+    assert at.shop.done == []
+
+    [step] = (await at.call("ana", "pauses"))["next"]
+    assert (step["tool"], step["why"]) == (
+        "resume",
+        "it is answered; resume continues it; add the role that the turn began with",
+    )
+    done = await at.call("ana", "resume", role=ROLE)
+    assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
+
+
+@pytest.mark.parametrize("away", [True, False])
+async def test_an_approver_is_not_asked_for_a_role_that_changed_or_is_away(tmp_path: Path, away: bool) -> None:
+    at = Channel(tmp_path)
+    pause = await at.buying()
+    at.away, at.role = away, Role("other", "Be long, and speak of the land.")
+    error = await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    code = "role_source_unavailable" if away else "role_changed"
+    assert (error["code"], error["retryable"], tools_of(error["next"])) == (code, False, ["pauses"])
+    assert "kept" in error["problem"] + error["remedy"]
+    assert "on_role_change" not in error["remedy"]
+    at.away, at.role = False, None
+    assert (await at.call("ana", "resume"))["turn"]["status"] == "done"
+    assert at.shop.done == ["hat"]
+
+
+async def test_a_running_turn_that_keeps_no_events_is_the_owners_to_wait_for(tmp_path: Path) -> None:
+    at = Channel(tmp_path)
+    async with at.of("ana") as client:
+        held = asyncio.create_task(call(client, "converse", **at.place, text="hold", detach=False))
+        await asyncio.wait_for(at.held.wait(), 20)
+        of_ana, of_bob = [await at.call(who, "pauses") for who in ("ana", "bob")]
+        assert (of_ana["status"], tools_of(of_ana["next"])) == ("running", ["resume"])
+        assert (of_bob["status"], of_bob["next"]) == ("running", [])
+        assert (await call(client, "cancel", **at.place))["cancelled"] is True
+        assert (await asyncio.wait_for(held, 20))["turn"]["status"] == "cancelled"
+
+
+# --- threads that take nothing new ------------------------------------------------------------------------------------
+
+
+async def test_new_input_on_a_stopped_turn_is_refused_with_resume_and_cancel(tmp_path: Path) -> None:
+    at = Channel(tmp_path)
+    async with at.of("ana") as client:
+        held = asyncio.create_task(call(client, "converse", **at.place, text="hold", key="k"))
+        await asyncio.wait_for(at.held.wait(), 20)
+        await at.sidecar.drain(0.1)
+        stopped = (await asyncio.wait_for(held, 20))["turn"]
+    assert stopped["status"] == "stopped"
+    error = await at.refused("ana", "converse", text="And?")
+    assert (error["code"], error["turn_id"], error["pauses"]) == ("thread_paused", stopped["id"], [])
+    assert "is stopped" in error["problem"]
+    assert "answer" not in error["remedy"]
+    assert tools_of(error["next"]) == ["resume", "cancel"]
+    assert [set(step["arguments"]) for step in error["next"]] == [{"workspace", "account", "channel", "thread"}] * 2
+    assert "step" in error["next"][0]["why"]
+    other = await at.refused("bob", "converse", text="And?")
+    assert "'ana'" in other["remedy"]
+    assert tools_of(other["next"]) == ["pauses"]
+    assert (await at.refused("bob", "resume"))["code"] == "forbidden"
+
+
+async def test_new_input_on_a_paused_turn_is_refused_with_who_answers(tmp_path: Path) -> None:
+    at = Channel(tmp_path)
+    pause = await at.buying(role=ROLE)
+    for who, tools, word in (
+        ("ana", ["resume", "cancel"], "with an answer to each pause"),
+        ("lead", ["resume"], "with an answer to each pause that names you"),
+        ("bob", ["pauses"], "wait until the turn's account 'ana' resumes the turn"),
+    ):
+        error = await at.refused(who, "converse", text="And?")
+        assert (error["code"], tools_of(error["next"]), [each["id"] for each in error["pauses"]]) == (
+            "thread_paused",
+            tools,
+            [pause],
+        )
+        assert word in error["remedy"]
+    await at.refused("lead", "resume", answers={pause: {"approve": {}}})
+    answered = await at.refused("ana", "converse", text="And?")
+    assert (answered["pauses"], "to continue the turn" in answered["remedy"]) == ([], True)
+    assert answered["next"][0]["why"] == "it is answered; resume continues it; add the role that the turn began with"

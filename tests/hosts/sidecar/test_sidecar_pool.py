@@ -1,18 +1,23 @@
-"""The agents of a sidecar: opened once, bounded, tried again; limits on turns; the end."""
+"""The agents of a sidecar: opened once, bounded, tried again; limits on turns; the end; and that nothing grows."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.role_hosts import BOUND
+from support.agents import answering
+from support.counters import growing, held
+from support.processes import eventually
+from support.role_hosts import BOUND, Mode
 from support.sidecar_served import Caller, Held, agents, caller_of, served
 from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.hosts.sidecar import Limits, Sidecar
+from worldagent.storage import lease
 from worldagent.testing import ScriptedLM
 
 
@@ -49,7 +54,7 @@ async def say(ask: Caller, workspace: str, thread: str = "t1") -> dict[str, Any]
     return await ask("converse", workspace=workspace, thread=thread, text="Well?")
 
 
-async def test_many_who_ask_at_the_same_time_open_an_agent_once(tmp_path: Path) -> None:
+async def test_concurrent_calls_open_an_agent_once(tmp_path: Path) -> None:
     make = Makers(tmp_path, yes())
     async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
         await asyncio.gather(*(say(ask, "novel", f"t{number}") for number in range(20)))
@@ -122,7 +127,7 @@ async def test_a_workspace_has_so_many_turns_at_once_and_no_more(tmp_path: Path)
 
 
 @pytest.mark.requirement("T10")
-async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tmp_path: Path) -> None:
+async def test_a_repeated_start_follows_its_turn_though_the_workspace_is_full(tmp_path: Path) -> None:
     gate = Held()
     sidecar = Sidecar(Makers(tmp_path, ScriptedLM(gate)), limits=Limits(turns=1))
     start: dict[str, Any] = {"workspace": "one", "thread": "t1", "text": "Well?", "key": "k", "detach": True}
@@ -148,7 +153,7 @@ async def test_a_repeated_start_is_no_turn_more_however_full_the_workspace_is(tm
         assert sidecar.health()["turns"] == 0
 
 
-async def test_at_the_end_turns_stop_and_new_calls_are_told_so(tmp_path: Path) -> None:
+async def test_at_the_end_turns_stop_and_new_calls_are_refused(tmp_path: Path) -> None:
     gate = Held()
     first = Sidecar(Makers(tmp_path, ScriptedLM(gate)))
     async with served(first) as url, caller_of(url, "auto") as ask:
@@ -175,3 +180,52 @@ def test_a_limit_that_is_none_is_refused(name: str, value: float) -> None:
     limits: dict[str, Any] = {name: value}
     with pytest.raises(InvalidArgument, match=rf"{name} must be above 0 .*; give a number above 0"):
         Limits(**limits)
+
+
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+
+_TURNS, _FEWEST, _MOST = 40, 3, 10
+_REMEMBERED = 32  # threads of which an agent keeps in memory what their last owner knew
+
+STARTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "recorded": {"role": {"content": "You are a lighthouse keeper of few words."}, "detach": True, "key": "first"},
+}
+
+
+@pytest.mark.requirement("T10")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("start", "mode"),
+    [
+        ("recorded", "auto"),
+        pytest.param("plain", "legacy", marks=pytest.mark.soak),
+        pytest.param("plain", "auto", marks=pytest.mark.soak),
+        pytest.param("recorded", "legacy", marks=pytest.mark.soak),
+    ],
+)
+async def test_turns_on_threads_of_their_own_leave_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, start: str
+) -> None:
+    monkeypatch.setattr(lease, "MAX_KNOWN_KEYS", _REMEMBERED)
+    lm = answering()
+    sidecar = Sidecar(agents(tmp_path, lm=lm))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+
+        async def turns(count: int, prefix: str) -> None:
+            for number in range(count):
+                where: dict[str, Any] = {"workspace": "one", "account": "ana", "thread": f"{prefix}{number}"}
+                answer = await ask("converse", **where, text="Hi", **STARTS[start])
+                assert answer["turn"]["status"] == "done"
+                ask.events.clear()
+                ask.progress.clear()
+                lm.calls.clear()
+            assert await eventually(lambda: not sidecar.health()["turns"], BOUND)  # it has answered
+
+        await turns(_REMEMBERED, "before")  # that memory is full from now on
+        looks: list[Counter[str]] = []
+        while len(looks) < _FEWEST or (len(looks) < _MOST and growing(looks, _TURNS)):  # what leaks does so each time
+            await turns(_TURNS, f"round{len(looks)}-")
+            looks.append(held())
+        assert growing(looks, _TURNS) == {}

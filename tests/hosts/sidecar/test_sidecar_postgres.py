@@ -82,7 +82,7 @@ async def test_a_turn_that_runs_at_one_sidecar_is_followed_live_at_the_other(two
         assert (await client.ask("events", turn_id=turn))["events"] == call.events
 
 
-async def test_a_turn_whose_sidecar_is_killed_is_told_and_gone_on_with_at_the_other(two: Pair) -> None:
+async def test_a_turn_whose_sidecar_is_killed_is_resumed_at_the_other(two: Pair) -> None:
     async with two.here.call("converse", {"thread": THREAD, "text": f"{TELL} hold=later", "key": "k1"}) as call:
         first = await events_of(call, 1)
         turn = first[0]["turn_id"]
@@ -105,7 +105,7 @@ async def test_a_turn_whose_sidecar_is_killed_is_told_and_gone_on_with_at_the_ot
     assert numbers([*following.events, *resumed.events]) == [*range(1, done["seq"] + 1)]
 
 
-async def test_a_server_that_vanishes_in_mid_stream_is_told_and_turns_work_again_when_it_is_back(
+async def test_turns_fail_while_the_database_is_away_and_work_once_it_is_back(
     tmp_path: Path, server: OwnServer
 ) -> None:
     home = tmp_path / "home"
@@ -142,9 +142,7 @@ async def refused(asking: Coroutine[Any, Any, Any]) -> None:
     assert (error["code"], error["retryable"]) == ("storage_unavailable", True)
 
 
-async def test_an_answer_is_shown_where_a_kill_came_between_it_and_the_end_of_its_turn(
-    tmp_path: Path, url: str
-) -> None:
+async def test_an_answer_is_kept_where_a_kill_precedes_the_end_of_its_turn(tmp_path: Path, url: str) -> None:
     home = tmp_path / "home"
     started = {"thread": THREAD, "text": f"{TELL} hold=later", "key": "k1", "detach": True}
     async with (
@@ -172,7 +170,7 @@ async def test_an_answer_is_shown_where_a_kill_came_between_it_and_the_end_of_it
     assert standing([parse_event(json.dumps(event)) for event in told]) == done["turn"]["text"] == ANSWER
 
 
-async def test_a_sidecar_that_starts_before_its_database_is_ready_when_that_is(
+async def test_a_sidecar_that_starts_before_its_database_becomes_ready_with_it(
     tmp_path: Path, server: OwnServer
 ) -> None:
     await asyncio.to_thread(server.stop)
@@ -185,7 +183,7 @@ async def test_a_sidecar_that_starts_before_its_database_is_ready_when_that_is(
         assert (await client.ask("converse", thread=THREAD, text="Hi"))["turn"]["status"] == "done"
 
 
-async def test_one_database_of_several_that_is_gone_is_told_and_keeps_nobody_from_the_others(tmp_path: Path) -> None:
+async def test_one_of_several_databases_that_is_gone_is_counted_and_spares_the_others(tmp_path: Path) -> None:
     urls = {"novel": new_database(), "shop": new_database()}
 
     def make(workspace: str) -> WorldAgent:
@@ -262,7 +260,9 @@ async def test_ps_lists_both_sidecars_of_a_home_and_what_runs_at_either(tmp_path
             (each.process.pid, each.url, "ready") for each in (one, two)
         }
         assert {(each["thread"], each["status"]) for each in told["turns"]} == {("t0", "running"), ("t1", "running")}
+        assert len(list((home / "sidecars").iterdir())) == 4
         await one.killed()
         told = await listed()
+        assert len(list((home / "sidecars").iterdir())) == 2, "what the killed one left is removed"
         assert [each["pid"] for each in told["sidecars"]] == [two.process.pid]
         assert {(each["thread"], each["status"]) for each in told["turns"]} == {("t0", "cut_off"), ("t1", "running")}

@@ -156,7 +156,7 @@ async def idle(sidecar: Sidecar) -> bool:
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-async def test_whatever_happens_each_turn_comes_to_its_end_and_each_hat_is_bought_once(
+async def test_each_turn_ends_and_each_hat_is_bought_once_under_faults(
     tmp_path: Path, server: OwnServer, number: int
 ) -> None:
     source = random.Random(f"round {number}")
@@ -174,9 +174,7 @@ async def test_whatever_happens_each_turn_comes_to_its_end_and_each_hat_is_bough
     assert sorted(town.bought) == sorted(what for shopper in shoppers for what in shopper.wanted)
 
 
-async def test_a_server_that_hangs_is_told_after_a_while_and_asked_after_at_once(
-    tmp_path: Path, server: OwnServer
-) -> None:
+async def test_a_database_that_hangs_makes_the_sidecar_unready_after_a_while(tmp_path: Path, server: OwnServer) -> None:
     async with over_http(tmp_path / "home", **shared(server.url)) as sidecar, sidecar.client() as client:
         assert (await client.ask("converse", thread=THREAD, text="Hi"))["turn"]["status"] == "done"
         server.hang()

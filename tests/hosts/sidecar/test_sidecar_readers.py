@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from support.processes import eventually
 from support.role_hosts import BOUND, Mode
 from support.sidecar_calls import LEGACY, MODERN, Call, Refused, Revision
 from support.sidecar_clients import HttpClient
 from support.sidecar_served import Caller, agents, caller_of, served
+from support.sidecars import numbers, until
 from worldagent.hosts.sidecar import Limits, Sidecar
 from worldagent.role_resolution import Role
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -57,15 +59,13 @@ Until = Callable[[], Awaitable[bool]]
 
 
 @asynccontextmanager
-async def _left_unread(client: HttpClient, until: Until, **arguments: Any) -> AsyncGenerator[Call]:
+async def _left_unread(client: HttpClient, condition: Until, **arguments: Any) -> AsyncGenerator[Call]:
     """Begin a turn, read nothing but its first event until something holds, and go on to read."""
     async with client.call("converse", {"workspace": "one", "thread": "t1", "text": "Well?", **arguments}) as call:
         async for _ in call:
             break
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BUFFER)
-        async with asyncio.timeout(BOUND):
-            while not await until():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(condition)
         client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
         yield call
 
@@ -83,28 +83,24 @@ def _stands(ask: Caller, *statuses: str) -> Until:
     return stands
 
 
-def _numbers(call: Call) -> list[int]:
-    return [event["seq"] for event in call.events]
-
-
 @REVISIONS
-async def test_a_client_too_far_behind_a_turn_that_keeps_no_events_is_told(tmp_path: Path, revision: Revision) -> None:
+async def test_a_client_too_far_behind_a_turn_without_events_is_refused(tmp_path: Path, revision: Revision) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     async with served(sidecar) as url, HttpClient(url, revision=revision) as client, caller_of(url, "auto") as ask:
         async with _left_unread(client, _stands(ask, "cancelled", "done"), detach=False) as call:
             error = await _refused(call)
         assert (error["code"], error["retryable"]) == ("reader_behind", True)
         assert 0 < len(call.events) < WORDS
-        assert _numbers(call) == list(range(1, len(call.events) + 1))
+        assert numbers(call.events) == list(range(1, len(call.events) + 1))
 
 
-async def test_a_client_as_far_behind_as_it_likes_sees_all_of_a_turn_that_keeps_its_events(tmp_path: Path) -> None:
+async def test_a_client_far_behind_sees_every_event_of_a_turn_that_keeps_them(tmp_path: Path) -> None:
     sidecar = Sidecar(agents(tmp_path, lm=_flood(0)), limits=Limits(reader_lag=20))
     async with served(sidecar) as url, HttpClient(url) as client, caller_of(url, "auto") as ask:
         async with _left_unread(client, _stands(ask, "done"), key="k") as call:
             done = await asyncio.wait_for(call.answer(), BOUND)
         assert done["turn"]["status"] == "done"
-        assert _numbers(call) == list(range(1, done["seq"] + 1))
+        assert numbers(call.events) == list(range(1, done["seq"] + 1))
         assert done["seq"] > WORDS
         assert sidecar.health()["turns"] == 0
 
@@ -117,9 +113,7 @@ async def test_a_client_that_left_a_turn_unread_lets_go_of_it(tmp_path: Path) ->
             _left_unread(leaving, _stands(ask, "done"), detach=True),
         ):
             assert sidecar.health()["turns"] == 1  # it is being read
-        async with asyncio.timeout(BOUND):
-            while sidecar.health()["turns"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        assert await eventually(lambda: not sidecar.health()["turns"], BOUND)
         assert (await client.ask("pauses", workspace="one", thread="t1"))["status"] == "done"
 
 
@@ -130,12 +124,12 @@ async def test_a_turn_that_was_not_detached_ends_with_a_client_that_does_not_rea
         async with _left_unread(client, _stands(ask, "cancelled"), detach=False) as call:
             error = await _refused(call)
         assert error["code"] == "reader_behind"
-        assert _numbers(call) == list(range(1, len(call.events) + 1))
+        assert numbers(call.events) == list(range(1, len(call.events) + 1))
 
 
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_role_is_let_go_of_when_its_turn_goes_on_without_its_client(tmp_path: Path, mode: Mode) -> None:
+async def test_a_role_is_released_when_its_turn_outlives_its_client(tmp_path: Path, mode: Mode) -> None:
     go, begun = asyncio.Event(), asyncio.Event()
 
     async def reply(call: ScriptedCall) -> dict[str, str]:
@@ -156,9 +150,7 @@ async def test_a_role_is_let_go_of_when_its_turn_goes_on_without_its_client(tmp_
             asking.cancel()
             await asyncio.wait({asking})
         go.set()
-        async with asyncio.timeout(BOUND):
-            while sidecar.health()["turns"]:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        assert await eventually(lambda: not sidecar.health()["turns"], BOUND)
         history = await other("history", workspace="one", thread="t1")
         del call, asking
         gc.collect()

@@ -17,6 +17,8 @@ from worldagent.core import Scope
 from worldagent.hosts.sidecar import Grant, Sidecar
 from worldagent.hosts.sidecar.asking import Round, call_digest
 
+pytestmark = pytest.mark.requirement("T4")
+
 LIMIT = 20
 SECRET = "vermilion-otter"
 
@@ -68,13 +70,11 @@ class Held:
         return None
 
 
-@pytest.mark.requirement("T4")
-async def test_a_round_goes_on_in_another_process_that_was_never_asked(tmp_path: Path) -> None:
+async def test_a_round_continues_in_another_process(tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, _):
         given, found = await paused_round(client)
     assert found.input_requests is not None
-    shop = Shop()
-    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, said):
+    async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         answers = dict.fromkeys(found.input_requests, accept(decision="approve"))
         done = await again(client, given, found.request_state, answers)
         assert done.structured_content["turn"]["result"] == {"text": "paid for the hat"}
@@ -83,13 +83,12 @@ async def test_a_round_goes_on_in_another_process_that_was_never_asked(tmp_path:
         turn = late.structured_content["turn"]
         assert (turn["id"], turn["status"], turn["text"]) == (done.structured_content["turn"]["id"], "done", None)
         assert [step["tool"] for step in late.structured_content["next"]] == ["history"]
-    assert shop.done == ["hat"]
+    assert said.shop.done == ["hat"]
 
 
 @pytest.mark.requirement("T10")
 async def test_a_round_that_is_repeated_with_its_key_gives_the_turns_answer(tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+    async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         given, found = await paused_round(client, key="k1", detach=True)
         answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         first = await again(client, given, found.request_state, answers)
@@ -97,14 +96,12 @@ async def test_a_round_that_is_repeated_with_its_key_gives_the_turns_answer(tmp_
             second = await again(client, given, found.request_state, repeated)
             assert second.structured_content == first.structured_content
     assert first.structured_content["turn"]["result"] == {"text": "paid for the hat"}
-    assert shop.done == ["hat"]
+    assert said.shop.done == ["hat"]
 
 
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("follows", [True, False])
-async def test_who_answers_one_question_while_another_call_answers_the_other_gets_the_turns_answer(
-    follows: bool, tmp_path: Path
-) -> None:
+async def test_concurrent_answers_to_two_questions_both_get_the_turns_answer(follows: bool, tmp_path: Path) -> None:
     held = Held(tmp_path)
     seen: list[float] = []
 
@@ -140,7 +137,7 @@ async def test_who_answers_one_question_while_another_call_answers_the_other_get
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("after", [{}, {"after": 1}], ids=["", "after"])
 @pytest.mark.parametrize("start", [{}, {"detach": False}], ids=["detached", "not detached"])
-async def test_what_others_told_between_two_rounds_is_sent_with_the_second(
+async def test_the_second_round_sends_events_from_other_calls(
     start: dict[str, Any], after: dict[str, Any], tmp_path: Path
 ) -> None:
     seen: list[float] = []
@@ -166,38 +163,33 @@ async def test_what_others_told_between_two_rounds_is_sent_with_the_second(
     assert seen == list(range(first + 1, done["seq"] + 1))
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(
     "state",
     ["", "wa1.!!!", "wa1.e30=", "wa1." + "A" * 100_000, SECRET],
     ids=lambda state: str(len(state)) + state[:4],
 )
-async def test_a_state_that_is_none_is_refused(state: str, tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+async def test_an_invalid_state_is_refused(state: str, tmp_path: Path) -> None:
+    async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         given, found = await paused_round(client)
         refused = await again(
             client, given, state, dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         )
         assert refused.structured_content["error"]["code"] == "invalid_argument"
         assert SECRET not in json.dumps(refused.structured_content)
-    assert shop.done == []
+    assert said.shop.done == []
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("other", [{"params": {"what": "cap"}}, {"account": "bob"}])
 async def test_a_state_belongs_to_one_call(other: dict[str, Any], tmp_path: Path) -> None:
-    shop = Shop()
-    async with asked(tmp_path, "auto", accept(decision="approve"), shop=shop) as (client, _):
+    async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         given, found = await paused_round(client)
         responses = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
         refused = await again(client, {**given, **other}, found.request_state, responses)
         assert refused.structured_content["error"]["code"] == "invalid_argument"
         assert (await again(client, given, None, responses)).structured_content["error"]["code"] == "invalid_argument"
-    assert shop.done == []
+    assert said.shop.done == []
 
 
-@pytest.mark.requirement("T4")
 async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path) -> None:
     shop = Shop()
     grant = Grant({"novel"}, {"bob"})
@@ -217,8 +209,7 @@ async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path)
     assert shop.done == []
 
 
-@pytest.mark.requirement("T4")
-async def test_responses_that_are_none_are_asked_again_and_then_given_up(tmp_path: Path) -> None:
+async def test_invalid_responses_are_asked_again_and_then_given_up(tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", CANCEL) as (client, _):
         given, found = await paused_round(client)
         [pause] = found.input_requests or {}
