@@ -32,6 +32,7 @@ __all__ = ["spans"]  # fixture
 
 pytestmark = pytest.mark.requirement("R7")
 TRACE = "0af7651916cd43dd8448eb211c80319c"
+YES = {"action": "accept", "content": {"decision": "approve"}}
 ROLE, NAME = canary(400, "role of a span"), canary(12, "name of a span")
 
 
@@ -145,10 +146,6 @@ def check_spans(told: list[str], expected: Counter[str], seen: Path) -> None:
     assert sidecar_app.digest(ROLE) in seen.read_text().split(), "no model had the role, so this shows nothing"
 
 
-def yes(asked: dict[str, Any]) -> dict[str, Any]:
-    return {"action": "accept", "content": {"decision": "approve"}}
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_no_span_has_a_role_that_a_call_over_http_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter, revision: Revision
@@ -158,7 +155,7 @@ async def test_no_span_has_a_role_that_a_call_over_http_gives(
     tokens = Tokens([(TOKEN, Grant({sidecar_app.WORKSPACE}, {"ana"}))])
     async with (
         served(Sidecar(sidecar_app.make, tokens=tokens)) as url,
-        HttpClient(url, TOKEN, revision, elicit=yes) as client,
+        HttpClient(url, TOKEN, revision, elicit=lambda _: YES) as client,
     ):
         expected = await give_roles(client)
     told = [str(span.to_json(indent=None)) for span in spans.get_finished_spans()]

@@ -34,10 +34,6 @@ asyncio.run(copy_storage(Storage(home=Path(sys.argv[1])), target, progress=told)
 """
 
 
-def with_password(url: str) -> str:
-    return url.replace("postgres:@", "postgres:secret-word@")
-
-
 async def talked(home: Path) -> None:
     async with scripted_agent(home, answering()) as agent:
         for number in range(3):
@@ -45,7 +41,7 @@ async def talked(home: Path) -> None:
 
 
 async def test_a_home_moves_to_the_server_of_the_settings_and_back(tmp_path: Path) -> None:
-    home, url = tmp_path / "home", with_password(new_database())
+    home, url = tmp_path / "home", new_database().replace("postgres:@", "postgres:secret-word@")
     await talked(home)
     shared = {"WORLDAGENT_DATABASE_URL": url}
     done = await command(home, "storage", "copy", "--json", stdin=b"", **shared)

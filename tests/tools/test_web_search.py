@@ -35,10 +35,6 @@ class Fixed:
         return self.hits
 
 
-def hit(n: int, size: int = 3) -> SearchHit:
-    return SearchHit(title=f"t{n}" * size, url=f"https://x.org/{n}", excerpt="e" * size)
-
-
 def written(folder: Path, **texts: str) -> Path:
     """A folder of Markdown files."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,7 +63,8 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_what_a_host_can_search_is_asked_and_its_hits_are_held_to_the_limit(tmp_path: Path) -> None:
-    search = Fixed(*(hit(n, 2000) for n in range(30)))
+    long = "e" * 2000
+    search = Fixed(*(SearchHit(title=long, url=f"https://x.org/{n}", excerpt=long) for n in range(30)))
     async with scripted_agent(tmp_path, ScriptedLM([]), tools=[web_search_function(search)]) as agent:
         got = await agent.call("web_search", {"query": "red hats", "limit": 3})
         assert search.asked == [("red hats", 3)]

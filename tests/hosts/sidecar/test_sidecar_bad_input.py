@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +82,7 @@ async def test_the_request_log_has_one_line_a_request_of_ids_and_codes_alone(
         done = await ask("converse", **where, text=SECRET, role={"content": SECRET, "name": SECRET})
         await ask.refused("fork", **where, at=SECRET)
         await ask.refused("fork", workspace=SECRET, thread=SECRET, to="")
-    lines = [_told(record) for record in caplog.records if record.name == "worldagent.requests"]
+    lines = [vars(record)["worldagent_fields"] for record in caplog.records if record.name == "worldagent.requests"]
     calls = [line for line in lines if line["method"] == "tools/call"]
     assert [(line["tool"], line.get("workspace"), line.get("thread"), line["code"]) for line in calls] == [
         ("converse", "novel", "t1", "ok"),
@@ -92,11 +91,6 @@ async def test_the_request_log_has_one_line_a_request_of_ids_and_codes_alone(
     ]
     assert calls[0]["turn"] == done["turn"]["id"]
     assert SECRET not in str(lines)
-
-
-def _told(record: logging.LogRecord) -> dict[str, Any]:
-    found = [value for value in vars(record).values() if isinstance(value, dict) and "method" in value]
-    return dict(found[0]) if found else vars(record)
 
 
 async def test_an_unexpected_error_is_logged_by_its_type_alone(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,7 +13,6 @@ from hypothesis import strategies as st
 from mcp.types import ElicitRequestFormParams
 from pydantic import BaseModel, Field, TypeAdapter
 
-from support.sidecar_calls import Calling
 from support.sidecars import over_http
 from worldagent.core.errors import AnswerInvalid
 from worldagent.core.pauses import Answer, Approve, Happened, NotHappened, Pause, Reject, RunAgain
@@ -172,7 +170,7 @@ def test_every_schema_becomes_a_form(schema: Any, shared: Any) -> None:
 ROLE = {"content": "Be brief, and speak of the tide."}
 SKILL = {"prompt": "Buy what is asked for.", "shape": "buy", "params": {"what": "hat"}}
 # Of `buy`, whose code asks no model, a role reaches nothing; so none is needed again.
-AGAIN = {"role": ROLE, "skill": SKILL}
+AGAIN: dict[str, Any] = {"role": ROLE, "skill": SKILL}
 STARTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "plain": ("converse", {"text": "do=buy what=hat"}, ["answers"]),
     "role": ("converse", {"text": "do=buy what=hat", "role": ROLE}, ["answers", "role"]),
@@ -180,14 +178,6 @@ STARTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "skill": ("run_skill", {"skill": SKILL}, ["answers", "skill"]),
     "skill and role": ("run_skill", {"skill": SKILL, "role": ROLE}, ["answers", "skill"]),
 }
-
-
-async def done_as_told(client: Calling, next_step: Mapping[str, Any], pause: str) -> dict[str, Any]:
-    """Make the call that `next` describes, with exactly what it says that it needs."""
-    given = dict(next_step["arguments"])
-    for name in next_step["needs"]:
-        given[name] = {pause: {"approve": {}}} if name == "answers" else AGAIN[name]
-    return await client.ask(next_step["tool"], **given)
 
 
 async def test_next_of_a_paused_turn_works_with_what_it_needs(tmp_path: Path) -> None:
@@ -204,6 +194,7 @@ async def test_next_of_a_paused_turn_works_with_what_it_needs(tmp_path: Path) ->
             assert [name for name in needs[1:] if name not in step["why"]] == []
             listed = await client.ask("pauses", thread=thread, account="ana")
             assert listed["next"] == [step]
-            done = await done_as_told(client, listed["next"][0], pause["id"])
+            given = AGAIN | {"answers": {pause["id"]: {"approve": {}}}}
+            done = await client.ask(step["tool"], **step["arguments"] | {name: given[name] for name in step["needs"]})
             assert (done["turn"]["status"], done["next"]) == ("done", [])
         assert ROLE["content"] not in str(client.heard)

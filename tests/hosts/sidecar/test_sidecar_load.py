@@ -8,7 +8,6 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -94,12 +93,6 @@ class Follower:
         assert standing([parse_event(json.dumps(event)) for event in self.events]) == _ANSWER
 
 
-async def kept(sidecar: Sidecar, turn_id: str) -> list[dict[str, Any]]:
-    """All events of a turn, as they can be read again."""
-    async with sidecar.client() as client:
-        return list((await client.ask("events", turn_id=turn_id, wait=0))["events"])
-
-
 async def together(sidecar: Sidecar, count: int) -> None:
     """Let so many clients start at once, and see that each saw what it had to."""
     followers = [Follower(sidecar, number) for number in range(count)]
@@ -108,8 +101,10 @@ async def together(sidecar: Sidecar, count: int) -> None:
         follower.check()
     left = [follower for follower in followers if follower.broken]
     assert len(left) >= count // 3, "too few broke off, so this shows little"
-    for follower in left[:: max(1, len(left) // 10)]:
-        assert await kept(sidecar, follower.turn_id) == follower.events
+    async with sidecar.client() as client:
+        for follower in left[:: max(1, len(left) // 10)]:
+            kept = await client.ask("events", turn_id=follower.turn_id, wait=0)
+            assert kept["events"] == follower.events
 
 
 async def idle(sidecar: Sidecar) -> None:
@@ -121,14 +116,6 @@ async def idle(sidecar: Sidecar) -> None:
         return bool(told["turns"] == 0)
 
     await until(look, 30)
-
-
-async def end_sessions(sidecar: Sidecar, lost: Sequence[str]) -> None:
-    """End the sessions that clients left behind, which else stay for half an hour."""
-    for session in lost:
-        client = sidecar.client(LEGACY)
-        client.session = session
-        await client.aclose()
 
 
 async def tasks_left(sidecar: Sidecar, most: int) -> int:
@@ -198,6 +185,9 @@ async def test_it_holds_no_more_after_ten_minutes_of_load_than_after_two(tmp_pat
         held = f"{early:.0f} MiB, then {late:.0f}, after {started} turns; {[round(found) for _, found in memory[::12]]}"
         print(held)  # noqa: T201 -- the figures of a soak
         assert late < 1.05 * early + 8, held
-        await end_sessions(sidecar, lost)
+        for session in lost:  # they else stay for half an hour
+            client = sidecar.client(LEGACY)
+            client.session = session
+            await client.aclose()
         assert await tasks_left(sidecar, tasks + 5) <= tasks + 5
         assert sidecar.files <= files + 5

@@ -219,14 +219,10 @@ async def test_invalid_responses_are_asked_again_and_then_given_up(tmp_path: Pat
             assert isinstance(last, InputRequiredResult)
             last = await again(client, given, last.request_state, responses)
         assert last.structured_content["turn"]["status"] == "paused"
-        unknown = await paused_again(client, given, SECRET)
+        state = Round(turn=await turn_of(client), thread="t1", call=call_digest("task", given)).text()
+        unknown = await again(client, given, state, {SECRET: accept(decision="approve")})
         assert unknown.structured_content["error"]["code"] == "unknown_pause"
         assert SECRET not in json.dumps(unknown.structured_content)
-
-
-async def paused_again(client: Client, given: dict[str, Any], pause_id: str) -> Any:
-    state = Round(turn=await turn_of(client), thread="t1", call=call_digest("task", given)).text()
-    return await again(client, given, state, {pause_id: accept(decision="approve")})
 
 
 @pytest.mark.requirement("R1")
