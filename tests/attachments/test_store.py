@@ -223,9 +223,7 @@ async def test_turn_with_a_missing_attachment_resumes_once_it_is_back(tmp_path: 
 @pytest.mark.parametrize(
     "attachments", ["x", [{"name": "x", "media_type": "image/png", "sha256": "../../role.key", "bytes": 3}]]
 )
-async def test_references_that_are_not_as_they_are_written_are_named_and_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attachments: Any
-) -> None:
+async def test_odd_references_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attachments: Any) -> None:
     monkeypatch.setattr(log_module, "_check_id", lambda *_: None)  # a change that forged the ids too
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:

@@ -9,9 +9,8 @@ from typing import Any
 
 import anyio.from_thread
 import pytest
-from pydantic import BaseModel
 
-from support.agents import failure, scripted_agent
+from support.agents import Nothing, Said, failure, scripted_agent
 from worldagent import WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import CallRefused, DepthExceeded, FunctionInvalid, NobodyToAsk
@@ -25,14 +24,6 @@ pytestmark = [pytest.mark.requirement("H9"), pytest.mark.timeout(120)]
 
 DONE: list[str] = []
 HERE: dict[str, WorldAgent] = {}
-
-
-class Nothing(BaseModel):
-    pass
-
-
-class Gave(BaseModel):
-    text: str
 
 
 @pytest.fixture(autouse=True)
@@ -91,15 +82,15 @@ def doors(reach: Reach) -> dict[str, tuple[Function | None, Shape[Any, Any] | No
     async def flowing(ctx: CallContext) -> str:
         return str(await reach())
 
-    async def handler(params: Nothing, ctx: TaskContext) -> Gave:
-        return Gave(text=str(await reach()))
+    async def handler(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=str(await reach()))
 
     return {
         "tool": (door, None),
         "thread": (thread, None),
         "loop": (thread_of_the_loop, None),
         "flow": (flowing, None),
-        "shape": (None, Shape("door", Nothing, Gave, handler)),
+        "shape": (None, Shape("door", Nothing, Said, handler)),
     }
 
 
@@ -112,7 +103,8 @@ def agent_with(home: Path, kind: str, reach: Reach, *, lm: Any = None, **more: A
     shapes = [each for each in (shape, *more.pop("shapes", ())) if each is not None]
     worker = Worker("w", "You do as you are told.", tools=("door", "read_page"))
     lm = lm or ScriptedLM([{"calls": [{"tool": "door", "arguments": {}}]}, {"result": "done"}])
-    return scripted_agent(home, lm, tools=functions, shapes=shapes, workers=[worker], **more)
+    HERE["agent"] = scripted_agent(home, lm, tools=functions, shapes=shapes, workers=[worker], **more)
+    return HERE["agent"]
 
 
 def work(agent: WorldAgent, thread: str = "outer") -> Awaitable[Turn]:
@@ -137,7 +129,6 @@ async def test_code_that_calls_the_agent_does_not_bypass_the_gate(tmp_path: Path
 @pytest.mark.parametrize("kind", KINDS)
 async def test_nor_does_code_that_a_host_calls(tmp_path: Path, kind: str) -> None:
     async with agent_with(tmp_path, kind, call_burn) as agent:
-        HERE["agent"] = agent
         assert isinstance(await failure(agent.call("door", {})), FunctionInvalid)
         assert await agent.call("burn", {"path": "by the host"}) == "by the host"
     assert DONE == ["by the host"]
@@ -145,7 +136,6 @@ async def test_nor_does_code_that_a_host_calls(tmp_path: Path, kind: str) -> Non
 
 async def test_a_worker_that_the_host_calls_is_held_alike(tmp_path: Path) -> None:
     async with agent_with(tmp_path, "tool", call_burn) as agent:
-        HERE["agent"] = agent
         assert isinstance(await failure(agent.call("w", {"request": "go"})), FunctionInvalid)
     assert DONE == []
 
@@ -162,7 +152,6 @@ async def test_a_background_task_that_a_tool_once_started_is_not_held_for_it(tmp
         return "started"
 
     async with agent_with(tmp_path, "tool", start) as agent:
-        HERE["agent"] = agent
         await work(agent)
         gone.set()
         assert await asyncio.wait_for(left[0], 30) == "by call"
@@ -178,7 +167,6 @@ async def test_what_code_begins_and_does_not_wait_for_is_held_for_it(tmp_path: P
         return "fired"
 
     async with agent_with(tmp_path, kind, fire, shapes=[BURNER]) as agent:
-        HERE["agent"] = agent
         await work(agent)
         refused, status = await asyncio.gather(*left, return_exceptions=True)
     assert isinstance(refused, FunctionInvalid)
@@ -207,7 +195,6 @@ async def test_a_tool_that_outlives_its_call_is_held_to_the_end(tmp_path: Path, 
             over.set()
 
     async with agent_with(tmp_path, kind, late) as agent:
-        HERE["agent"] = agent
         running = asyncio.ensure_future(agent.call("door", {}))
         await asyncio.wait_for(begun.wait(), 30)
         running.cancel()
@@ -243,23 +230,29 @@ async def test_an_approver_is_the_hosts_own_code(tmp_path: Path) -> None:
 # --- turns of its own -----------------------------------------------------------------------------------------------
 
 
-async def burner(params: Nothing, ctx: TaskContext) -> Gave:
+async def burner(params: Nothing, ctx: TaskContext) -> Said:
     first = await ctx.call("burn", {"path": "first"})
-    return Gave(text=first + await ctx.call("burn", {"path": "second"}))
+    return Said(text=first + await ctx.call("burn", {"path": "second"}))
 
 
-BURNER = Shape("burner", Nothing, Gave, burner)
+BURNER = Shape("burner", Nothing, Said, burner)
 
 
-async def begin_a_task() -> str:
-    turn = await HERE["agent"].thread("inner").task("burner", {})
-    return turn.status
+def begins(shape: str) -> Reach:
+    """Code that begins a turn of its own."""
+
+    async def begin() -> str:
+        return (await HERE["agent"].thread("inner").task(shape, {})).status
+
+    return begin
+
+
+begin_a_task = begins("burner")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_what_a_turn_calls_that_a_models_call_began_is_asked(tmp_path: Path, kind: str) -> None:
     async with agent_with(tmp_path, kind, begin_a_task, shapes=[BURNER]) as agent:
-        HERE["agent"] = agent
         assert (await work(agent)).status == "done"
         assert DONE == []
         [pause] = await agent.thread("inner").pauses()
@@ -270,7 +263,6 @@ async def test_what_a_turn_calls_that_a_models_call_began_is_asked(tmp_path: Pat
 @pytest.mark.parametrize("kind", ["tool", "shape"])
 async def test_another_process_asks_the_same(tmp_path: Path, kind: str) -> None:
     async with agent_with(tmp_path, kind, begin_a_task, shapes=[BURNER]) as agent:
-        HERE["agent"] = agent
         await work(agent)
     async with agent_with(tmp_path, kind, begin_a_task, shapes=[BURNER]) as agent:
         thread = agent.thread("inner")
@@ -291,16 +283,14 @@ async def test_a_rule_for_the_hosts_own_code_does_not_speak_for_it(tmp_path: Pat
         DONE.append("put")
         return "put"
 
-    async def putting(params: Nothing, ctx: TaskContext) -> Gave:
-        return Gave(text=await ctx.call("put", {}))
-
-    async def task() -> str:
-        return (await HERE["agent"].thread("inner").task("putter", {})).status
+    async def putting(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("put", {}))
 
     rules = (Rule(decision="approve", function="putter", caller="code", risk="write"),)
-    shape = Shape("putter", Nothing, Gave, putting, risk=("write",))
-    async with agent_with(tmp_path, "tool", task, tools=[put], shapes=[shape], policy=Policy(rules=rules)) as agent:
-        HERE["agent"] = agent
+    shape = Shape("putter", Nothing, Said, putting, risk=("write",))
+    async with agent_with(
+        tmp_path, "tool", begins("putter"), tools=[put], shapes=[shape], policy=Policy(rules=rules)
+    ) as agent:
         await work(agent)
         [pause] = await agent.thread("inner").pauses()
         assert pause.caller == "door"
@@ -310,7 +300,6 @@ async def test_a_rule_for_the_hosts_own_code_does_not_speak_for_it(tmp_path: Pat
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_hosts_own_code_may_begin_turns_inside_calls(tmp_path: Path, kind: str) -> None:
     async with agent_with(tmp_path, kind, begin_a_task, shapes=[BURNER]) as agent:
-        HERE["agent"] = agent
         assert str(await agent.call("door", {})) in ("done", "text='done'")
     assert DONE == ["first", "second"]
 
@@ -321,8 +310,8 @@ async def test_what_a_model_resumes_through_code_it_has_a_say_in_from_then_on(tm
         await ctx.ask_person("Go on?")
         return str(await ctx.call("burn", {"path": "after"}))
 
-    async def waiting(params: Nothing, ctx: TaskContext) -> Gave:
-        return Gave(text=await ctx.call("wait", {}))
+    async def waiting(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("wait", {}))
 
     async def resume() -> str:
         thread = HERE["agent"].thread("inner")
@@ -330,10 +319,9 @@ async def test_what_a_model_resumes_through_code_it_has_a_say_in_from_then_on(tm
         return (await thread.resume({pause.id: "yes"})).status
 
     def make() -> WorldAgent:
-        return agent_with(tmp_path, "tool", resume, tools=[wait], shapes=[Shape("waiter", Nothing, Gave, waiting)])
+        return agent_with(tmp_path, "tool", resume, tools=[wait], shapes=[Shape("waiter", Nothing, Said, waiting)])
 
     async with make() as agent:
-        HERE["agent"] = agent
         assert (await agent.thread("inner").task("waiter", {})).status == "paused"
         await work(agent)
         [pause] = await agent.thread("inner").pauses()
@@ -349,24 +337,24 @@ async def test_what_a_model_resumes_through_code_it_has_a_say_in_from_then_on(tm
 async def test_what_a_model_starts_again_with_the_hosts_key_it_has_a_say_in(tmp_path: Path, by_model: bool) -> None:
     begun, may = asyncio.Event(), asyncio.Event()
 
-    async def later(params: Nothing, ctx: TaskContext) -> Gave:
+    async def later(params: Nothing, ctx: TaskContext) -> Said:
         begun.set()
         await may.wait()
-        return Gave(text=await ctx.call("burn", {"path": "later"}))
+        return Said(text=await ctx.call("burn", {"path": "later"}))
 
     async def start() -> Turn:
         return await HERE["agent"].thread("inner").task("later", {}, key="k")
 
-    shape = Shape("later", Nothing, Gave, later)
-    async with agent_with(tmp_path, "tool", start, shapes=[shape]) as HERE["agent"]:
+    shape = Shape("later", Nothing, Said, later)
+    async with agent_with(tmp_path, "tool", start, shapes=[shape]) as agent:
         first = asyncio.create_task(start())
         await asyncio.wait_for(begun.wait(), 30)
-        await asyncio.wait_for(HERE["agent"].drain(0), 30)
+        await asyncio.wait_for(agent.drain(0), 30)
         assert (await first).status == "stopped"
     may.set()
-    async with agent_with(tmp_path, "tool", start, shapes=[shape]) as HERE["agent"]:
-        await (work(HERE["agent"]) if by_model else HERE["agent"].call("door", {}))
-        asked = await HERE["agent"].thread("inner").pauses()
+    async with agent_with(tmp_path, "tool", start, shapes=[shape]) as agent:
+        await (work(agent) if by_model else agent.call("door", {}))
+        asked = await agent.thread("inner").pauses()
         assert (await start()).id == first.result().id
     assert ([pause.function for pause in asked], DONE) == ((["burn"], []) if by_model else ([], ["later"]))
 
@@ -377,11 +365,8 @@ async def test_a_turn_takes_over_what_strangers_wrote(tmp_path: Path) -> None:
         DONE.append(text)
         return text
 
-    async def putting(params: Nothing, ctx: TaskContext) -> Gave:
-        return Gave(text=await ctx.call("put", {"text": "a"}))
-
-    async def task() -> str:
-        return (await HERE["agent"].thread("inner").task("putter", {})).status
+    async def putting(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("put", {"text": "a"}))
 
     rules = (Rule(decision="approve", function="put"),)
     lm = ScriptedLM(
@@ -391,9 +376,8 @@ async def test_a_turn_takes_over_what_strangers_wrote(tmp_path: Path) -> None:
             {"result": "done"},
         ]
     )
-    more: dict[str, Any] = {"shapes": [Shape("putter", Nothing, Gave, putting)], "policy": Policy(rules=rules)}
-    async with agent_with(tmp_path, "tool", task, lm=lm, tools=[put], **more) as agent:
-        HERE["agent"] = agent
+    more: dict[str, Any] = {"shapes": [Shape("putter", Nothing, Said, putting)], "policy": Policy(rules=rules)}
+    async with agent_with(tmp_path, "tool", begins("putter"), lm=lm, tools=[put], **more) as agent:
         await work(agent)
         [pause] = await agent.thread("inner").pauses()
         assert "read_page" in pause.reason
@@ -409,7 +393,6 @@ async def test_turns_within_turns_come_to_an_end(tmp_path: Path) -> None:
         return (await HERE["agent"].thread(f"n{len(begun)}").task("door", {})).status
 
     async with agent_with(tmp_path, "shape", nest) as agent:
-        HERE["agent"] = agent
         error = await failure(agent.thread("outer").task("door", {}))
         assert isinstance(error, DepthExceeded)
     assert len(begun) == 6
@@ -420,16 +403,15 @@ async def test_a_flow_works_in_a_turn_that_a_leaf_began(tmp_path: Path) -> None:
     async def inner_flow(ctx: CallContext) -> str:
         return str(await ctx.call("read_page", {}))
 
-    async def inner(params: Nothing, ctx: TaskContext) -> Gave:
-        return Gave(text=await ctx.call("inner_flow", {}))
+    async def inner(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("inner_flow", {}))
 
     async def task() -> str:
         return (await HERE["agent"].thread("inner").task("inner", {})).text
 
     async with agent_with(
-        tmp_path, "tool", task, tools=[inner_flow], shapes=[Shape("inner", Nothing, Gave, inner)]
+        tmp_path, "tool", task, tools=[inner_flow], shapes=[Shape("inner", Nothing, Said, inner)]
     ) as agent:
-        HERE["agent"] = agent
         assert "stranger" in await agent.call("door", {})
 
 
@@ -444,14 +426,12 @@ async def records_of(agent: WorldAgent, thread: str) -> list[tuple[str, str, str
 
 
 async def test_a_turn_that_fails_inside_a_call_is_a_failure_of_that_call(tmp_path: Path) -> None:
-    async def clash() -> str:
-        return (await HERE["agent"].thread("inner").task("refused", {})).status
-
-    async def refused(params: Nothing, ctx: TaskContext) -> Gave:
+    async def refused(params: Nothing, ctx: TaskContext) -> Said:
         raise CallRefused("no", remedy="do without")
 
-    async with agent_with(tmp_path, "tool", clash, shapes=[Shape("refused", Nothing, Gave, refused)]) as agent:
-        HERE["agent"] = agent
+    async with agent_with(
+        tmp_path, "tool", begins("refused"), shapes=[Shape("refused", Nothing, Said, refused)]
+    ) as agent:
         assert (await work(agent)).status == "done"
         assert await records_of(agent, "inner") == [("refused", "failed", "call_refused")]
         assert await records_of(agent, "outer") == [("subagent", "done", ""), ("door", "failed", "call_refused")]
@@ -462,18 +442,15 @@ async def test_a_limit_of_the_turn_inside_does_not_end_the_turn_outside(tmp_path
     async def three(ctx: CallContext) -> str:
         return "".join([await ctx.call("read_page", {}, key=str(each)) for each in range(9)])
 
-    async def calls(params: Nothing, ctx: TaskContext) -> Gave:
-        return Gave(text=await ctx.call("three", {}))
-
-    async def task() -> str:
-        return (await HERE["agent"].thread("inner").task("calls", {})).status
+    async def calls(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("three", {}))
 
     async with agent_with(
         tmp_path,
         "tool",
-        task,
+        begins("calls"),
         tools=[three],
-        shapes=[Shape("calls", Nothing, Gave, calls)],
+        shapes=[Shape("calls", Nothing, Said, calls)],
         settings={"turn_calls": 4},
     ) as agent:
         HERE["agent"] = agent
@@ -492,6 +469,5 @@ async def test_tool_without_a_person_to_ask_fails(tmp_path: Path) -> None:
         raise NobodyToAsk("nobody is here", remedy="call it inside a turn")
 
     async with agent_with(tmp_path, "tool", ask) as agent:
-        HERE["agent"] = agent
         assert (await work(agent)).status == "done"
         assert await records_of(agent, "outer") == [("subagent", "done", ""), ("door", "failed", "nobody_to_ask")]

@@ -190,14 +190,21 @@ async def test_what_a_flow_calls_is_asked_for_by_itself(tmp_path: Path) -> None:
     assert (turn.status, world.done) == ("done", ["write a", "write a"])
 
 
-async def test_a_person_may_change_the_arguments(tmp_path: Path) -> None:
+WRONG_ANSWERS: list[tuple[Any, str]] = [
+    (Approve(arguments={"path": 1}), "does not fit its schema"),
+    (Approve(arguments={"path": "b", "more": 1}), "does not fit its schema"),
+    (Approve(hash="0" * 12), "was given for other arguments"),
+    (Approve(always="every"), "neither 'same' nor 'any'"),  # type: ignore[arg-type]  # it is wrong
+]
+
+
+@pytest.mark.parametrize(("wrong", "says"), WRONG_ANSWERS)
+async def test_wrong_answer_leaves_the_pause_open(tmp_path: Path, wrong: Any, says: str) -> None:
     world = World()
     async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
         [pause] = (await worked(agent)).pauses
-        with pytest.raises(AnswerInvalid, match="does not fit its schema"):
-            await agent.thread("t").resume({pause.id: Approve(arguments={"path": 1})})
-        with pytest.raises(AnswerInvalid, match="does not fit its schema"):
-            await agent.thread("t").resume({pause.id: Approve(arguments={"path": "b", "more": 1})})
+        with pytest.raises(AnswerInvalid, match=says):
+            await agent.thread("t").resume({pause.id: wrong})
         turn = await agent.thread("t").resume({pause.id: Approve(arguments={"path": "b"})})
     assert (turn.status, world.done) == ("done", ["write b"])
 
@@ -230,15 +237,6 @@ async def test_policy_sees_the_defaults_of_changed_arguments(tmp_path: Path) -> 
     assert "cannot be called with these arguments" in (turn.pauses[0].problem or "")
 
 
-async def test_an_approval_is_for_what_was_seen(tmp_path: Path) -> None:
-    world = World()
-    async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
-        [pause] = (await worked(agent)).pauses
-        with pytest.raises(AnswerInvalid, match="was given for other arguments"):
-            await agent.thread("t").resume({pause.id: Approve(hash="0" * 12)})
-        assert world.done == []
-
-
 @pytest.mark.parametrize("always", [True, "same"])
 async def test_always_covers_calls_with_equal_arguments_only(tmp_path: Path, always: Any) -> None:
     calls = calling(("write", "a"), ("write", "a"), ("write", "b"))
@@ -254,22 +252,6 @@ async def test_always_covers_calls_with_equal_arguments_only(tmp_path: Path, alw
     async with world_agent(tmp_path / "again", world, calls) as agent:  # another process has the same answer
         turn = await agent.thread("again").resume({turn.pauses[0].id: Approve()})
         assert asked(turn) == [("write", "c")]
-
-
-async def test_always_covers_the_arguments_that_a_person_changed_to(tmp_path: Path) -> None:
-    world = World()
-    async with world_agent(tmp_path, world, calling(("write", "b"), ("write", "a"), ("write", "b"))) as agent:
-        turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(arguments={}, always=True)})
-    assert (asked(turn), world.done) == ([("write", "b")], ["write a", "write a"])
-
-
-async def test_always_that_is_neither_same_nor_any_is_refused(tmp_path: Path) -> None:
-    world = World()
-    async with world_agent(tmp_path, world, calling(("write", "a"))) as agent:
-        [pause] = (await worked(agent)).pauses
-        with pytest.raises(AnswerInvalid, match="neither 'same' nor 'any'"):
-            await agent.thread("t").resume({pause.id: Approve(always="every")})  # type: ignore[arg-type]  # it is wrong
 
 
 @pytest.mark.on_every_database
@@ -303,13 +285,22 @@ async def test_always_any_covers_the_same_function_and_caller_and_turn_and_no_lo
         assert asked(turn) == [("write", "a")]
 
 
-async def test_always_is_over_when_its_times_are(tmp_path: Path) -> None:
+ALWAYS: dict[str, tuple[Approve, str, list[str]]] = {
+    "the arguments that a person changed to": (Approve(arguments={}, always=True), "b a b", ["write a", "write a"]),
+    "as many calls as the policy says": (Approve(always="any"), "0 1 2 3", ["write 0", "write 1", "write 2"]),
+    "calls before an untrusted read": (Approve(always="any"), "a fetch c", ["write a", "fetch b"]),
+}
+
+
+@pytest.mark.parametrize("covers", ALWAYS)
+async def test_always_covers(tmp_path: Path, covers: str) -> None:
+    answer, paths, done = ALWAYS[covers]
+    calls = calling(*(("fetch", "b") if path == "fetch" else ("write", path) for path in paths.split()))
     world = World()
-    calls = calling(*(("write", str(at)) for at in range(4)))
     async with world_agent(tmp_path, world, calls, Policy(times=2)) as agent:
         turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always="any")})
-    assert (asked(turn), world.done) == ([("write", "3")], ["write 0", "write 1", "write 2"])
+        turn = await agent.thread("t").resume({turn.pauses[0].id: answer})
+    assert (asked(turn), world.done) == ([("write", paths.split()[-1])], done)
 
 
 async def test_what_is_destructive_is_approved_one_by_one(tmp_path: Path) -> None:
@@ -415,14 +406,6 @@ async def test_a_turn_that_has_read_something_untrusted_asks_again(tmp_path: Pat
     async with world_agent(tmp_path, world, calls, READ) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always=True)})
         assert (turn.status, world.done[2:]) == ("done", [f"{name} c", "look d"])
-
-
-async def test_always_does_not_outlast_what_is_read_after_it(tmp_path: Path) -> None:
-    world = World()
-    async with world_agent(tmp_path, world, calling(("write", "a"), ("fetch", "b"), ("write", "c"))) as agent:
-        turn = await worked(agent)
-        turn = await agent.thread("t").resume({turn.pauses[0].id: Approve(always="any")})
-    assert (asked(turn), world.done) == ([("write", "c")], ["write a", "fetch b"])
 
 
 async def test_a_rule_that_names_source_sink_and_arguments_approves_after_that_source_alone(tmp_path: Path) -> None:
@@ -538,9 +521,7 @@ WRONG = ("raises", "exits", "says yes", "other arguments", "refused arguments", 
 
 
 @pytest.mark.parametrize("kind", WRONG)
-async def test_faulty_approver_leaves_call_to_a_person(
-    tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_faulty_approver_is_passed_over(tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture) -> None:
     world, errors = World(), list[BaseException]()
     rule = Rule(decision="refuse", function="write", arguments={"path": "etc/*"})
     name = "erase" if kind == "always" else "write"
@@ -649,7 +630,7 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, content: str) -> 
         (Policy, {"rules": [Rule(decision="ask", name="a"), Rule(decision="ask", name="a")]}, "two rules"),
     ],
 )
-def test_a_policy_that_says_what_there_is_not_is_refused(
+def test_invalid_policy_is_refused(
     kind: type[Rule | Policy | Predicate], given: Mapping[str, Any], problem: str
 ) -> None:
     with pytest.raises(PolicyInvalid, match=problem):
@@ -660,8 +641,7 @@ async def test_a_rule_about_what_there_is_not_is_refused_at_the_start(tmp_path: 
     world = World()
     policy = Policy(rules=(Rule(decision="ask", function="wirte", name="typo"),))
     with pytest.raises(PolicyInvalid, match="'typo' names the function 'wirte', which does not exist"):
-        async with world_agent(tmp_path, world, calling(("write", "a")), policy):
-            pass
+        await world_agent(tmp_path, world, calling(("write", "a")), policy).start()
     policy = Policy(rules=(Rule(decision="ask", function="wirte", optional=True),))
     async with world_agent(tmp_path, world, calling(("look", "a")), policy) as agent:
         assert (await worked(agent)).status == "done"
@@ -676,13 +656,10 @@ async def test_a_rule_about_what_there_is_not_is_refused_at_the_start(tmp_path: 
         ({"function": "write", "caller": "nosuch"}, "the caller 'nosuch'"),
     ],
 )
-async def test_rule_with_unknown_argument_or_caller_is_refused(
-    tmp_path: Path, rule: dict[str, Any], problem: str
-) -> None:
+async def test_rule_with_unknown_name_is_refused(tmp_path: Path, rule: dict[str, Any], problem: str) -> None:
     job = calling(("look", "a"))
     with pytest.raises(PolicyInvalid, match=problem):
-        async with world_agent(tmp_path, World(), job, Policy(rules=(Rule(decision="refuse", **rule),))):
-            pass
+        await world_agent(tmp_path, World(), job, Policy(rules=(Rule(decision="refuse", **rule),))).start()
     optional = Policy(rules=(Rule(decision="refuse", optional=True, **rule),))
     async with world_agent(tmp_path, World(), job, optional) as agent:
         assert (await worked(agent)).status == "done"
@@ -712,8 +689,7 @@ async def test_arguments_of_arguments_are_looked_for(tmp_path: Path, path: str, 
         async with agent:
             return
     with pytest.raises(PolicyInvalid, match="shallow"):
-        async with agent:
-            pass
+        await agent.start()
 
 
 ENDS = {

@@ -402,9 +402,7 @@ def found(model: Model, root: Node, home: Path, *, planned: bool, seed: int) -> 
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_sequential_allowed_calls_run_in_order(
-    tmp_path: Path, root: Node, model: Model, planned: bool, seed: int
-) -> None:
+def test_allowed_calls_run_in_order(tmp_path: Path, root: Node, model: Model, planned: bool, seed: int) -> None:
     model = replace(model, asked=[], done=[])
     planned = planned or root.kind == "worker"
     end = foretold(model, root, planned=planned)

@@ -75,7 +75,7 @@ async def driven(turns: Turns, answer: Callable[[int], Any]) -> Any:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(4)), st.integers(1, 3))
-def test_equal_calls_with_keys_keep_their_results_in_any_order(
+def test_keyed_calls_keep_their_results(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], rounds: int
 ) -> None:
     async def run() -> None:

@@ -86,9 +86,7 @@ def done(home: Path) -> list[str]:
 
 
 @pytest.mark.requirement("H4", "T5")
-async def test_a_turn_that_is_killed_in_the_middle_of_a_call_counts_as_one_that_was_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_engine: str
-) -> None:
+async def test_killed_turn_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, database_engine: str) -> None:
     home = tmp_path / "home"
     await killed(home, "begin", "2")
     assert (await run(home, "resume"))["status"] == "paused"  # was it done or not

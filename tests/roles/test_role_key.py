@@ -89,9 +89,7 @@ async def test_random_key_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("name", ["nested", "roled"])
-async def test_turns_under_an_unstretched_key_resume(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+async def test_turns_under_an_earlier_key_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     await write_as_before(tmp_path, monkeypatch)
     assert noted(tmp_path, "roled")["key"] == plain_id(CHOSEN)
     async with opened(tmp_path, role_key=CHOSEN) as agent:

@@ -113,9 +113,7 @@ def _late() -> Any:
         (lambda: _garbage, RoleSourceInvalid, "not a role"),
     ],
 )
-async def test_a_source_that_fails_ends_the_turn_before_anything_is_sent_or_written(
-    tmp_path: Path, source: Any, error: type[Exception], says: str
-) -> None:
+async def test_failing_source_ends_the_turn(tmp_path: Path, source: Any, error: type[Exception], says: str) -> None:
     lm = answering()
     roles = Roles(sources={Tier.CHANNEL: source()})
     async with scripted_agent(tmp_path, lm, roles=roles, settings={"role_timeout": 0.05}) as agent:

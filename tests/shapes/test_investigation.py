@@ -104,9 +104,7 @@ async def test_the_model_is_shown_the_question_the_inputs_and_the_functions_and_
         ({"question": "?", "functions": ["pay"]}, ParamsInvalid, "'pay' is not one .*; it may call: rate"),
     ],
 )
-async def test_params_that_do_not_fit_are_refused_before_a_model_is_asked(
-    tmp_path: Path, params: Any, error: type[Exception], says: str
-) -> None:
+async def test_invalid_params_are_refused(tmp_path: Path, params: Any, error: type[Exception], says: str) -> None:
     lm = ScriptedLM([])
     async with agent(tmp_path, lm) as solver:
         thread = solver.thread("t")

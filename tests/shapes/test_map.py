@@ -89,9 +89,7 @@ async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_do
         ),
     ],
 )
-async def test_a_map_that_cannot_be_is_refused_before_anything_is_done(
-    tmp_path: Path, params: Any, error: type[Exception], says: str
-) -> None:
+async def test_invalid_map_is_refused(tmp_path: Path, params: Any, error: type[Exception], says: str) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape(over=["square", "cube"])]) as agent:
         thread = agent.thread("t")
         with pytest.raises(error, match=says):

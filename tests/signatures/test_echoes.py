@@ -75,7 +75,7 @@ REPLIES = {
 
 @pytest.mark.parametrize("form", ["chat", "chat with a worker", "embedded", "embedded with a worker"])
 @pytest.mark.parametrize("reply", REPLIES)
-async def test_the_stream_the_turn_and_the_log_agree_however_the_answer_is_cut(
+async def test_stream_turn_and_log_agree(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, reply: str
 ) -> None:
     crew = [CRITIC] if "worker" in form else []

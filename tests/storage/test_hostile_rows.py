@@ -275,9 +275,7 @@ NAMED = {
 
 @pytest.mark.requirement("H4", "T5")
 @pytest.mark.parametrize(("where", "column", "value"), ROWS)
-async def test_invalid_row_is_refused_before_anything_is_done(
-    tmp_path: Path, pause: str, where: str, column: str, value: Any
-) -> None:
+async def test_invalid_row_is_refused(tmp_path: Path, pause: str, where: str, column: str, value: Any) -> None:
     table, _, which = where.partition(" WHERE ")
     done: list[str] = []
     assert run(tmp_path, f"UPDATE {table} SET {column}=? WHERE {which}", value) == 1

@@ -157,9 +157,7 @@ def reading(*found: str) -> Callable[[Transaction], Known]:
 
 @in_files
 @pytest.mark.parametrize("between", ["another process", "another use", "a failure"])
-async def test_an_owner_after_one_that_may_have_written_something_else_reads_again(
-    leases: Leases, database: Database, tmp_path: Path, between: str
-) -> None:
+async def test_next_owner_reads_again(leases: Leases, database: Database, tmp_path: Path, between: str) -> None:
     await take(leases, "t")
     async with leases.hold("t", wait=0, read=reading("old")):
         pass

@@ -21,7 +21,7 @@ PRICES = {"input_cost_per_token": 0.01, "output_cost_per_token": 0.1, "cache_rea
 
 
 @pytest.mark.parametrize(("cost", "stream"), [(0.25, False), (0.25, True), (None, True), ("dear", True)], ids=repr)
-async def test_a_cost_that_the_service_reports_is_in_event_and_trace(
+async def test_reported_cost_is_traced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cost: Any, stream: bool
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")

@@ -86,9 +86,7 @@ def hosted(home: Path, url: str, model: str) -> WorldAgent:
 
 
 @pytest.mark.parametrize(("model", "error", "remedy"), FAILING)
-async def test_a_service_that_refuses_fails_the_turn_and_the_message_stays_in_the_log(
-    tmp_path: Path, model: str, error: type[Exception], remedy: str
-) -> None:
+async def test_refusal_fails_the_turn(tmp_path: Path, model: str, error: type[Exception], remedy: str) -> None:
     async with openai_stub() as stub:
         async with hosted(tmp_path, stub.url, model) as agent:
             with pytest.raises(error, match=rf"'openai/{model}'.*{remedy}") as caught:

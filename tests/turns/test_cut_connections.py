@@ -69,7 +69,7 @@ async def shops(tmp_path: Path, url: str) -> AsyncIterator[tuple[Shop, Shop]]:
     [(Happened("slow"), ["last"]), (RunAgain(), ["slow", "last"])],
     ids=["it happened", "it runs again"],
 )
-async def test_disconnected_owner_that_is_replaced_writes_nothing_more(
+async def test_replaced_owner_writes_nothing(
     url: str, shops: tuple[Shop, Shop], answer: object, done_there: list[str]
 ) -> None:
     here, there = shops

@@ -51,7 +51,7 @@ def profile(tmp_path: Path, text: str) -> Any:
     return Profiles.open(user=folder).get("mine")
 
 
-async def test_environment_and_file_merge_key_by_key(
+async def test_environment_and_file_are_merged(
     tmp_path: Path, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "settings.toml"

@@ -126,9 +126,7 @@ async def test_turn_without_its_model_takes_no_answer_and_resumes_later(tmp_path
     ],
     ids=lambda given: str(given)[:20],
 )
-async def test_invalid_model_of_a_turn_is_refused(
-    tmp_path: Path, model: Any, error: type[Exception], says: str
-) -> None:
+async def test_invalid_model_is_refused(tmp_path: Path, model: Any, error: type[Exception], says: str) -> None:
     async with scripted_agent(tmp_path, answering(), models={"fast": answering()}) as agent:
         thread = agent.thread("t")
         with pytest.raises(error, match=says):

@@ -146,7 +146,7 @@ REVIEW = Shape("review", ReviewParams, ReviewResult, review, entry=Review, signa
         (("*",), ["Be harsh.", "Be harsh."]),
     ],
 )
-async def test_applies_to_chooses_among_the_signatures_of_a_task(
+async def test_applies_to_chooses_signatures(
     tmp_path: Path, applies_to: tuple[str, ...], expected: list[str | None]
 ) -> None:
     lm = ScriptedLM([{"verdict": "Weak."}, {"summary": "Short."}])

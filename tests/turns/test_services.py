@@ -310,7 +310,7 @@ async def test_it_streams_with_its_step_and_without_a_number(tmp_path: Path, wan
         ("chat", {"reasoning_summary": "auto"}, "medium"),
     ],
 )
-async def test_the_option_reaches_the_service_in_its_own_words(
+async def test_option_is_sent_in_the_formats_way(
     tmp_path: Path, wanted: Format, options: dict[str, str], sent: Any
 ) -> None:
     with service(SEVEN) as stub:

@@ -47,9 +47,7 @@ def test_given_settings_override_what_is_read(tmp_path: Path, file: Path, monkey
 
 
 @pytest.mark.parametrize("given", ["storage", "settings", "environment", "file"])
-def test_the_first_of_storage_settings_environment_and_file_says_where_the_home_is(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, given: str
-) -> None:
+def test_first_source_decides_the_home(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
     places = ["storage", "settings", "environment", "file"]
     here = {place: tmp_path / place for place in places[places.index(given) :]}
     if "file" in here:

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, Said, scripted_agent
+from support.shop import Order
 from worldagent import WorldAgent
 from worldagent.core.errors import CallRefused, GraphChanged
 from worldagent.core.pauses import Approve, Reject
@@ -24,17 +25,8 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 pytestmark = pytest.mark.requirement("T4")
 
 
-class Order(BaseModel):
-    what: str
-
-
-class PricedOrder(BaseModel):
-    what: str
+class PricedOrder(Order):
     currency: str = "EUR"
-
-
-class Said(BaseModel):
-    text: str
 
 
 class Code:
@@ -84,87 +76,54 @@ class Code:
         return scripted_agent(home, ScriptedLM(reply), tools=functions, workers=self.workers, shapes=self.shapes)
 
 
-def without_pay(code: Code) -> None:
-    code.pay = code.leaf("pay_in_cash", approval=True)
+async def more_params(what: str, currency: str = "EUR") -> str:
+    raise AssertionError("it must not run")
 
 
-def without_write(code: Code) -> None:
-    code.write = code.leaf("note")
+async def a_number(what: str) -> int:
+    raise AssertionError("it must not run")
 
 
-def pay_takes_more(code: Code) -> None:
-    async def pay(what: str, currency: str = "EUR") -> str:
-        raise AssertionError("it may not run")
-
-    code.pay = tool(name="pay", approval=True)(pay)
+async def a_flow(ctx: CallContext, what: str) -> str:
+    raise AssertionError("it must not run")
 
 
-def write_takes_more(code: Code) -> None:
-    async def write(what: str, where: str = "here") -> str:
-        raise AssertionError("it may not run")
-
-    code.write = tool(name="write", risk="read_only")(write)
+class Wish(BaseModel):
+    wish: str
 
 
-def pay_gives_a_number(code: Code) -> None:
-    async def pay(what: str) -> int:
-        raise AssertionError("it may not run")
-
-    code.pay = tool(name="pay", approval=True)(pay)
+class SaidMore(Said):
+    more: str = ""
 
 
-def write_gives_a_number(code: Code) -> None:
-    async def write(what: str) -> int:
-        raise AssertionError("it may not run")
-
-    code.write = tool(name="write", risk="read_only")(write)
+def pay(code: Code, body: Any) -> None:
+    code.pay = (flow if body is a_flow else tool)(name="pay", approval=True)(body)
 
 
-def pay_is_a_flow(code: Code) -> None:
-    async def pay(ctx: CallContext, what: str) -> str:
-        raise AssertionError("it may not run")
-
-    code.pay = flow(name="pay", approval=True)(pay)
+def write(code: Code, body: Any) -> None:
+    code.write = tool(name="write", risk="read_only")(body)
 
 
-def job_takes_more(code: Code) -> None:
-    code.shapes = [code.shape(PricedOrder)]
+def rename_leaf(code: Code, leaf: str) -> None:
+    setattr(code, leaf, code.leaf(f"other_{leaf}", approval=leaf == "pay"))
 
 
-def job_takes_something_else(code: Code) -> None:
-    class Wish(BaseModel):
-        wish: str
-
-    code.shapes = [code.shape(Wish)]
-
-
-def job_gives_more(code: Code) -> None:
-    class SaidMore(Said):
-        more: str = ""
-
-    code.shapes = [code.shape(result=SaidMore)]
-
-
-def without_job(code: Code) -> None:
-    code.shapes = [code.shape(key="errand")]
-
-
-def without_critic(code: Code) -> None:
-    code.workers = []
+def job(code: Code, **changed: Any) -> None:
+    code.shapes = [code.shape(**changed)]
 
 
 CHANGES: dict[str, tuple[Callable[[Code], None], str]] = {
-    "the function that waits is gone": (without_pay, "'pay'"),
-    "the function that waits takes other params": (pay_takes_more, "'pay'"),
-    "the function that waits is a flow now": (pay_is_a_flow, "'pay'"),
-    "a function that was called is gone": (without_write, "'write'"),
-    "a function that was called takes other params": (write_takes_more, "'write'"),
-    "the function that waits gives something else": (pay_gives_a_number, "'pay'"),
-    "a function that was called gives something else": (write_gives_a_number, "'write'"),
-    "the shape gives more": (job_gives_more, "'job'"),
-    "the shape takes more": (job_takes_more, "'job'"),
-    "the shape takes something else": (job_takes_something_else, "'job'"),
-    "the shape is gone": (without_job, "'job'"),
+    "the function that waits is gone": (lambda code: rename_leaf(code, "pay"), "'pay'"),
+    "the function that waits takes other params": (lambda code: pay(code, more_params), "'pay'"),
+    "the function that waits is a flow now": (lambda code: pay(code, a_flow), "'pay'"),
+    "a function that was called is gone": (lambda code: rename_leaf(code, "write"), "'write'"),
+    "a function that was called takes other params": (lambda code: write(code, more_params), "'write'"),
+    "the function that waits gives something else": (lambda code: pay(code, a_number), "'pay'"),
+    "a function that was called gives something else": (lambda code: write(code, a_number), "'write'"),
+    "the shape gives more": (lambda code: job(code, result=SaidMore), "'job'"),
+    "the shape takes more": (lambda code: job(code, params=PricedOrder), "'job'"),
+    "the shape takes something else": (lambda code: job(code, params=Wish), "'job'"),
+    "the shape is gone": (lambda code: job(code, key="errand"), "'job'"),
 }
 
 
@@ -221,7 +180,7 @@ async def test_a_worker_that_a_plan_dispatched_to_and_that_is_gone_is_named(tmp_
     done: list[str] = []
     pause = await begun(tmp_path, done, "converse")
     code = Code(done)
-    without_critic(code)
+    code.workers = []
     async with code.agent(tmp_path) as agent:
         await refused(agent, pause, "'critic'")
     assert done == ["write hat"]
@@ -284,7 +243,7 @@ async def test_a_stopped_turn_whose_function_is_gone_is_named_before_any_effect(
     assert (await running).status == "stopped"
     await draining
     code = Code(done)
-    without_write(code)
+    rename_leaf(code, "write")
     async with code.agent(tmp_path) as agent:
         with pytest.raises(GraphChanged, match="'write'"):
             await agent.thread("t").resume()

@@ -365,9 +365,7 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path, agent: 
 
 
 @pytest.mark.requirement("T4")
-async def test_a_content_that_is_longer_than_any_line_comes_back(
-    tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_long_content_comes_back(tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
     monkeypatch.setattr(f"{FILES}.PIECE_BYTES", 1000)
     file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]

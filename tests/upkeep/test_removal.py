@@ -117,7 +117,7 @@ async def _as_most_are_built(agent: WorldAgent) -> None:
 
 
 @pytest.mark.on_every_database
-async def test_nothing_of_a_removed_thread_is_left_in_any_byte_and_others_are_as_they_were(tmp_path: Path) -> None:
+async def test_no_byte_of_a_removed_thread_is_left(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as agent:
         await _as_most_are_built(agent)
         await agent.thread(OTHER).converse("the other one")
@@ -180,7 +180,7 @@ async def test_thread_with_a_resumable_turn_is_removed_with_it_only(tmp_path: Pa
 
 
 @pytest.mark.on_every_database
-async def test_a_thread_whose_turn_runs_is_removed_once_that_is_cancelled(tmp_path: Path) -> None:
+async def test_thread_whose_turn_runs_is_removed_after_its_cancellation(tmp_path: Path) -> None:
     gate = Gate()
     async with opened(tmp_path / "home", gate) as agent, opened(tmp_path / "home") as other:
         turn = asyncio.create_task(agent.thread("t1").task("wait", {}))
