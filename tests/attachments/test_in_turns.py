@@ -10,7 +10,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Said, answering, scripted_agent
 from support.homes import ADDRESS, PDF, PNG, data_uri, pieces, written
 from worldagent import Role
 from worldagent.core.errors import AttachmentInvalid, AttachmentNotTaken, ModelRefused
@@ -172,10 +172,6 @@ class Photo(BaseModel):
     sha256: str
 
 
-class Seen(BaseModel):
-    text: str
-
-
 class Look(dspy.Signature):
     """Say what is on the picture."""
 
@@ -183,20 +179,20 @@ class Look(dspy.Signature):
     text: str = dspy.OutputField()
 
 
-async def look(params: Photo, ctx: TaskContext) -> Seen:
+async def look(params: Photo, ctx: TaskContext) -> Said:
     picture = Media.of("image", await ctx.attachments.read(params.sha256), "image/png")
     found = await ctx.predict(Look, pictures=[picture])
-    return Seen(text=str(found["text"]))
+    return Said(text=str(found["text"]))
 
 
 @pytest.mark.requirement("T4", "T2")
 async def test_a_task_opens_an_attachment_by_its_hash_and_shows_it_to_its_model(tmp_path: Path) -> None:
     lm = ScriptedLM([{"text": "A lake."}])
-    shapes = [Shape("look", Photo, Seen, look, entry=Look)]
+    shapes = [Shape("look", Photo, Said, look, entry=Look)]
     async with scripted_agent(tmp_path, lm, shapes=shapes, settings={"model_takes": "text"}) as agent:
         photo = await agent.attachments.add(PNG)
         turn = await agent.thread("t").task("look", {"sha256": photo.sha256}, attachments=[photo])
-        assert turn.result == Seen(text="A lake.")
+        assert turn.result == Said(text="A lake.")
         [asked, _] = await agent.thread("t").history()
         assert agent.attachments.of(asked) == (photo,)
         assert await agent.attachments.drop_unreferenced(held=0) == ()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import answering, scripted_agent, shape
+from support.agents import Said, answering, scripted_agent, shape
 from worldagent.core.pauses import Approve, Pause
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import map_shape
@@ -134,17 +134,13 @@ async def test_changes_by_a_concurrent_task_before_the_gate_do_not_reach_the_bod
     assert ran == [WHOLE, WHOLE]
 
 
-class Done(BaseModel):
-    text: str
-
-
 @pytest.mark.parametrize("over", ["task", "map"])
 async def test_changes_to_the_params_of_a_task_do_not_reach_its_handler(tmp_path: Path, over: str) -> None:
     ran: list[Any] = []
 
-    async def handle(params: Order, ctx: TaskContext) -> Done:
+    async def handle(params: Order, ctx: TaskContext) -> Said:
         ran.append(params.model_dump(mode="json"))
-        return Done(text=params.to)
+        return Said(text=params.to)
 
     async def job(ctx: TaskContext) -> str:
         given: Any = order() if over == "task" else {"shape": "ship", "items": [order().model_dump()]}
@@ -158,7 +154,7 @@ async def test_changes_to_the_params_of_a_task_do_not_reach_its_handler(tmp_path
         await running
         return "done"
 
-    shapes = [Shape("ship", Order, Done, handle), map_shape(), shape(job)]
+    shapes = [Shape("ship", Order, Said, handle), map_shape(), shape(job)]
     async with scripted_agent(tmp_path, answering(), shapes=shapes) as agent:
         turn = await agent.thread("t").task("job", {})
     assert (turn.status, ran) == ("done", [WHOLE])
@@ -169,14 +165,14 @@ async def test_an_approver_that_changes_what_it_is_shown_changes_nothing(tmp_pat
     person = Person(lambda arguments: arguments.update(to="evil"))
     person.go.set()
 
-    async def handle(params: Order, ctx: TaskContext) -> Done:
+    async def handle(params: Order, ctx: TaskContext) -> Said:
         ran.append(params.to)
-        return Done(text=params.to)
+        return Said(text=params.to)
 
     async def job(ctx: TaskContext) -> str:
         return str((await ctx.task("ship", order())).text)
 
-    shapes = [Shape("ship", Order, Done, handle, risk=("write",)), shape(job)]
+    shapes = [Shape("ship", Order, Said, handle, risk=("write",)), shape(job)]
     async with scripted_agent(tmp_path, answering(), shapes=shapes, approver=person, policy=ASK) as agent:
         turn = await agent.thread("t").task("job", {})
     assert (turn.status, ran, len(person.seen)) == ("done", ["ada"], 1)

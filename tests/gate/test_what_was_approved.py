@@ -92,31 +92,30 @@ async def test_what_is_made_again_is_what_a_person_put_there(tmp_path: Path) -> 
     assert (turn.status, world.done) == ("done", ["safe"])
 
 
+LATER: dict[str, tuple[Policy | None, tuple[str, ...], tuple[str, ...], str]] = {
+    "by whom": (
+        Policy(rules=(Rule(decision="ask", function="write", approvers="lead"),)),
+        ("write",),
+        ("lead",),
+        "one of these accounts must now answer: lead",
+    ),
+    "how risky": (None, ("write", "destructive"), (), "its risk now includes destructive"),
+}
+
+
 @pytest.mark.on_every_database
-async def test_approval_of_a_former_approver_is_requested_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("changed", LATER)
+async def test_approval_is_requested_again_where_the_rules_changed(tmp_path: Path, changed: str) -> None:
+    policy, risk, approvers, problem = LATER[changed]
     world = World("a")
     turn = await world.begun(tmp_path)
-    policy = Policy(rules=(Rule(decision="ask", function="write", approvers="lead"),))
+    world.risk = risk
     async with world.agent(tmp_path, policy) as agent:
-        turn = await resumed(agent, {turn.pauses[0].id: Approve()})
+        turn = await resumed(agent, {turn.pauses[0].id: Approve(always=changed == "how risky")})
         [pause] = turn.pauses
-        assert (pause.approvers, world.done) == (("lead",), [])
-        assert "one of these accounts must now answer: lead" in (pause.problem or "")
+        assert (pause.risk, pause.approvers, world.done) == (risk, approvers, [])
+        assert problem in (pause.problem or "")
         turn = await resumed(agent, {pause.id: Approve()}, "lead")
-    assert (turn.status, world.done) == ("done", ["a"])
-
-
-@pytest.mark.on_every_database
-async def test_leave_for_what_has_become_riskier_is_asked_for_again(tmp_path: Path) -> None:
-    world = World("a")
-    turn = await world.begun(tmp_path)
-    world.risk = ("write", "destructive")
-    async with world.agent(tmp_path) as agent:
-        turn = await resumed(agent, {turn.pauses[0].id: Approve(always=True)})
-        [pause] = turn.pauses
-        assert (pause.risk, world.done) == (("write", "destructive"), [])
-        assert "its risk now includes destructive" in (pause.problem or "")
-        turn = await resumed(agent, {pause.id: Approve()})
     assert (turn.status, world.done) == ("done", ["a"])
 
 

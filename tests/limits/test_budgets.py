@@ -132,7 +132,6 @@ async def test_turn_over_its_calls_ends_and_resumes_with_a_higher_limit(tmp_path
     assert done == ["thing 0", "thing 1", "thing 2"]
 
 
-@pytest.mark.requirement("H4")
 async def test_flow_cannot_catch_the_limit_of_its_turn(tmp_path: Path) -> None:
     writing = Writing()
 
@@ -316,7 +315,6 @@ async def test_models_may_choose_500_calls_in_a_turn_where_no_setting_says_how_m
     assert len(done) > 750
 
 
-@pytest.mark.requirement("H4")
 @pytest.mark.parametrize(("settings", "expected"), [({}, AT_ONCE), ({"turn_concurrency": 3}, 3)])
 async def test_at_most_32_chosen_calls_run_at_once(tmp_path: Path, settings: dict[str, Any], expected: int) -> None:
     now = most = 0

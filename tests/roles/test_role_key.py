@@ -129,7 +129,6 @@ ODD: dict[str, tuple[Callable[[Path], object], type[HostError], str]] = {
 }
 
 
-@pytest.mark.requirement("R13")
 @pytest.mark.skipif(os.name != "posix", reason="Windows has neither pipes nor devices among files")
 @pytest.mark.parametrize("odd", ODD)
 async def test_key_that_is_not_a_file_is_named_with_a_remedy(tmp_path: Path, odd: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import answering, scripted_agent, streamed
 from support.broken_hosts import MemoryStore
 from support.role_hosts import StoreKind, on_every_store, stored
 from worldagent import Role, Roles, Tier
@@ -135,13 +135,12 @@ async def test_skipped_tier_is_reported(tmp_path: Path) -> None:
     roles = Roles(sources={Tier.CHANNEL: _down}, on_unavailable="skip")
     async with scripted_agent(tmp_path, answering(), roles=roles) as agent:
         thread = agent.thread("t1", channel="c7")
-        async with thread.stream("Hi", role=Role("c", "Be harsh.")) as stream:
-            events = [event async for event in stream]
+        turn, events = await streamed(thread.stream("Hi", role=Role("c", "Be harsh.")))
     assert [(e.tier, e.code) for e in events if e.type == "role_tier_skipped"] == [
         (Tier.CHANNEL, "role_source_unavailable")
     ]
-    assert stream.turn.skipped_tiers == (Tier.CHANNEL,)
-    assert stream.turn.role_tiers == (Tier.CALL,)
+    assert turn.skipped_tiers == (Tier.CHANNEL,)
+    assert turn.role_tiers == (Tier.CALL,)
 
 
 @pytest.mark.requirement("R9")

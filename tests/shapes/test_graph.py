@@ -17,7 +17,7 @@ from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import interrupt
 from pydantic import BaseModel
 
-from support.agents import scripted_agent
+from support.agents import Said, scripted_agent
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     FunctionInvalid,
@@ -42,29 +42,27 @@ class Draft(BaseModel):
     topic: str
 
 
-class Poem(BaseModel):
-    text: str
-
-
 class State(TypedDict):
     topic: str
     lines: NotRequired[list[str]]
     text: NotRequired[str]
 
 
-def compiled(write: Any, *, saver: Any = None, context: Any = None) -> CompiledStateGraph[Any, Any, Any, Any]:
+async def bind_lines(state: State) -> dict[str, Any]:
+    return {"text": " / ".join(state.get("lines", []))}
+
+
+def compiled(
+    write: Any, bind: Any = bind_lines, *, saver: Any = None, context: Any = None, **more: Any
+) -> CompiledStateGraph[Any, Any, Any, Any]:
     """A graph of two nodes: `write` gives the lines, and `bind` makes a text of them."""
-
-    async def bind(state: State) -> dict[str, Any]:
-        return {"text": " / ".join(state.get("lines", []))}
-
     graph: Any = StateGraph(State, context_schema=context)
     graph.add_node("write", write)
     graph.add_node("bind", bind)
     graph.add_edge(START, "write")
     graph.add_edge("write", "bind")
     graph.add_edge("bind", END)
-    made: CompiledStateGraph[Any, Any, Any, Any] = graph.compile(checkpointer=saver)
+    made: CompiledStateGraph[Any, Any, Any, Any] = graph.compile(checkpointer=saver, **more)
     return made
 
 
@@ -73,7 +71,7 @@ async def two_lines(state: State) -> dict[str, Any]:
 
 
 def agent(home: Path, graph: Any, lm: Any = None, tools: list[Function] | None = None, **more: Any) -> WorldAgent:
-    shape = graph_shape("poem", graph, params=Draft, result=Poem, **more)
+    shape = graph_shape("poem", graph, params=Draft, result=Said, **more)
     return scripted_agent(home, lm or ScriptedLM([]), shapes=[shape], tools=tools or [])
 
 
@@ -89,7 +87,7 @@ def test_a_graph_in_the_place_of_a_shape_is_refused_with_the_way_to_make_one(tmp
 async def test_a_graph_takes_the_params_and_gives_the_result(tmp_path: Path) -> None:
     async with agent(tmp_path, compiled(two_lines)) as poet:
         turn = await poet.thread("t").task("poem", {"topic": "sea"})
-        assert turn.result == Poem(text="O sea, / you end.")
+        assert turn.result == Said(text="O sea, / you end.")
         with pytest.raises(ParamsInvalid, match=r"'poem'.*topic"):
             await poet.thread("t").task("poem", {"subject": "sea"})
 
@@ -101,10 +99,7 @@ async def test_what_does_not_fit_the_result_and_what_a_node_raises_are_typed_err
     async def broken(state: State) -> dict[str, Any]:
         raise RuntimeError("a text that nobody is told")
 
-    graph: Any = StateGraph(State)
-    graph.add_node("nothing", nothing)
-    graph.add_edge(START, "nothing")
-    async with agent(tmp_path / "a", graph.compile()) as poet:
+    async with agent(tmp_path / "a", compiled(nothing, nothing)) as poet:
         with pytest.raises(ResultInvalid, match=r"'poem'.*text: Field required"):
             await poet.thread("t").task("poem", {"topic": "sea"})
     async with agent(tmp_path / "b", compiled(broken)) as poet:
@@ -163,7 +158,7 @@ async def test_calls_of_nodes_are_journaled_and_require_approval(tmp_path: Path)
         turn = await poet.thread("t").resume({turn.pauses[0].id: "red"})
         assert (turn.status, turn.pauses[0].function) == ("paused", "pay")
         turn = await poet.thread("t").resume({turn.pauses[0].id: Approve()})
-    assert turn.result == Poem(text="a hat / paid for red hat")
+    assert turn.result == Said(text="a hat / paid for red hat")
     assert done == ["look hat", "pay red hat"]
 
 
@@ -180,21 +175,16 @@ async def test_graph_with_its_own_checkpointer_resumes_there(tmp_path: Path) -> 
             raise HostUnavailable("the library is shut", remedy="try again")
         return {"text": " ".join(state.get("lines", []))}
 
-    graph: Any = StateGraph(State)
-    graph.add_node("write", write)
-    graph.add_node("bind", bind)
-    graph.add_edge(START, "write")
-    graph.add_edge("write", "bind")
-    async with agent(tmp_path, graph.compile(checkpointer=saver)) as poet:
+    async with agent(tmp_path, compiled(write, bind, saver=saver)) as poet:
         thread = poet.thread("t")
         with pytest.raises(HostUnavailable):
             await thread.task("poem", {"topic": "sea"})
         broken[0] = False
         turn = await thread.resume()
-        assert turn.result == Poem(text="O sea, you end.")
+        assert turn.result == Said(text="O sea, you end.")
         assert wrote == ["sea"]
         turn = await thread.task("poem", {"topic": "fog"})
-        assert turn.result == Poem(text="O fog, you end.")
+        assert turn.result == Said(text="O fog, you end.")
 
 
 async def test_an_interrupt_of_the_graph_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
@@ -208,7 +198,7 @@ async def test_an_interrupt_of_the_graph_is_refused_with_what_to_do_instead(tmp_
 
 def test_unusable_graph_is_refused() -> None:
     def make(graph: Any, **more: Any) -> None:
-        graph_shape("poem", graph, params=Draft, result=Poem, **more)
+        graph_shape("poem", graph, params=Draft, result=Said, **more)
 
     with pytest.raises(FunctionInvalid, match=r"'poem'.*StateGraph"):
         make(StateGraph(State))
@@ -217,10 +207,7 @@ def test_unusable_graph_is_refused() -> None:
     with pytest.raises(FunctionInvalid, match="compile it without"):
         make(compiled(two_lines, saver=InMemorySaver(), context=CallContext))
     for stops in ({"interrupt_before": ["write"]}, {"interrupt_after": "*"}):
-        graph: Any = StateGraph(State)
-        graph.add_node("write", two_lines)
-        graph.add_edge(START, "write")
         with pytest.raises(FunctionInvalid, match="stop before or after a node"):
-            make(graph.compile(**stops))
+            make(compiled(two_lines, **stops))
     with pytest.raises(InvalidArgument, match="recursion_limit"):
         make(compiled(two_lines), recursion_limit=0)

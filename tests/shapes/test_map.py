@@ -97,7 +97,6 @@ async def test_invalid_map_is_refused(tmp_path: Path, params: Any, error: type[E
         assert await thread.history() == ()
 
 
-@pytest.mark.requirement("T3")
 async def test_no_more_items_run_at_the_same_time_than_asked_for(tmp_path: Path) -> None:
     running, most = 0, list[int]()
 

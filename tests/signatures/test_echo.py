@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, PrivateAttr, RootModel, SecretStr
 from pydantic_core import Url
 
-from support.agents import scripted_agent, standing
+from support.agents import cut, scripted_agent, standing, streamed
 from worldagent import Role
 from worldagent.core import ECHO_RUN
 from worldagent.core.events import TextReplaced
@@ -102,14 +102,6 @@ def outputs(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
         ),
     )
     return "".join(draw(st.lists(parts, max_size=5))), [role, draw(small)], [other]
-
-
-def cut(text: str, sizes: list[int]) -> list[str]:
-    chunks = []
-    for size in [*sizes, len(text)]:
-        chunks.append(text[:size])
-        text = text[size:]
-    return chunks
 
 
 @given(outputs(), st.sampled_from([(4, 2), (5, 5), (6, 3), (9, 4)]), st.lists(st.integers(0, 12), max_size=40))
@@ -280,11 +272,10 @@ def test_an_answer_about_the_same_things_is_not_touched() -> None:
 async def test_what_was_streamed_before_is_replaced(tmp_path: Path, size: int) -> None:
     lm = ScriptedLM([{"reply": f"Sure:\n{BULLETS['numbers'](RULES)}"}], chunk=size)
     async with scripted_agent(tmp_path, lm) as agent:
-        async with agent.thread("t").stream("Hi", role=SECRET) as running:
-            events: list[Any] = [event async for event in running]
+        turn, events = await streamed(agent.thread("t").stream("Hi", role=SECRET))
         history = await agent.thread("t").history()
 
-    assert running.turn.text == standing(events) == history[-1].body["text"] == f"Sure:\n1. {MARK};"
+    assert turn.text == standing(events) == history[-1].body["text"] == f"Sure:\n1. {MARK};"
     assert len([event for event in events if isinstance(event, TextReplaced)]) == 1
 
 
@@ -404,20 +395,20 @@ def test_a_value_of_any_type_without_a_role_is_the_same_object() -> None:
         assert cleaned is value or name == "object that holds itself", name
 
 
-def test_a_value_without_attributes_is_replaced_by_the_mark() -> None:
-    other = Url("https://example.com/")
+OTHER_URL = Url("https://example.com/")
+SCRUBBED: dict[str, tuple[str, Any, Any, int]] = {
+    "a value without attributes": (IN_URL, [Url(IN_URL), OTHER_URL], [MARK, OTHER_URL], 1),
+    "a value that cannot be copied": (ROLE, [Unique(ROLE)], [{"text": MARK}], 1),
+    "an iterator": (ROLE, {"lines": iter(["a", ROLE])}, {"lines": ["a", MARK]}, 1),
+    "members of an enumeration": (ROLE, [Colour.RED, 1, 2.5, None, True], [Colour.RED, 1, 2.5, None, True], 0),
+}
 
-    assert EchoGuard(IN_URL).scrub_value([Url(IN_URL), other]) == ([MARK, other], 1)
+
+@pytest.mark.parametrize("what", SCRUBBED)
+def test_scrubbed_value(what: str) -> None:
+    role, value, expected, withheld = SCRUBBED[what]
+    assert EchoGuard(role).scrub_value(value) == (expected, withheld)
+
+
+def test_an_address_of_pydantic_is_replaced_by_the_mark() -> None:
     assert str(EchoGuard(IN_URL).scrub_value(AnyUrl(IN_URL))[0]) == MARK
-
-
-def test_a_value_that_cannot_be_copied_is_replaced_by_its_attributes() -> None:
-    assert EchoGuard(ROLE).scrub_value([Unique(ROLE)]) == ([{"text": MARK}], 1)
-
-
-def test_an_iterator_becomes_a_list() -> None:
-    assert EchoGuard(ROLE).scrub_value({"lines": iter(["a", ROLE])}) == ({"lines": ["a", MARK]}, 1)
-
-
-def test_members_of_an_enumeration_stay() -> None:
-    assert EchoGuard(ROLE).scrub_value([Colour.RED, 1, 2.5, None, True]) == ([Colour.RED, 1, 2.5, None, True], 0)

@@ -13,7 +13,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, Said, scripted_agent, streamed
 from worldagent import Role, WorldAgent, signatures
 from worldagent.core import events as ev
 from worldagent.core.errors import RoleEchoed
@@ -90,11 +90,10 @@ async def test_stream_turn_and_log_agree(
             lm = ScriptedLM([fields], chunk=size)
         async with scripted_agent(tmp_path / str(size), lm, workers=crew) as agent:
             thread = agent.thread("t")
-            async with thread.stream("Hi, critic", role=SECRET) as stream:
-                events = [event async for event in stream]
+            turn, events = await streamed(thread.stream("Hi, critic", role=SECRET))
             history = await thread.history()
-        assert standing(events) == stream.turn.text == history[-1].body["text"]
-        finals.add(stream.turn.text)
+        assert standing(events) == turn.text == history[-1].body["text"]
+        finals.add(turn.text)
     [final] = finals
     assert not repeats(final)
     assert (MARK in final) == repeats(said)
@@ -118,9 +117,8 @@ async def test_a_role_with_markers_is_withheld_as_it_was_written_and_as_it_was_s
     lm = ScriptedLM([{"reply": f"Told: {MARKED}"}, {"reply": f"Told: {sent}"}], chunk=3)
     async with scripted_agent(tmp_path, lm) as agent:
         for name in ("a", "b"):
-            async with agent.thread(name).stream("Hi", role=Role("r", MARKED)) as stream:
-                events = [event async for event in stream]
-            assert standing(events) == stream.turn.text == f"Told: {MARK}"
+            turn, events = await streamed(agent.thread(name).stream("Hi", role=Role("r", MARKED)))
+            assert standing(events) == turn.text == f"Told: {MARK}"
     assert lm.calls[0].role == sent
 
 
@@ -141,9 +139,8 @@ async def test_rejected_plan_is_reported_without_the_role(tmp_path: Path) -> Non
             {"reply": "Fine."},
         ]
     )
-    agent = scripted_agent(tmp_path, lm, workers=[CRITIC])
-    async with agent, agent.thread("t").stream("Hi", role=SECRET) as stream:
-        events = [event async for event in stream]
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
+        _, events = await streamed(agent.thread("t").stream("Hi", role=SECRET))
     reasons = [event.reason for event in events if event.type == "plan_rejected"]
     assert len(reasons) == 2
     assert "role withheld" in reasons[0]  # where it stood as a name; a field that is not declared is not even named
@@ -170,11 +167,10 @@ async def test_failed_stream_shows_no_text(tmp_path: Path) -> None:
 async def test_a_surrogate_pair_in_two_deltas_ends_as_it_is_kept(tmp_path: Path, size: int) -> None:
     lm = ScriptedLM([{"reply": f"ab\ud83d\ude00cd\ud83d {KEEPER} \ude00."}], chunk=size)
     async with scripted_agent(tmp_path, lm) as agent:
-        async with agent.thread("t").stream("Hi", role=SECRET) as stream:
-            events = [event async for event in stream]
+        turn, events = await streamed(agent.thread("t").stream("Hi", role=SECRET))
         history = await agent.thread("t").history()
-    assert stream.turn.text == f"ab\U0001f600cd\ufffd {MARK} \ufffd."
-    assert standing(events) == stream.turn.text == history[-1].body["text"]
+    assert turn.text == f"ab\U0001f600cd\ufffd {MARK} \ufffd."
+    assert standing(events) == turn.text == history[-1].body["text"]
 
 
 LINES = (
@@ -194,10 +190,6 @@ def of_the_role(text: str) -> list[str]:
     return [word for word in ("streng", "Fehler", "leise", "Kritik", "nein") if word.casefold() in text.casefold()]
 
 
-class Params(BaseModel):
-    text: str
-
-
 class Verdict(BaseModel):
     texts: list[str]
     table: dict[str, str]
@@ -211,11 +203,11 @@ class Judge(dspy.Signature):
     table: dict[str, str] = dspy.OutputField()
 
 
-def judging() -> Shape[Params, Verdict]:
-    async def handle(params: Params, ctx: TaskContext) -> Mapping[str, Any]:
+def judging() -> Shape[Said, Verdict]:
+    async def handle(params: Said, ctx: TaskContext) -> Mapping[str, Any]:
         return await ctx.predict(Judge, text=params.text)
 
-    return Shape("judge", Params, Verdict, handle, entry=Judge, description="judges")
+    return Shape("judge", Said, Verdict, handle, entry=Judge, description="judges")
 
 
 GIVEN: list[str] = []
@@ -233,9 +225,8 @@ CLERK = Worker("clerk", "You keep notes.", "keeps notes", tools=("note",))
 
 
 async def stream(agent: Any) -> str:
-    async with agent.thread("t").stream("Hi", role=LINED) as running:
-        events = [event async for event in running]
-    assert standing(events) == running.turn.text
+    turn, events = await streamed(agent.thread("t").stream("Hi", role=LINED))
+    assert standing(events) == turn.text
     return "".join(map(str, events))
 
 
@@ -299,9 +290,8 @@ async def test_json_in_place_of_the_chat_format_is_read(tmp_path: Path, crew: li
     said = JSON_ANSWERS[answer].replace("{}", json.dumps(fields, indent=1))
     lm = ScriptedLM([said, said], chunk=4)
     async with scripted_agent(tmp_path, lm, workers=crew) as agent:
-        async with agent.thread("t").stream("Hi", role=LINED) as running:
-            events = [event async for event in running]
-        assert running.turn.text == standing(events) == f'She said "yes".\nThen: {MARK}'
+        turn, events = await streamed(agent.thread("t").stream("Hi", role=LINED))
+        assert turn.text == standing(events) == f'She said "yes".\nThen: {MARK}'
         assert (await agent.thread("u").converse("Hi")).text == fields["reply"]
 
 

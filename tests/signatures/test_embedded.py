@@ -12,7 +12,7 @@ import pytest
 from dspy.lm15 import FunctionTool, Message, Request, Response
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it has no types
 
-from support.agents import scripted_agent
+from support.agents import scripted_agent, streamed
 from worldagent import Role, WorldAgent
 from worldagent.core import events as ev
 from worldagent.harness import tool
@@ -127,8 +127,7 @@ async def price(article: str) -> str:
 async def test_a_turn_with_a_call_ends_with_a_reply(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, "local", tools=[price]) as agent:
         thread = agent.thread("t")
-        async with thread.stream("What is the price of a hat?") as stream:
-            events = [event async for event in stream]
+        _, events = await streamed(thread.stream("What is the price of a hat?"))
         calls = [event for event in events if isinstance(event, ev.StepEnded) and event.interim]
         assert len(calls) == 1
     said = "".join(event.text for event in events if isinstance(event, ev.TextDelta))

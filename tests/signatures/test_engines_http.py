@@ -13,6 +13,7 @@ import dspy
 import pytest
 from dspy.lm15 import Message, Response, Usage
 
+from support.agents import Ask
 from support.openai_stub import openai_stub
 from worldagent.core.errors import (
     InvalidArgument,
@@ -27,13 +28,6 @@ from worldagent.signatures.engines.connect import ModelConnection, connect_model
 
 KEY = "sk-secret-1234567890"
 CANARY = "zebra-canary-prompt"
-
-
-class Ask(dspy.Signature):
-    """Answer."""
-
-    message: str = dspy.InputField()
-    reply: str = dspy.OutputField()
 
 
 async def ask(connection: ModelConnection, message: str = CANARY, **settings: Any) -> str:

@@ -18,7 +18,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, Ask, scripted_agent
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import FunctionInvalid, StorageInvalid
 from worldagent.graphs import Shape, TaskContext
@@ -42,13 +42,6 @@ class Two(dspy.Signature):
 
     message: str = dspy.InputField()
     context: str = dspy.InputField()
-    reply: str = dspy.OutputField()
-
-
-class One(dspy.Signature):
-    """Answer."""
-
-    message: str = dspy.InputField()
     reply: str = dspy.OutputField()
 
 
@@ -154,7 +147,7 @@ def test_earlier_messages_and_examples_read_back_as_they_were(
     past = [{"message": said}, {"reply": answered}, {"note": noted}]
     demo = {"message": said, "reply": answered}
     inputs = {"history": past, "message": "x", "role": "y"}
-    messages = adapter.format(with_role(told(One)), [demo], inputs)
+    messages = adapter.format(with_role(told(Ask)), [demo], inputs)
     assert [message["role"] for message in messages] == [
         "system",
         *("user", "assistant"),
@@ -220,7 +213,7 @@ def test_values_of_other_types_forge_nothing(adapter: RoleAdapter, unescape: Cal
     assert headers(content) == ["message", "context", "role"]
     assert squeezed(content) == 3
     past = [{"message": value}, {"note": value}]
-    for message in adapter.format(told(One), [], {"history": past, "message": "x"})[1:-1]:
+    for message in adapter.format(told(Ask), [], {"history": past, "message": "x"})[1:-1]:
         assert headers(message["content"]) in ([], ["message"])
     assert unescape(values(content)["role"]) == "Be harsh."
 

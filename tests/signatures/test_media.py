@@ -9,7 +9,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Said, answering, scripted_agent
 from support.homes import PDF, PNG, data_uri
 from support.leaks import canary
 from worldagent import Role
@@ -43,10 +43,6 @@ class Params(BaseModel):
     text: str = ""
 
 
-class Result(BaseModel):
-    text: str
-
-
 class Compare(dspy.Signature):
     """Compare two pictures."""
 
@@ -57,19 +53,19 @@ class Compare(dspy.Signature):
 
 
 async def test_a_signature_of_ones_own_may_take_images_and_call_them_as_it_likes(tmp_path: Path) -> None:
-    async def compare(params: Params, ctx: TaskContext) -> Result:
+    async def compare(params: Params, ctx: TaskContext) -> Said:
         inputs: dict[str, Any] = {"images": [PICTURE, dspy.Image("https://pictures.example/x.png")]}
         inputs |= {"paper": Media.of("file", PDF, "application/pdf"), "attachments": "none"}
-        return Result(text=str((await ctx.predict(Compare, **inputs))["text"]))
+        return Said(text=str((await ctx.predict(Compare, **inputs))["text"]))
 
     lm = ScriptedLM([{"text": "Alike."}])
-    shape = Shape("compare", Params, Result, compare, entry=Compare)
+    shape = Shape("compare", Params, Said, compare, entry=Compare)
     async with scripted_agent(tmp_path / "first", lm, shapes=[shape]) as agent:
         program = agent.program("Compare")
     program.demos = [{"images": "a and b", "paper": "p", "attachments": "some", "text": "Not alike."}]
     async with scripted_agent(tmp_path / "home", lm, shapes=[shape], programs={"Compare": program}) as agent:
         turn = await agent.thread("t").task("compare", {}, role=Role("brief", "In two words."))
-    assert turn.result == Result(text="Alike.")
+    assert turn.result == Said(text="Alike.")
     [call] = lm.calls
     assert [source for _, source in call.media] == [
         data_uri(PNG), "https://pictures.example/x.png", data_uri(PDF, "application/pdf")

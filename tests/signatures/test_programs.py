@@ -118,13 +118,11 @@ OTHERS = {
 async def test_a_file_with_other_fields_is_refused_however_many_they_are(tmp_path: Path, other: str) -> None:
     file = saved(tmp_path / "p.json", OTHERS[other], [{"message": "x", "role": SECRET, "reply": "y"}])
     with pytest.raises(FunctionInvalid, match=r"p\.json.*'Converse'.*role-free.*'offered_tools'") as caught:
-        async with scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": file}):
-            pass
+        await scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": file}).start()
     assert "lighthouse" not in str(caught.value)
     program = dspy.Predict(OTHERS[other])
     with pytest.raises(FunctionInvalid, match=r"'Converse' has other fields.*role-free"):
-        async with scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": program}):
-            pass
+        await scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": program}).start()
 
 
 FIELDS = '[{"prefix": "Message:", "description": "m"}, {"prefix": "Reply:", "description": "r"}]'
@@ -148,8 +146,7 @@ async def test_unfit_program_is_refused(tmp_path: Path, wrong: str) -> None:
         (tmp_path / "p.json").write_bytes(given if isinstance(given, bytes) else given.encode())
         given = tmp_path / "p.json"
     with pytest.raises(FunctionInvalid, match=says):
-        async with scripted_agent(tmp_path, answering(), programs={"Converse": given}):
-            pass
+        await scripted_agent(tmp_path, answering(), programs={"Converse": given}).start()
 
 
 async def test_a_file_changes_instructions_descriptions_and_examples_and_nothing_else(tmp_path: Path) -> None:

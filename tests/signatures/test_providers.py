@@ -9,6 +9,7 @@ import dspy
 import pytest
 from typer.testing import CliRunner
 
+from support.agents import Ask
 from support.openai_stub import openai_stub
 from worldagent.core.errors import ModelNotConfigured
 from worldagent.hosts.cli.app import app
@@ -17,13 +18,6 @@ from worldagent.signatures.engines.http import find_route
 from worldagent.signatures.engines.providers import PROVIDERS
 
 KEY = "sk-secret-1234567890"
-
-
-class Ask(dspy.Signature):
-    """Answer."""
-
-    message: str = dspy.InputField()
-    reply: str = dspy.OutputField()
 
 
 def models(*words: str) -> Any:

@@ -11,30 +11,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from support.agents import Ask, cut
 from worldagent.signatures.streaming import ChatFieldParser, FieldParser, JsonFieldParser, PlainFieldParser
 
 
-class Converse(dspy.Signature):
+class Converse(Ask):
     """Answer the message."""
 
-    message: str = dspy.InputField()
-    reply: str = dspy.OutputField()
     calls: str = dspy.OutputField()
-
-
-class Reply(dspy.Signature):
-    """Answer the message."""
-
-    message: str = dspy.InputField()
-    reply: str = dspy.OutputField()
-
-
-def cut(text: str, sizes: list[int]) -> list[str]:
-    chunks = []
-    for size in [*sizes, len(text)]:
-        chunks.append(text[:size])
-        text = text[size:]
-    return chunks
 
 
 def streamed(parser: FieldParser, chunks: list[str]) -> str:
@@ -72,7 +56,7 @@ def test_a_chat_field_is_what_the_chat_adapter_parses(completion: str, sizes: li
 @example("\r\r\n[[ ## completed ## ]]", [1] * 60)
 def test_a_chat_field_that_the_completion_ends_in_is_whole(completion: str, sizes: list[int]) -> None:
     completion = f"[[ ## reply ## ]]\n{completion}"
-    parsed = dspy.ChatAdapter().parse(Reply, completion)
+    parsed = dspy.ChatAdapter().parse(Ask, completion)
 
     assert streamed(ChatFieldParser("reply"), cut(completion, sizes)) == parsed["reply"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import standing
+from support.agents import standing, streamed
 from support.databases import rows_of
 from support.make_home import HOMES, HOUSE, fill, home_agent, restore, tables
 from worldagent import Role, Tier
@@ -128,9 +128,8 @@ async def test_the_role_of_a_kept_task_is_compared_as_before(kept: str, tmp_path
             await thread.resume({pause.id: Approve()})
         assert done == []
         await agent.roles.put(Tier.WORKSPACE, HOUSE)
-        async with thread.stream_resume({pause.id: Approve()}) as stream:
-            events = [event async for event in stream]
-        assert (stream.turn.status, stream.turn.role_tiers) == ("done", (Tier.WORKSPACE,))
+        turn, events = await streamed(thread.stream_resume({pause.id: Approve()}))
+        assert (turn.status, turn.role_tiers) == ("done", (Tier.WORKSPACE,))
         assert [event.type for event in events].count("usage") == 1, "the step before the pause is not thought again"
     assert done == ["pay coat"]
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from support.shop import Order, Receipt
 from worldagent import Settings, Storage, WorldAgent
-from worldagent.agent import Thread, TurnStream
+from worldagent.agent import Thread, Turn, TurnStream
 from worldagent.core import events as ev
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Pause
@@ -78,6 +78,22 @@ async def taken(events: AsyncIterator[ev.Event]) -> list[ev.Event]:
         return [event async for event in events]
 
 
+async def streamed(stream: TurnStream) -> tuple[Turn, list[Any]]:
+    """The turn of a stream that is read to its end, and its events."""
+    async with stream:
+        events = [event async for event in stream]
+    return stream.turn, events
+
+
+def cut(text: str, sizes: list[int]) -> list[str]:
+    """A text in pieces of these sizes, and its rest."""
+    chunks = []
+    for size in [*sizes, len(text)]:
+        chunks.append(text[:size])
+        text = text[size:]
+    return chunks
+
+
 def standing(events: list[Any]) -> str:
     """What a reader who follows deltas and replacements sees at the end."""
     text = ""
@@ -108,6 +124,13 @@ class Muse(dspy.Signature):
     thought: str = dspy.OutputField()
 
 
+class Ask(dspy.Signature):
+    """Answer."""
+
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+
+
 def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **more: Any) -> Shape[Any, Any]:
     """A shape whose handler gives a text."""
 
@@ -115,6 +138,23 @@ def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **
         return Said(text=await handler(ctx))
 
     return Shape(key, Nothing, Said, run, **more)
+
+
+class Gate:
+    """A shape whose handlers wait for the test.
+
+    Attributes:
+        begun: Set once one waits.
+        open: Lets them end.
+    """
+
+    def __init__(self) -> None:
+        self.begun, self.open = asyncio.Event(), asyncio.Event()
+
+    async def run(self, params: Nothing, ctx: TaskContext) -> Said:
+        self.begun.set()
+        await self.open.wait()
+        return Said(text="through")
 
 
 class Writing:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Said, answering, scripted_agent
 from support.leaks import Kept
 from support.pages import DOCS, blocks, rows
+from support.shop import Order
 from worldagent import Role
 from worldagent.core import summed
 from worldagent.core.errors import TraceInvalid, WorldAgentError
@@ -24,14 +24,6 @@ from worldagent.harness.trace.records import FORMAT, HEADER, KINDS, TraceNode
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H5")
-
-
-class Item(BaseModel):
-    what: str
-
-
-class Done(BaseModel):
-    text: str
 
 
 @tool(risk="read_only")
@@ -55,12 +47,12 @@ async def search(ctx: CallContext, what: str) -> str:
     return f"{first}, {await ctx.call('look', {'what': f'other {what}'})}"
 
 
-async def _shop(params: Item, ctx: TaskContext) -> Done:
+async def _shop(params: Order, ctx: TaskContext) -> Said:
     await ctx.call("search", {"what": params.what})
-    return Done(text=await ctx.call("pay", {"what": params.what}))
+    return Said(text=await ctx.call("pay", {"what": params.what}))
 
 
-SHOP = Shape("shop", Item, Done, _shop)
+SHOP = Shape("shop", Order, Said, _shop)
 
 
 def drawn(node: TraceNode) -> list[Any]:
@@ -232,7 +224,6 @@ async def test_old_traces_go_and_new_ones_stay(tmp_path: Path) -> None:
 PAGE = DOCS / "guides" / "traces.md"
 
 
-@pytest.mark.requirement("H5")
 def test_the_tables_of_the_format_are_those_of_the_code() -> None:
     assert rows(PAGE, "kind") == [f"| `{kind}` | {what} |" for kind, what in KINDS.items()]
     fields = TraceRecord.model_fields.items()

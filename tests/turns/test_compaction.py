@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, scripted_agent
+from support.agents import CRITIC, Said, scripted_agent
 from worldagent import Role
 from worldagent.core.errors import (
     FunctionInvalid,
@@ -25,15 +25,11 @@ class Size(BaseModel):
     letters: int
 
 
-class Letters(BaseModel):
-    text: str
+async def make(params: Size, ctx: TaskContext) -> Said:
+    return Said(text="working " * (params.letters // 8))
 
 
-async def make(params: Size, ctx: TaskContext) -> Letters:
-    return Letters(text="working " * (params.letters // 8))
-
-
-LETTERS = Shape("letters", Size, Letters, make)
+LETTERS = Shape("letters", Size, Said, make)
 
 
 async def count(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent, standing, under_way
+from support.agents import CRITIC, answering, scripted_agent, standing, streamed, under_way
 from support.role_hosts import StoreKind, stored_agent
 from worldagent import Role, Tier
 from worldagent.core import events as ev
@@ -79,10 +79,9 @@ async def test_after_two_broken_plans_the_turn_answers_directly(tmp_path: Path, 
     broken = {"reply": "x", "calls": calls}
     lm = ScriptedLM([broken, broken, "Just words."])
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
-        async with agent.thread("t").stream("Hi") as stream:
-            events = [event async for event in stream]
+        turn, events = await streamed(agent.thread("t").stream("Hi"))
         history = await agent.thread("t").history()
-    assert stream.turn.text == standing(events) == "Just words."
+    assert turn.text == standing(events) == "Just words."
     assert [event.final for event in events if event.type == "plan_rejected"] == [False, True]
     assert lm.calls[2].steps[-1] == "You can call no tools any more. Answer now."
     assert [m.kind for m in history] == ["message", "answer"]
@@ -93,13 +92,12 @@ async def test_events_are_numbered_frozen_and_read_back_and_the_plain_call_gives
     lm = ScriptedLM([PLAN, {"result": "Weak."}, {"reply": "It is weak."}] * 2)
     role = Role("harsh", "Be harsh.")
     async with scripted_agent(tmp_path, lm, workers=[CRITIC]) as agent:
-        async with agent.thread("t").stream("Good?", role=role) as stream:
-            events = [event async for event in stream]
-        plain, streamed = await agent.thread("u").converse("Good?", role=role), stream.turn
+        turn, events = await streamed(agent.thread("t").stream("Good?", role=role))
+        plain = await agent.thread("u").converse("Good?", role=role)
     for name in ("text", "status", "role_tiers", "usage"):
-        assert getattr(plain, name) == getattr(streamed, name), name
+        assert getattr(plain, name) == getattr(turn, name), name
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert {event.turn_id for event in events} == {stream.turn.id}
+    assert {event.turn_id for event in events} == {turn.id}
     assert [ev.parse_event(event.model_dump_json()) for event in events] == events
     assert [event.type for event in events if event.type != "text_delta"] == [
         "turn_started",
@@ -121,7 +119,7 @@ async def test_events_are_numbered_frozen_and_read_back_and_the_plain_call_gives
         setattr(events[0], "seq", 7)  # noqa: B010 -- the checkers would refuse the mistake that is tested
     unknown = re.sub(r'"type":"\w+"', '"type":"brand_new"', events[0].model_dump_json())
     assert ev.parse_event(unknown) is None
-    assert stream.turn.usage.calls == 3
+    assert turn.usage.calls == 3
 
 
 async def test_closing_the_agent_ends_turns_that_are_under_way(tmp_path: Path) -> None:

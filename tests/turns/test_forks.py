@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from pydantic import BaseModel
 
-from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, streamed
 from support.homes import counting, grown, ids, row_counts, said
+from support.shop import Order
 from worldagent import Role, Storage, Tier, WorldAgent
 from worldagent.agent import Composed, Settings, Trigger
 from worldagent.core.errors import InvalidArgument, NameTaken, ThreadBusy, ThreadPaused, UnknownMessage
@@ -158,15 +158,11 @@ HOUSE = Role("house", "Answer as the keeper of the seventh lighthouse would answ
 BRIEF = Role("brief", "Answer in two words and no more, whatever the matter may be.")
 
 
-class What(BaseModel):
-    what: str
-
-
-async def _job(params: What, ctx: TaskContext) -> Said:
+async def _job(params: Order, ctx: TaskContext) -> Said:
     return Said(text=f"did {params.what}")
 
 
-JOB = Shape("job", What, Said, _job)
+JOB = Shape("job", Order, Said, _job)
 
 
 async def test_a_message_is_answered_again_on_a_new_thread(tmp_path: Path) -> None:
@@ -238,24 +234,6 @@ async def test_a_skill_is_needed_again_and_its_prompt_counts(tmp_path: Path) -> 
         assert skill.prompt in lm.calls[-1].text
 
 
-async def test_what_began_no_turn_is_refused_and_nothing_is_written(tmp_path: Path, agent: WorldAgent) -> None:
-    thread = agent.thread("t1")
-    await thread.converse("one")
-    await agent.thread("other").converse("one")
-    asked, answer = await ids(thread)
-    [foreign, _] = await ids(agent.thread("other"))
-    before = row_counts(tmp_path)
-    with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
-        await thread.replay(answer)
-    with pytest.raises(UnknownMessage):
-        await thread.replay(foreign)
-    with pytest.raises(NameTaken, match="the thread 'other' exists already"):
-        await thread.replay(asked, to="other")
-    with pytest.raises(InvalidArgument, match="thread 'new' has no message"):
-        await agent.thread("new").replay()
-    assert grown(before, row_counts(tmp_path)) == {}
-
-
 @pytest.mark.requirement("R13", "R8")
 async def test_a_replay_has_the_stored_roles_of_now_and_the_calls_only_if_it_is_given(tmp_path: Path) -> None:
     lm = answering()
@@ -292,21 +270,29 @@ async def test_an_edit_takes_over_the_threads_name_and_keeps_what_was(tmp_path: 
         assert await said(agent.thread("as it was")) == ["one", "a1", "two", "a2", "four", "a5"]
 
 
-async def test_what_cannot_be_edited_is_refused_and_nothing_is_written(tmp_path: Path, agent: WorldAgent) -> None:
-    thread = agent.thread("t1", account="ana")
-    await agent.thread("other", account="ana").converse("one")
-    foreign = (await ids(agent.thread("other")))[0]
+async def test_invalid_replay_or_edit_is_refused_and_nothing_is_written(tmp_path: Path, agent: WorldAgent) -> None:
+    thread, other = agent.thread("t1", account="ana"), agent.thread("other", account="ana")
+    await other.converse("one")
     await thread.converse("one")
-    asked, answer = await ids(thread)
+    foreign, (asked, answer) = (await ids(other))[0], await ids(thread)
+    wrong: list[tuple[Callable[[], Awaitable[object]], type[Exception], str]] = [
+        (lambda: thread.replay(answer), InvalidArgument, "is of kind 'answer'"),
+        (lambda: thread.replay(foreign), UnknownMessage, "use an id"),
+        (lambda: thread.replay(asked, to="other"), NameTaken, "the thread 'other' exists already"),
+        (lambda: agent.thread("new").replay(), InvalidArgument, "thread 'new' has no message"),
+        (lambda: thread.edit("ONE", at=answer), InvalidArgument, "is of kind 'answer'"),
+        (lambda: thread.edit("ONE", at=foreign), UnknownMessage, "use an id"),
+        (lambda: thread.edit("ONE", keep_as="other"), NameTaken, "the thread 'other' exists already"),
+        (
+            lambda: agent.thread("t1", account="bob").edit("ONE", at=asked),
+            InvalidArgument,
+            "was written by another account",
+        ),
+    ]
     before = row_counts(tmp_path)
-    with pytest.raises(UnknownMessage):
-        await thread.edit("ONE", at=foreign)
-    with pytest.raises(InvalidArgument, match="is of kind 'answer'"):
-        await thread.edit("ONE", at=answer)
-    with pytest.raises(InvalidArgument, match="was written by another account"):
-        await agent.thread("t1", account="bob").edit("ONE", at=asked)
-    with pytest.raises(NameTaken, match="the thread 'other' exists already"):
-        await thread.edit("ONE", keep_as="other")
+    for attempt, error, says in wrong:
+        with pytest.raises(error, match=says):
+            await attempt()
     assert grown(before, row_counts(tmp_path)) == {}
     with pytest.raises(InvalidArgument, match="thread 'new' has no message of kind message"):
         await agent.thread("new").edit("ONE")
@@ -366,9 +352,8 @@ async def test_an_edit_is_streamed_and_has_its_own_role(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path, ScriptedLM(reply, chunk=3)) as agent:
         thread = agent.thread("t1")
         await thread.converse("one", role=role)
-        async with thread.stream_edit("ONE", role=role) as stream:
-            events = [event async for event in stream]
-        assert stream.turn.text == "so be it"
+        turn, events = await streamed(thread.stream_edit("ONE", role=role))
+        assert turn.text == "so be it"
         assert any(isinstance(event, TextDelta) for event in events)
         [started] = [event for event in events if isinstance(event, TurnStarted)]
         assert (started.thread, [str(tier) for tier in started.role_tiers]) == ("t1", ["call"])

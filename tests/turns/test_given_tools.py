@@ -11,7 +11,7 @@ import pytest
 from langchain_core.tools import BaseTool, InjectedToolArg, StructuredTool
 from langchain_core.tools import tool as langchain_tool
 
-from support.agents import scripted_agent, shape
+from support.agents import scripted_agent, shape, streamed
 from worldagent import Storage, WorldAgent
 from worldagent.core import events as ev
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, NameTaken, WorldAgentError
@@ -197,10 +197,9 @@ async def test_many_tools_are_warned_of_with_their_tokens(tmp_path: Path, caplog
 async def test_events_of_a_call_say_what_it_is_and_its_arguments_where_they_may(tmp_path: Path) -> None:
     lm = asking_once()
     told = tool(price, title="Look up a price", risk="read_only", capture=True)
-    async with scripted_agent(tmp_path, lm, tools=[told]) as agent, agent.thread("t").stream("What?") as stream:
-        [event] = [event async for event in stream if isinstance(event, ev.CallStarted)]
-    assert (event.title, event.risk, event.arguments) == ("Look up a price", ("read_only",), {"item": "rope"})
     plain = tool(price, risk="read_only")
-    async with scripted_agent(tmp_path, lm, tools=[plain]) as agent, agent.thread("other").stream("What?") as stream:
-        [event] = [event async for event in stream if isinstance(event, ev.CallStarted)]
-    assert (event.title, event.arguments) == ("", None)
+    for given, expected in ((told, ("Look up a price", {"item": "rope"})), (plain, ("", None))):
+        async with scripted_agent(tmp_path, lm, tools=[given]) as agent:
+            _, events = await streamed(agent.thread(given.title or "plain").stream("What?"))
+        [event] = [event for event in events if isinstance(event, ev.CallStarted)]
+        assert (event.title, event.arguments, event.risk) == (*expected, ("read_only",))

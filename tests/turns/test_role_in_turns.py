@@ -10,7 +10,7 @@ import dspy
 import pytest
 from pydantic import BaseModel
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
 from worldagent import Role, Tier
 from worldagent.agent import Composed, Trigger
 from worldagent.core.errors import (
@@ -105,10 +105,6 @@ async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
         assert await thread.history() == ()
 
 
-class ReviewParams(BaseModel):
-    text: str
-
-
 class ReviewResult(BaseModel):
     verdict: str
     summary: str
@@ -128,13 +124,13 @@ class Summarise(dspy.Signature):
     summary: str = dspy.OutputField()
 
 
-async def review(params: ReviewParams, ctx: TaskContext) -> dict[str, Any]:
+async def review(params: Said, ctx: TaskContext) -> dict[str, Any]:
     verdict = await ctx.predict(Review, text=params.text)
     summary = await ctx.predict(Summarise, text=params.text)
     return {**verdict, **summary}
 
 
-REVIEW = Shape("review", ReviewParams, ReviewResult, review, entry=Review, signatures=(Summarise,))
+REVIEW = Shape("review", Said, ReviewResult, review, entry=Review, signatures=(Summarise,))
 
 
 @pytest.mark.requirement("R6")
@@ -161,9 +157,6 @@ async def test_applies_to_chooses_signatures(
 
 @pytest.mark.requirement("R9", "T8")
 async def test_a_dispatch_from_code_has_the_role_that_its_code_passes_and_no_other(tmp_path: Path) -> None:
-    class Nothing(BaseModel):
-        pass
-
     async def outer(params: Nothing, ctx: TaskContext) -> Nothing:
         await ctx.task("review", {"text": "one"})
         await ctx.task("review", {"text": "two"}, role=Role("kind", "Be kind."))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from dspy import lm15
 
-from support.agents import open_pauses, scripted_agent
+from support.agents import open_pauses, scripted_agent, streamed
 from support.leaks import traces_of
 from support.services import (
     BUYING,
@@ -36,7 +36,6 @@ from support.services import (
     told,
 )
 from worldagent import Approve, Role, Settings, Storage, WorldAgent
-from worldagent.agent import Thread, Turn
 from worldagent.core import ECHO_RUN, ModelUsage
 from worldagent.core import events as ev
 from worldagent.core.errors import HostError
@@ -53,13 +52,6 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, "key")
 
 
-async def streamed(thread: Thread, text: str, **more: Any) -> tuple[Turn, list[Any]]:
-    async with thread.stream(text, **more) as stream:
-        events = [event async for event in stream]
-    assert stream.turn is not None
-    return stream.turn, events
-
-
 @ALL
 @pytest.mark.requirement("R5", "R17")
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -68,7 +60,7 @@ async def test_two_calls_side_by_side_take_two_requests(wanted: Format, stream: 
         async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
             thread = agent.thread("t")
             if stream:
-                turn, events = await streamed(thread, "What is the rope?", role=ROLE)
+                turn, events = await streamed(thread.stream("What is the rope?", role=ROLE))
                 texts = [(event.step, event.text) for event in events if isinstance(event, ev.TextDelta)]
                 assert "".join(text for step, text in texts if step == 0) == TWO.text
                 assert "".join(text for step, text in texts if step == 1) == END.text
@@ -240,16 +232,12 @@ async def test_tokens_count_alike_for_all_services(tmp_path: Path, wanted: Forma
 @ALL
 async def test_a_stream_that_does_not_say_what_it_was_sent_is_not_known(tmp_path: Path, wanted: Format) -> None:
     with service(Said("Aye.")) as stub:
-        async with (
-            agent_at(tmp_path, stub, wanted) as agent,
-            agent.thread("t").stream("Ahoy.") as stream,
-        ):
-            events = [event async for event in stream if isinstance(event, ev.Usage)]
-    [event] = events
-    assert stream.turn is not None
-    assert event.input_tokens == stream.turn.usage.input_tokens == (None if wanted == "anthropic" else 100)
-    assert event.output_tokens == stream.turn.usage.output_tokens == (13 if wanted == "gemini" else 10)
-    assert stream.turn.to_json()["usage"]["input_tokens"] == event.input_tokens
+        async with agent_at(tmp_path, stub, wanted) as agent:
+            turn, events = await streamed(agent.thread("t").stream("Ahoy."))
+    [event] = [event for event in events if isinstance(event, ev.Usage)]
+    assert event.input_tokens == turn.usage.input_tokens == (None if wanted == "anthropic" else 100)
+    assert event.output_tokens == turn.usage.output_tokens == (13 if wanted == "gemini" else 10)
+    assert turn.to_json()["usage"]["input_tokens"] == event.input_tokens
 
 
 async def test_usage_that_an_lm_omits_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,11 +275,8 @@ def thoughts(events: list[Any], step: int) -> str:
 @ALL
 async def test_it_streams_with_its_step_and_without_a_number(tmp_path: Path, wanted: Format) -> None:
     with service(STEP, SEVEN) as stub:
-        async with (
-            agent_at(tmp_path, stub, wanted, settings=THINKS) as agent,
-            agent.thread("t").stream("How deep?", key="k") as stream,
-        ):
-            events = [event async for event in stream]
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
+            _, events = await streamed(agent.thread("t").stream("How deep?", key="k"))
     assert thoughts(events, 0) == THOUGHT
     assert thoughts(events, 1) == SEVEN.thinking
     assert all("seq" not in json.loads(each.model_dump_json()) for each in events if not each.seq)
@@ -338,11 +323,8 @@ async def test_unsigned_reasoning_is_not_sent_back_as_what_the_model_said(tmp_pa
 async def test_reasoning_goes_back_in_the_services_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEPSEEK_API_KEY", "key")
     with service(STEP, SEVEN) as stub:
-        async with (
-            agent_at(tmp_path, stub, "chat", lm="deepseek/stub") as agent,
-            agent.thread("t").stream("How deep?") as events,
-        ):
-            await events.wait()
+        async with agent_at(tmp_path, stub, "chat", lm="deepseek/stub") as agent:
+            await streamed(agent.thread("t").stream("How deep?"))
     [said] = [message for message in stub.requests[1]["messages"] if message["role"] == "assistant"]
     assert (said["content"], said["reasoning_content"]) == (STEP.text, THOUGHT)
 
@@ -351,11 +333,9 @@ async def test_reasoning_goes_back_in_the_services_field(tmp_path: Path, monkeyp
 async def test_it_is_kept_nowhere_and_only_the_stream_gets_it(tmp_path: Path, wanted: Format) -> None:
     with service(STEP, SEVEN) as stub:
         async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
-            async with agent.thread("t").stream("How deep?", key="k") as stream:
-                _ = [event async for event in stream]
-            again = [event async for event in agent.events(stream.turn_id)]
-            async with agent.thread("t").stream("How deep?", key="k") as repeated:
-                again += [event async for event in repeated]
+            turn, _ = await streamed(agent.thread("t").stream("How deep?", key="k"))
+            _, again = await streamed(agent.thread("t").stream("How deep?", key="k"))
+            again += [event async for event in agent.events(turn.id)]
     assert again
     assert not any(isinstance(event, ev.ReasoningDelta) for event in again)
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
@@ -367,11 +347,8 @@ async def test_it_is_kept_nowhere_and_only_the_stream_gets_it(tmp_path: Path, wa
 async def test_a_role_that_is_thought_aloud_is_withheld(tmp_path: Path, wanted: Format) -> None:
     loud = f"I am told: {HOW[20:]} So I shall be short."
     with service(Said("Aye.", (), loud)) as stub:
-        async with (
-            agent_at(tmp_path, stub, wanted, settings=THINKS) as agent,
-            agent.thread("t").stream("How deep?", role=ROLE) as stream,
-        ):
-            events = [event async for event in stream]
+        async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
+            _, events = await streamed(agent.thread("t").stream("How deep?", role=ROLE))
     shown = thoughts(events, 0)
     assert shown.startswith("I am told:")
     assert shown.endswith("So I shall be short.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import scripted_agent
+from support.agents import scripted_agent, streamed
 from support.services import Said, in_words, service
 from worldagent import Approve, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev
@@ -56,11 +56,8 @@ async def test_a_step_number_is_not_used_again_after_a_check_that_failed(tmp_pat
         return {"reply": "second" if "check of it" in call.text else "first"}
 
     checked = Profile("checked", verification=Verification(enabled=True, max_iterations=2))
-    async with (
-        scripted_agent(tmp_path, ScriptedLM(reply), profile=checked) as agent,
-        agent.thread("t").stream("Hi") as stream,
-    ):
-        events = [event async for event in stream]
+    async with scripted_agent(tmp_path, ScriptedLM(reply), profile=checked) as agent:
+        _, events = await streamed(agent.thread("t").stream("Hi"))
     texts = {event.step: event.text for event in events if isinstance(event, ev.TextDelta)}
     ends = [(event.step, event.interim) for event in events if isinstance(event, ev.StepEnded)]
     assert (texts, ends) == ({0: "first", 1: "second"}, [(0, True), (1, False)])
@@ -113,13 +110,9 @@ BAD: dict[str, tuple[Any, str]] = {
 async def test_a_bad_step_is_reported_once_and_mended(tmp_path: Path, form: Any, what: str) -> None:
     bad, said = BAD[what]
     lm = ScriptedLM([bad, GOOD, {"reply": "12.50."}], form=form)
-    async with (
-        scripted_agent(tmp_path, lm, tools=[price, secret]) as agent,
-        agent.thread("t").stream("What?") as stream,
-    ):
-        events = [event async for event in stream]
-    assert stream.turn is not None
-    assert stream.turn.text == "12.50."
+    async with scripted_agent(tmp_path, lm, tools=[price, secret]) as agent:
+        turn, events = await streamed(agent.thread("t").stream("What?"))
+    assert turn.text == "12.50."
     [rejected] = [event for event in events if isinstance(event, ev.PlanRejected)]
     assert said in rejected.reason
     assert said in lm.calls[1].text, "the model reads what was wrong"

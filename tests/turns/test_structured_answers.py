@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
-from support.agents import open_pauses, scripted_agent
+from support.agents import open_pauses, scripted_agent, streamed
 from support.leaks import traces_of
 from support.services import FORMATS, Format, Said, service
 from worldagent import Approve, Role, Settings, Storage, WorldAgent, tool
@@ -84,15 +84,14 @@ async def test_output_takes_any_type_or_json_schema(tmp_path: Path, wanted: Any,
 @FORMS
 async def test_an_answer_that_does_not_fit_is_reported_once(tmp_path: Path, form: Any) -> None:
     lm = ScriptedLM([{"reply": {"name": "Vela"}}, {"reply": AS_JSON}], form=form)
-    async with scripted_agent(tmp_path, lm) as agent, agent.thread("t").stream("Which?", output=Ship) as stream:
-        events = [event async for event in stream]
-    assert stream.turn is not None
-    assert stream.turn.result == SHIP
+    async with scripted_agent(tmp_path, lm) as agent:
+        turn, events = await streamed(agent.thread("t").stream("Which?", output=Ship))
+    assert turn.result == SHIP
     [rejected] = [event for event in events if isinstance(event, ev.PlanRejected)]
     assert "masts" in rejected.reason
     assert "masts" in lm.calls[1].text
     [delta] = [event for event in events if isinstance(event, ev.TextDelta)]  # JSON comes once it is checked
-    assert delta.text == stream.turn.text
+    assert delta.text == turn.text
 
 
 async def test_a_model_that_gives_nothing_that_fits_is_an_error_and_the_message_stays(tmp_path: Path) -> None:

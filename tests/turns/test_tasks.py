@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, AnyUrl, BaseModel, Discriminator, Field, Tag
 
-from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape, streamed
 from worldagent import WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
@@ -186,15 +186,12 @@ async def test_a_shape_calls_functions_and_its_events_carry_path_ids(tmp_path: P
 
     shape = Shape("through", Sum, Total, through, description="calls")
     lm = ScriptedLM([{"reply": "", "calls": [{"tool": "through", "arguments": {"a": 1}}]}, {"reply": "ok"}])
-    async with (
-        scripted_agent(tmp_path, lm, shapes=[shape], tools=[double, quadruple]) as agent,
-        agent.thread("t").stream("Go") as stream,
-    ):
-        events = [event async for event in stream]
+    async with scripted_agent(tmp_path, lm, shapes=[shape], tools=[double, quadruple]) as agent:
+        turn, events = await streamed(agent.thread("t").stream("Go"))
     calls = [event.call_id for event in events if event.type == "call_started"]
     assert len(set(calls)) == len(calls) == 5
     [task] = [event.task_id for event in events if event.type == "task_started"]
-    assert task.startswith(stream.turn.id + "/")
+    assert task.startswith(turn.id + "/")
     assert all(call.startswith(task + "/") for call in calls)
     assert calls[1].startswith(calls[0] + "/double:")
     assert calls[4] == calls[3] + ".1"

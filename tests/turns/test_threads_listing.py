@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from support.agents import Muse, Nothing, Said, answering, scripted_agent
+from support.agents import Gate, Muse, Nothing, Said, answering, scripted_agent
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import ThreadState
 from worldagent.core.errors import AgentClosed, InvalidArgument, TaskFailed
@@ -25,19 +25,6 @@ from worldagent.testing import VirtualClock
 async def pay(what: str) -> str:
     """Pay for something."""
     return f"paid for {what}"
-
-
-class Gate:
-    """A shape whose handlers wait for the test."""
-
-    def __init__(self) -> None:
-        self.begun = asyncio.Event()
-        self.open = asyncio.Event()
-
-    async def run(self, params: Nothing, ctx: TaskContext) -> Said:
-        self.begun.set()
-        await self.open.wait()
-        return Said(text="through")
 
 
 async def _ask_two(params: Nothing, ctx: TaskContext) -> Said:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Writing, answering, scripted_agent, shape
+from support.agents import CRITIC, Writing, answering, scripted_agent, shape, streamed
 from worldagent import WorldAgent
 from worldagent.agent import Trigger
 from worldagent.core.errors import CallRefused, EffectUncertain, InvalidArgument, SettingsInvalid
@@ -79,9 +79,7 @@ def shop(home: Path, done: list[str], lm: Any = None, **more: Any) -> WorldAgent
 async def test_refuse_refuses_at_every_depth_and_records_who_decided(tmp_path: Path, name: str) -> None:
     done: list[str] = []
     async with shop(tmp_path, done) as agent:
-        async with agent.thread("t").stream_task(name, {}, unattended="refuse") as stream:
-            events = [event async for event in stream]
-        turn = stream.turn
+        turn, events = await streamed(agent.thread("t").stream_task(name, {}, unattended="refuse"))
         [thread] = await agent.threads()
         assert "unattended turn" in turn.text
         assert (turn.status, done, thread.status) == ("done", [], "done")
@@ -115,9 +113,8 @@ async def test_pause_notifies_once_for_each_pause_and_a_person_resumes(tmp_path:
         everyone, other = agent.events(), agent.events(account="bo")
         own = agent.events(account="ana")
         thread = agent.thread("t", account="ana")
-        async with thread.stream_task("two", {}, unattended="pause") as stream:
-            events = [event async for event in stream]
-        [first] = stream.turn.pauses
+        turn, events = await streamed(thread.stream_task("two", {}, unattended="pause"))
+        [first] = turn.pauses
         assert [pause.id for pause in desk.pauses] == [first.id]
         [told] = [event for event in events if isinstance(event, PauseNotified)]
         assert (told.pause_id, told.thread, told.account) == (first.id, "t", "ana")

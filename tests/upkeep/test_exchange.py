@@ -24,6 +24,8 @@ from worldagent.memory import Draft, Message
 from worldagent.memory.attachments import Attachments
 from worldagent.testing import assert_no_role_leak
 
+pytestmark = pytest.mark.requirement("T4")
+
 ODD = 'Grüße, 日本, \N{GRINNING FACE}, "quoted" \\ and a line\nbreak'
 EARLIER = Path(__file__).parents[1] / "fixtures" / "exports" / "version-1.jsonl"
 SECRET = "Answer as the keeper of the seventh lighthouse would answer at night."
@@ -53,7 +55,7 @@ async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequ
         )
 
 
-@pytest.mark.requirement("T4", "R7")
+@pytest.mark.requirement("R7")
 @pytest.mark.on_every_database
 async def test_imported_thread_has_all_messages_and_no_role(tmp_path: Path) -> None:
     file = tmp_path / "t1.jsonl"
@@ -89,7 +91,6 @@ async def test_imported_thread_has_all_messages_and_no_role(tmp_path: Path) -> N
         assert "two" in lm.calls[-1].text
 
 
-@pytest.mark.requirement("T4")
 async def test_repeated_import_changes_and_replaces_nothing(tmp_path: Path, agent: WorldAgent) -> None:
     file, other = tmp_path / "t1.jsonl", tmp_path / "t2.jsonl"
     await said_on(agent, "t1", "one")
@@ -169,7 +170,6 @@ CHANGES: list[tuple[Callable[[list[Line]], object], str]] = [
 ]
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize(("change", "said"), CHANGES)
 async def test_a_file_that_was_changed_is_refused_and_nothing_is_written(
     tmp_path: Path, agent: WorldAgent, change: Callable[[list[Line]], object], said: str
@@ -188,7 +188,6 @@ async def test_a_file_that_was_changed_is_refused_and_nothing_is_written(
     assert await agent.threads() == ()
 
 
-@pytest.mark.requirement("T4")
 async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, agent: WorldAgent) -> None:
     file = tmp_path / "t1.jsonl"
     await said_on(agent, "t1", "one")
@@ -226,7 +225,6 @@ async def test_failed_export_or_import_leaves_no_file(tmp_path: Path, agent: Wor
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
-@pytest.mark.requirement("T4")
 async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(tmp_path: Path) -> None:
     file = tmp_path / "again.jsonl"
     async with scripted_agent(tmp_path / "home", answering()) as agent:
@@ -250,7 +248,6 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("name", OWN)
 async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: str) -> None:
     home = tmp_path / "home"
@@ -267,7 +264,6 @@ async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: s
         await agent.thread("t1").converse("two")
 
 
-@pytest.mark.requirement("T4")
 async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path, agent: WorldAgent) -> None:
     await agent.thread("t1").converse("one")
     file = tmp_path / "t1.jsonl"
@@ -289,7 +285,6 @@ async def test_an_export_replaces_an_export_and_nothing_else(tmp_path: Path, age
     assert link.is_symlink()
 
 
-@pytest.mark.requirement("T4")
 @pytest.mark.parametrize("step", ["keep", "hold"])
 async def test_import_survives_a_concurrent_prune(
     tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch, step: str
@@ -339,7 +334,6 @@ def feeding(work: Callable[[], object]) -> Generator[None]:
     assert not thread.is_alive(), "what was written has not been read"
 
 
-@pytest.mark.requirement("T4")
 async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path, agent: WorldAgent) -> None:
     await agent.thread("t1").converse("one", attachments=[b"\0" * 2_000_000])
     said = await agent.thread("t1").history()
@@ -364,7 +358,6 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path, agent: 
         await agent.upkeep.import_thread(io.BytesIO(stream.getvalue()[:-20]), to="t5")
 
 
-@pytest.mark.requirement("T4")
 async def test_long_content_comes_back(tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
     monkeypatch.setattr(f"{FILES}.PIECE_BYTES", 1000)

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from support.agents import CRITIC, Nothing, Said, answering, scripted_agent
+from support.agents import CRITIC, Gate, Nothing, Said, answering, scripted_agent
 from support.homes import WORDS, checkpoints_of, database_of, found, look, pay, rows, selected, word
 from support.postgres import new_database
 from worldagent import Role, WorldAgent
@@ -42,18 +42,6 @@ async def _work(params: Nothing, ctx: TaskContext) -> Said:
 
 async def _ask(params: Nothing, ctx: TaskContext) -> Said:
     return Said(text=await ctx.calls.ask_person("Which?"))
-
-
-class Gate:
-    """A shape whose handler waits for the test."""
-
-    def __init__(self) -> None:
-        self.begun, self.open = asyncio.Event(), asyncio.Event()
-
-    async def run(self, params: Nothing, ctx: TaskContext) -> Said:
-        self.begun.set()
-        await self.open.wait()
-        return Said(text="through")
 
 
 def _model(answer: str) -> ScriptedLM:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import Nothing, answering, calls, price, scripted_agent, to, told
+from support.agents import Nothing, Said, answering, calls, price, scripted_agent, streamed, to, told
 from worldagent.core.errors import AgentClosed, FunctionInvalid, ParamsInvalid
 from worldagent.core.events import CallStarted, TaskStarted
 from worldagent.graphs import Shape, TaskContext
@@ -49,8 +49,7 @@ async def test_a_worker_calls_a_worker_that_calls_a_tool_that_calls_a_worker(tmp
 
     async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[boss, hand, eye], tools=[look]) as agent:
         assert await agent.call("boss", {"request": "Go."}) == "seen HAT"
-        async with agent.thread("t").stream("Go") as stream:
-            events = [event async for event in stream]
+        _, events = await streamed(agent.thread("t").stream("Go"))
     begun = [(event.task_id, event.label) for event in events if isinstance(event, TaskStarted)]
     begun += [(event.call_id, event.function) for event in events if isinstance(event, CallStarted)]
     ids, names = zip(*sorted(begun), strict=True)
@@ -146,10 +145,6 @@ async def test_functions_and_workers_are_found_by_what_they_are_good_for(tmp_pat
 pytestmark = pytest.mark.requirement("H8")
 
 
-class Text(BaseModel):
-    text: str
-
-
 @tool(name="critic", description="judges", risk="read_only")
 async def plain(request: str) -> str:
     return f"judged {request}"
@@ -176,7 +171,7 @@ async def _handle(params: Nothing, ctx: TaskContext) -> dict[str, Any]:
 
 
 BOSS = Worker("boss", "You ask others.", "asks others", tools=("critic",))
-SHAPE = Shape("job", Nothing, Text, _handle)
+SHAPE = Shape("job", Nothing, Said, _handle)
 
 
 def reply(call: Any) -> dict[str, Any]:

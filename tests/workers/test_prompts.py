@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import InvalidRequestError, RateLimitError, ServerError
 
-from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock, to, told
+from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock, streamed, to, told
 from support.leaks import LONG, SHORT, watch
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
@@ -95,8 +95,7 @@ async def test_invalid_models_are_refused_at_start(
     tmp_path: Path, worker: Worker, models: Any, error: type[Exception], says: str
 ) -> None:
     with pytest.raises(error, match=says):
-        async with scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], models=models):
-            pass
+        await scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], models=models).start()
 
 
 async def test_models_may_be_named_in_the_settings(tmp_path: Path) -> None:
@@ -175,15 +174,13 @@ async def test_a_tasks_start_says_its_risk_and_what_let_it_through(tmp_path: Pat
     policy = Policy(rules=(Rule(decision="ask" if asks else "approve", function="critic", name="critics"),))
     async with scripted_agent(tmp_path, judging(), workers=[worker], policy=policy) as agent:
         thread = agent.thread("t")
-        async with thread.stream("Go") as stream:
-            events = [event async for event in stream]
+        turn, events = await streamed(thread.stream("Go"))
         if asks:
             assert not any(isinstance(event, TaskStarted) for event in events)
-            [pause] = stream.turn.pauses
-            async with thread.stream_resume({pause.id: Approve()}) as resumed:
-                events = [event async for event in resumed]
+            [pause] = turn.pauses
+            _, events = await streamed(thread.stream_resume({pause.id: Approve()}))
         [started] = [event for event in events if isinstance(event, TaskStarted)]
         told = (("write", "network"), "person" if asks else "rule:critics")
         assert (started.risk, started.gate) == told
-        [task] = await tasks_of(agent, stream.turn)
+        [task] = await tasks_of(agent, turn)
         assert (task.risk, task.gate) == told
