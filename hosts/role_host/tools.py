@@ -23,7 +23,7 @@ from ...core import Tier, check_id
 from ...core.errors import RoleTooLong, UsageError, WorldAgentError
 from ...role_resolution import Role, RoleStore
 from ..service.validation import describe_errors
-from ..serving import Tokens
+from ..serving import Tokens, id_lists
 from ..serving import read_token_file as read_tokens
 from .contract import (
     CONTRACT,
@@ -83,15 +83,8 @@ def read_token_file(path: Path, grant: Grant) -> Tokens[Grant]:
 
 
 def _granted(table: dict[str, Any]) -> Grant:
-    names = {tier.value for tier in offered()}
-    if not table.keys() <= names:
-        raise ValueError(f"must have only the keys token, {', '.join(sorted(names))}")
-    scopes: dict[Tier, frozenset[str]] = {}
-    for name, ids in table.items():
-        if not isinstance(ids, list) or not all(isinstance(scope_id, str) for scope_id in ids):
-            raise ValueError(f"must have a list of ids as {name}")
-        scopes[Tier(name)] = frozenset(ids)
-    return Grant(scopes)
+    lists = id_lists(table, sorted(tier.value for tier in offered()))
+    return Grant({Tier(name): frozenset(ids) for name, ids in lists.items()})
 
 
 TEMPLATE = types.ResourceTemplate(

@@ -6,7 +6,7 @@
 from .address import Address, HttpOptions, check_limits
 from .http_server import application, serve_http
 from .logs import RequestLog, quiet_logs
-from .service import Operated, Service, Tokens, ToolSpec, listed_tools, read_token_file, tool_schemas
+from .service import Operated, Service, Tokens, ToolSpec, id_lists, listed_tools, read_token_file, tool_schemas
 from .stdio_server import serve_stdio
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "ToolSpec",
     "application",
     "check_limits",
+    "id_lists",
     "listed_tools",
     "quiet_logs",
     "read_token_file",

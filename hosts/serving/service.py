@@ -8,7 +8,7 @@ import hmac
 import signal
 import threading
 import tomllib
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,6 +96,26 @@ def read_token_file(path: Path, grant: G, *, entry: Callable[[dict[str, Any]], G
     except ValueError as error:
         problem = str(error)
     raise InvalidArgument(f"the token file {str(path)!r} is invalid: {problem}", remedy=f"write {example}")
+
+
+def id_lists(table: Mapping[str, Any], names: Sequence[str], *others: str) -> dict[str, list[str]]:
+    """Return the lists of ids in a `[[token]]` table by their names.
+
+    Args:
+        table: The table, without its token.
+        names: The keys that can have a list of ids.
+        *others: The other keys that it can have.
+
+    Raises:
+        ValueError: It has another key, or something else as a list. The text quotes nothing of the table.
+    """
+    if not table.keys() <= {*names, *others}:
+        raise ValueError(f"must have only the keys {', '.join(('token', *names, *others))}")
+    lists = {name: table[name] for name in names if name in table}
+    for name, ids in lists.items():
+        if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
+            raise ValueError(f"must have a list of ids as {name}")
+    return lists
 
 
 def is_token(token: object) -> bool:

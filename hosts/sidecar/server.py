@@ -25,7 +25,7 @@ from mcp.shared.exceptions import MCPError
 from ...agent import WorldAgent
 from ...storage import Storage
 from ..service.call import ANY, GRANT_LISTS, CallFacts, Grant
-from ..serving import RequestLog, Tokens, listed_tools
+from ..serving import RequestLog, Tokens, id_lists, listed_tools
 from ..serving import read_token_file as read_tokens
 from .client_roles import ClientRoles
 from .following import Context, SidecarParts
@@ -69,14 +69,7 @@ def read_token_file(path: Path, grant: Grant = EVERYTHING) -> Tokens[Grant]:
 
 
 def _grant_of(table: dict[str, Any]) -> Grant:
-    if not table.keys() <= {*GRANT_LISTS, "operator"}:
-        raise ValueError("must have only the keys token, workspaces, accounts, threads and operator")
-    lists: dict[str, list[str]] = {}
-    for name in GRANT_LISTS & table.keys():
-        ids = table[name]
-        if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-            raise ValueError(f"must have a list of ids as {name}")
-        lists[name] = ids
+    lists = id_lists(table, GRANT_LISTS, "operator")
     operator = table.get("operator", False)
     if not isinstance(operator, bool):
         raise ValueError("must have true or false as operator")

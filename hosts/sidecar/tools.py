@@ -76,7 +76,7 @@ def _turn(title: str, arguments: type[WorkspaceArguments], description: str, run
 
 def _tool(title: str, run: Run, description: str, **more: Any) -> SidecarTool:
     """Return a tool. The annotations of its function name the models of its arguments and its answer."""
-    types = get_type_hints(run, localns={"WorldAgent": Any, "Threads": Any})
+    types = get_type_hints(run, localns={"WorldAgent": Any, "Threads": Any})  # they are not loaded for this
     [arguments] = get_args(types["call"])
     return SidecarTool(
         title=title, arguments=arguments, answer=types["return"], run=run, description=description, **more
