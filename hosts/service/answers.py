@@ -20,15 +20,6 @@ from . import pauses as forms
 from .pauses import is_late, one_line, pause_lines, shortened
 from .validation import Wire, describe_errors
 
-Form = Literal["approve", "reject", "answer", "happened", "not_happened", "run_again"]
-
-FORMS: Final[Mapping[str, tuple[Form, ...]]] = {
-    "approval": ("approve", "reject"),
-    "question": ("answer",),
-    "uncertain": ("happened", "not_happened", "run_again"),
-}
-"""The forms of answer that each kind of pause accepts."""
-
 
 class _Body(Wire):  # with the fields of the value that it becomes; a docstring would be part of the schema
     pass
@@ -111,7 +102,7 @@ def pause_record(pause: Pause) -> dict[str, Any]:
 
 
 def _read(answer_json: object, pause: Pause | None, name: str) -> PersonAnswer:
-    fitting = [form for kind, forms in FORMS.items() if pause is None or kind == pause.kind for form in forms]
+    fitting = _ABOUT if pause is None else default_forms(pause)
     remedy = f"give an object with one of {', '.join(fitting)}"
     if not isinstance(answer_json, Mapping) or len(answer_json) != 1:
         raise AnswerInvalid(f"{name} must be an object with exactly one form of answer", remedy=remedy)

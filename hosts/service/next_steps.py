@@ -14,7 +14,7 @@ from ...agent.threads import ThreadState
 from ...core import errors
 from ...core.errors import WorldAgentError
 from ...core.pauses import Pause
-from .answers import FORMS, pause_record
+from .answers import default_forms, pause_record
 from .arguments import ResumeArguments, ThreadArguments
 from .call import Call, Refused, names
 from .pauses import is_late, unanswered
@@ -82,7 +82,7 @@ def _asks(pauses: Sequence[Pause]) -> str:
 
 
 def _forms(pause: Pause) -> str:
-    forms = " or ".join(FORMS[pause.kind])
+    forms = " or ".join(default_forms(pause))
     return f"{forms}, by {' or '.join(pause.approvers)}" if pause.approvers else forms
 
 
