@@ -34,15 +34,12 @@ LOCAL_NOTE = (
 )
 
 
-def open_agent(
-    options: AgentOptions, output: Output, *, stderr: Literal["inherit", "discard"] = "inherit"
-) -> WorldAgent:
+def open_agent(options: AgentOptions, output: Output) -> WorldAgent:
     """Make the agent that the options describe, or use the agent of `--app`. It opens when it is entered.
 
     Args:
         options: The command's options.
         output: Where notes go.
-        stderr: Where a role host that is a program writes its standard error.
 
     Raises:
         UsageError: An option or a setting is not valid.
@@ -53,22 +50,17 @@ def open_agent(
             agent = app_agent(options, options.app)
             load_engine()
         return agent
-    return agent_maker(options, output, stderr=stderr)(options.workspace)
+    return agent_maker(options, output)(options.workspace)
 
 
 def agent_maker(
-    options: AgentOptions,
-    output: Output,
-    *,
-    stderr: Literal["inherit", "discard"] = "inherit",
-    host: Callable[[], RoleStore | None] | None = None,
+    options: AgentOptions, output: Output, *, host: Callable[[], RoleStore | None] = lambda: None
 ) -> Callable[[str], WorldAgent]:
     """Read what the options name, without `--app`, and return a function that makes the agent of a workspace.
 
     Args:
         options: The command's options. Their workspace is not used.
         output: Where notes go.
-        stderr: As for `open_agent`.
         host: Called for the stored roles whenever an agent is made, if the options name no role host.
 
     Raises:
@@ -95,7 +87,8 @@ def agent_maker(
     lm = options.lm or settings.lm
     if lm is None:
         output.note(LOCAL_NOTE)
-    named = named_host(options, settings, stderr=stderr)
+    # In a chat, the standard error of a role host that is a program would run into the prompt.
+    named = named_host(options, settings, stderr="discard" if output.interactive else "inherit")
     given: dict[str, Any] = {
         "identity": options.identity,
         "lm": lm or EMBEDDED_MODEL,
@@ -106,7 +99,7 @@ def agent_maker(
         "storage": settings.storage(Storage(home=options.home)),
         "settings": settings.model_copy(update={"role_host": EMBEDDED}) if options.role_host == EMBEDDED else settings,
     }
-    return lambda workspace: WorldAgent(workspace, roles=Roles(host=named or (host() if host else None)), **given)
+    return lambda workspace: WorldAgent(workspace, roles=Roles(host=named or host()), **given)
 
 
 def load_engine() -> None:

@@ -35,7 +35,12 @@ class Output:
         json: Whether to print one JSON object, not text for people.
         events: Whether to print each event as a line of JSON.
         verbose: Whether to print on stderr which tiers were active.
+
+    Attributes:
+        interactive: Whether a person converses.
     """
+
+    interactive = False
 
     def __init__(self, *, json: bool = False, events: bool = False, verbose: bool = False) -> None:
         self.form: Form = "events" if events else "json" if json else "text"

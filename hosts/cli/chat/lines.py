@@ -130,8 +130,6 @@ def _read_line(stdin: IO[bytes], loop: asyncio.AbstractEventLoop, line: asyncio.
 class Printer(Output):
     """Prints answers and JSON on stdout and everything about them on stderr, as `ask` does."""
 
-    interactive = False
-
     def __init__(self, options: ChatOptions) -> None:
         super().__init__(json=options.json, verbose=options.verbose)
         self._options = options

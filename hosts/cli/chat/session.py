@@ -175,9 +175,7 @@ class Session:
         Raises:
             WorldAgentError: It cannot be opened.
         """
-        # At a terminal, the stderr of a role host that is a program would run into the prompt.
-        stderr: Literal["inherit", "discard"] = "discard" if self.view.interactive else "inherit"
-        self.agent = await open_agent(self.options, self.view, stderr=stderr).start()
+        self.agent = await open_agent(self.options, self.view).start()
 
     @property
     def model_name(self) -> str:
