@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, answering, scripted_agent
+from support.agents import CRITIC, Said, answering, scripted_agent
 from support.leaks import LONG, SHORT, TracePlaces, awkward_canary
-from traces.test_turns import Done, Item
+from support.shop import Order
 from worldagent import Role
 from worldagent.core.errors import WorldAgentError
 from worldagent.core.pauses import Approve
@@ -109,10 +109,10 @@ async def test_trace_of_a_resumed_turn_has_no_role(tmp_path: Path, content: str)
 
     places = Everywhere(tmp_path)
 
-    async def shop(params: Item, ctx: TaskContext) -> Done:
-        return Done(text=await ctx.call("pay", {"what": params.what}))
+    async def shop(params: Order, ctx: TaskContext) -> Said:
+        return Said(text=await ctx.call("pay", {"what": params.what}))
 
-    shape = Shape("shop", Item, Done, shop)
+    shape = Shape("shop", Order, Said, shop)
     async with scripted_agent(tmp_path, answering(), tools=[pay], shapes=[shape], trace=places.trace()) as agent:
         thread, role = agent.thread("t1"), Role("zebra-name", content)
         turn = await thread.task("shop", {"what": "hat"}, role=role)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import Said, answering, scripted_agent
 from support.processes import killed, start_script
-from traces.test_turns import Done, Item, records_of
+from support.shop import Order
+from traces.test_turns import records_of
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, tool
 from worldagent.harness.trace import Trace, read_trace
@@ -35,7 +36,7 @@ asyncio.run(main())
 """
 
 
-def job(home: Path) -> tuple[list[Function], Shape[Item, Done]]:
+def job(home: Path) -> tuple[list[Function], Shape[Order, Said]]:
     """What both processes run; the first one never comes to its end."""
 
     @tool(risk="read_only", idempotent=True)
@@ -51,11 +52,11 @@ def job(home: Path) -> tuple[list[Function], Shape[Item, Done]]:
             await asyncio.Event().wait()
         return what
 
-    async def run(params: Item, ctx: TaskContext) -> Done:
+    async def run(params: Order, ctx: TaskContext) -> Said:
         await ctx.call("first", {"what": params.what})
-        return Done(text=await ctx.call("second", {"what": params.what}))
+        return Said(text=await ctx.call("second", {"what": params.what}))
 
-    return [first, second], Shape("job", Item, Done, run)
+    return [first, second], Shape("job", Order, Said, run)
 
 
 @pytest.mark.requirement("H5", "T5")
