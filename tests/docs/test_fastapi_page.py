@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import signal
 import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -18,7 +16,8 @@ import httpx2
 import pytest
 
 from support.pages import DOCS, files_of
-from support.processes import clean_environment
+from support.processes import clean_environment, ending
+from support.role_hosts import free_port, reachable
 from support.services import Said, Service, service
 
 BOUND = 60  # seconds; a server that starts loads a model library
@@ -38,30 +37,18 @@ def program(tmp_path: Path) -> Path:
 async def served(program: Path, stub: Service) -> AsyncGenerator[str]:
     """Run the program as the page says; gives its address. At the end it is told to end, and does."""
     more = {"WORLDAGENT_LM": "openai/gpt-stub", "OPENAI_API_KEY": "k", "WORLDAGENT_API_BASE": stub.url("chat")}
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "uvicorn", "app:app", "--app-dir", str(program), "--port", "0"),
-        *("--timeout-graceful-shutdown", "5"),
-        cwd=program,
-        env=clean_environment(**more),
-        stdout=DEVNULL,
-        stderr=PIPE,
-    )
-    assert process.stderr is not None
-    try:
-        said = ""
-        while not (found := re.search(r"running on (http://127\.0\.0\.1:\d+)", said)):
-            line = await asyncio.wait_for(process.stderr.readline(), BOUND)
-            assert line, said
-            said += line.decode()
-        reading = asyncio.create_task(process.stderr.read())  # so that what it logs later does not hold it up
-        yield found[1]
+    port, log = free_port(), program / "log"
+    words = (sys.executable, "-P", "-m", "uvicorn", "app:app", "--port", str(port), "--timeout-graceful-shutdown", "5")
+    with log.open("wb") as out:
+        process = await asyncio.create_subprocess_exec(
+            *words, "--app-dir", program, cwd=program, env=clean_environment(**more), stdout=out, stderr=out
+        )
+    async with ending(process):
+        await reachable(port)
+        yield f"http://127.0.0.1:{port}"
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), BOUND) in (0, -signal.SIGTERM)
-        assert "Traceback" not in (await reading).decode()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        assert "Traceback" not in log.read_text()
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from support.example_hosts import NODE
 from support.house import ROOT
 from support.pages import DOCS, blocks, files_of
 from support.processes import clean_environment, listening
+from support.role_hosts import free_port
 from support.services import Said, Service, service
 
 START = DOCS / "start"
@@ -107,9 +107,7 @@ def test_quickstart_leads_from_an_empty_folder_to_an_approved_call(
 def sidecar(folder: Path, stub: Service) -> Generator[dict[str, str]]:
     """Serve the agent of the page about other languages; gives the environment of its clients."""
     page = files_of(START / "other-languages.md")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     for name, code in page.items():
         (folder / name).write_text(code.replace("127.0.0.1:8200", f"127.0.0.1:{port}"), encoding="utf-8")
     model = {"WORLDAGENT_LM": "openai/gpt-4o", "OPENAI_API_KEY": "k", "WORLDAGENT_API_BASE": stub.url("chat")}

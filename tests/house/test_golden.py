@@ -6,8 +6,7 @@ import difflib
 
 import pytest
 
-from support import command_page
-from support.golden import FILES, FOLDER
+from support.golden import FILES, FOLDER, PAGE, page
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -18,5 +17,5 @@ def test_what_others_rely_on_is_as_the_golden_file_says(name: str) -> None:
 
 
 def test_the_page_of_commands_is_as_the_program_has_them() -> None:
-    found = command_page.PAGE.read_text(encoding="utf-8")
-    assert found == command_page.page(), "run PYTHONPATH=.dev:tests python -P tests/support/golden.py"
+    found = PAGE.read_text(encoding="utf-8")
+    assert found == page(), "run PYTHONPATH=.dev:tests python -P tests/support/golden.py"

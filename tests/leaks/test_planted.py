@@ -1,19 +1,25 @@
-"""The suite can fail: each naive way to hand a role on is planted, and what looks on in the matrix finds it."""
+"""The suite can fail: each naive way to hand a role on is planted, and what looks on in the matrix finds it.
+
+On Postgres `COPY` shows it, and the log of the server.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
 from collections.abc import AsyncGenerator, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import dspy
+import psycopg
 import pytest
 from dspy.clients.base_lm import GLOBAL_HISTORY
 from dspy.clients.cache import Cache
 from langchain_core.runnables import RunnableConfig, RunnableLambda
+from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Send, interrupt
@@ -25,7 +31,7 @@ from worldagent.core.errors import HostError
 from worldagent.core.events import TextDelta
 from worldagent.testing import ScriptedLM, scan_for_roles
 
-plants = Plants()
+plants, plants_on_server = Plants(), Plants()
 
 
 class Naive(TypedDict, total=False):
@@ -35,17 +41,21 @@ class Naive(TypedDict, total=False):
     log: Annotated[list[Any], lambda old, new: [*old, *new]]
 
 
-@contextlib.asynccontextmanager
-async def naive_graph(seen: Watch, node: Callable[..., Any], **nodes: Callable[..., Any]) -> AsyncGenerator[Any, None]:
-    """A graph of one node (more where named, reached by `Send`) that keeps checkpoints below the watched home."""
+def graph_of(node: Callable[..., Any], **nodes: Callable[..., Any]) -> Any:
     graph = StateGraph(Naive)
     graph.add_node("node", node)
     for name, more in nodes.items():
         graph.add_node(name, more)
     graph.add_edge("node", END)
     graph.add_conditional_edges(START, getattr(node, "route", lambda _: "node"), ["node", *nodes])
+    return graph
+
+
+@contextlib.asynccontextmanager
+async def naive_graph(seen: Watch, node: Callable[..., Any], **nodes: Callable[..., Any]) -> AsyncGenerator[Any, None]:
+    """A graph of one node (more where named, reached by `Send`) that keeps checkpoints below the watched home."""
     async with AsyncSqliteSaver.from_conn_string(str(seen.home / "naive.db")) as saver:
-        yield graph.compile(checkpointer=saver)
+        yield graph_of(node, **nodes).compile(checkpointer=saver)
 
 
 async def idle(state: Naive) -> Naive:
@@ -223,6 +233,60 @@ async def in_local(seen: Watch, text: str) -> None:
     await seen.outcome(act())
 
 
+async def ran(seen: Watch, given: Any, node: Callable[[Naive], Any] = idle, **more: Any) -> None:
+    """Run a graph of one node whose checkpoints are in the test's database on the server."""
+    async with AsyncPostgresSaver.from_conn_string(os.environ["WORLDAGENT_DATABASE_URL"]) as saver:
+        await saver.setup()
+        await seen.outcome(graph_of(node).compile(checkpointer=saver).ainvoke(given, {**thread(), **more}))
+    seen.errors.clear()  # what stands in memory is looked for elsewhere
+    seen.kept.clear()
+
+
+@plants_on_server("role in the state", "checkpoints")
+async def in_state_there(seen: Watch, text: str) -> None:
+    await ran(seen, {"role": text})
+
+
+@plants_on_server("role in a list of the state", "checkpoint_blobs")
+async def in_list(seen: Watch, text: str) -> None:
+    await ran(seen, {"log": [{"as": text}]})
+
+
+@plants_on_server("role in the metadata", "checkpoints")
+async def in_metadata_there(seen: Watch, text: str) -> None:
+    await ran(seen, {"log": []}, metadata={"role": text})
+
+
+@plants_on_server("role in an error of a node", "checkpoint_writes")
+async def in_error_there(seen: Watch, text: str) -> None:
+    async def fail(state: Naive) -> Naive:
+        raise RuntimeError(f"cannot act as {text}")
+
+    await ran(seen, {"log": []}, fail)
+
+
+@plants_on_server("role in an interrupt", "checkpoint_writes")
+async def in_interrupt_there(seen: Watch, text: str) -> None:
+    async def ask(state: Naive) -> Naive:
+        return {"log": [interrupt({"may I act as": text})]}
+
+    await ran(seen, {"log": []}, ask)
+
+
+plants_on_server("role in the message", "wa_message")(in_message)
+
+
+@plants_on_server("role in a statement that fails", "the log of the server")
+async def in_statement(seen: Watch, text: str) -> None:
+    with psycopg.connect(os.environ["WORLDAGENT_DATABASE_URL"]) as connection, pytest.raises(psycopg.Error):
+        connection.execute(f"SELECT '{text}' FROM nowhere".encode())
+
+
+@plants_on_server("role in a long text, which the server compresses", "wa_message")
+async def in_long_text(seen: Watch, text: str) -> None:
+    await in_message(seen, f"{'a long way off ' * 2000}{text}{' and back again' * 2000}")
+
+
 @pytest.fixture(autouse=True)
 def _forget_history() -> Iterator[None]:
     before = len(GLOBAL_HISTORY)
@@ -236,6 +300,15 @@ def _forget_history() -> Iterator[None]:
 @pytest.mark.parametrize("name", plants)
 async def test_a_naive_mistake_is_found(tmp_path: Path, name: str, length: int) -> None:
     await plants.assert_found(name, tmp_path / "home", awkward_canary(length, seed=f"planted as {name}"))
+
+
+@pytest.mark.requirement("R7")
+@pytest.mark.parametrize("database_engine", ["postgres"], indirect=True)
+@pytest.mark.parametrize("length", [12, 400])
+@pytest.mark.parametrize("name", plants_on_server)
+async def test_a_naive_mistake_is_found_on_the_server(tmp_path: Path, name: str, length: int) -> None:
+    text = awkward_canary(length, seed=f"planted on a server as {name}")
+    await plants_on_server.assert_found(name, tmp_path / "home", text)
 
 
 @pytest.mark.requirement("R7")

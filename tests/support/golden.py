@@ -13,15 +13,15 @@ import importlib
 import inspect
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import typer
 from pydantic import BaseModel
 
 import worldagent
-from support import command_page
 from support.house import ROOT
 from support.pages import DOCS, TABLES, pages, write_rows
 from worldagent import Settings
@@ -109,19 +109,104 @@ def _signature(value: Any) -> str:
 
 def command_line() -> str:
     """Each command with its arguments and options."""
-    return "\n".join(_commands("worldagent", typer.main.get_command(app))) + "\n"
+    return "\n".join(line for path, command in sorted(_commands()) for line in (path, *_given(command))) + "\n"
 
 
-def _commands(path: str, command: Any) -> Iterator[str]:
-    yield path
+def _given(command: Any) -> Iterator[str]:
     for given in command.params:
         names = " ".join([*given.opts, *given.secondary_opts])
         flag = getattr(given, "is_flag", False)
         value = "" if flag else f" {given.metavar or given.bare_type.__name__.upper()}"
         many = " ..." if given.multiple or given.nargs != 1 else ""
         yield f"  {names}{value}{many}{' (required)' if given.required else ''}"
-    for name, each in sorted(getattr(command, "commands", {}).items()):
+
+
+def _commands(path: str = "worldagent", command: Any = None) -> Iterator[tuple[str, Any]]:
+    """Every command by its path."""
+    command = command or typer.main.get_command(app)
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
         yield from _commands(f"{path} {name}", each)
+
+
+# --- the page of commands ---------------------------------------------------------------------------------------------
+
+PAGE: Final = ROOT / "docs" / "reference" / "commands.md"
+_SHARED: Final = 5
+"""An option that so many commands have with the same meaning is described once."""
+
+_INTRO: Final = """# Commands and options
+
+This page lists every command of `worldagent` with its arguments and options, as `--help` prints them. Use it to look
+up one option. The [command line](cli.md) explains what the commands do and how to combine them.
+
+```sh
+worldagent --help       # the commands
+worldagent ask --help   # one command
+```
+
+`tests/support/golden.py` writes this page.
+
+## Options of many commands
+"""
+
+
+class Row(NamedTuple):
+    """An argument or an option: its first name, all names with the value, and the meaning."""
+
+    name: str
+    shown: str
+    meaning: str
+
+
+def page() -> str:
+    """The text of the page."""
+    commands = dict(_commands())
+    counted = Counter(row for command in commands.values() for row in _rows(command, "option"))
+    usual = {row.name: row for row, count in reversed(counted.most_common()) if count >= _SHARED}
+    parts = [_INTRO, _table("option", sorted(usual.values()))]
+    for path, command in commands.items():
+        rows = _rows(command, "option")
+        parts += [f"## {path}\n", *_help(command), _table("argument", _rows(command, "argument"))]
+        parts.append(_table("option", [row for row in rows if usual.get(row.name) != row]))
+        shared = ", ".join(f"`{row.name}`" for row in sorted(rows) if usual.get(row.name) == row)
+        parts.append(f"Also [options of many commands](#options-of-many-commands): {shared}\n" if shared else "")
+    return "\n".join(part for part in parts if part)
+
+
+def _help(command: Any) -> Iterator[str]:
+    """The help as Markdown; what is indented in it is an example."""
+    parts = inspect.cleandoc(command.help).split("\n\n")
+    for part in parts:
+        if not part.startswith("  ") and not re.fullmatch(r"\[bold\]Examples?\[/bold\]", part):
+            yield f"{_plain(part)}\n"
+    if examples := [part.strip() for part in parts if part.startswith("  ")]:
+        yield "\n".join(["```sh", *examples, "```", ""])
+
+
+def _rows(command: Any, kind: str) -> list[Row]:
+    return [_row(each) for each in command.params if each.param_type_name == kind and not each.hidden]
+
+
+def _row(given: Any) -> Row:
+    value = "" if getattr(given, "is_flag", False) else given.metavar or given.bare_type.__name__.upper()
+    if given.param_type_name == "argument":
+        return Row(value, f"`{value}`", _plain(given.help or ""))
+    names: list[str] = [*given.opts, *given.secondary_opts]
+    first = names[0]
+    names[0] = f"{first} {value}".rstrip()
+    required = " Required." if given.required else ""
+    return Row(first, ", ".join(f"`{name}`" for name in names), f"{_plain(given.help or '')}{required}")
+
+
+def _plain(text: str) -> str:
+    """A paragraph on one line, with code in place of bold."""
+    return re.sub(r"\[bold\](.+?)\[/bold\]", r"`\1`", " ".join(text.split()))
+
+
+def _table(title: str, rows: list[Row]) -> str:
+    lines = ["| {} | {} |".format(*(cell.replace("|", "\\|") for cell in row[1:])) for row in rows]
+    return "\n".join([f"| {title} | meaning |", "|---|---|", *lines, ""]) if rows else ""
 
 
 # --- the wire ---------------------------------------------------------------------------------------------------------
@@ -174,6 +259,6 @@ if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, text in FILES.items():
         (FOLDER / name).write_text(text(), encoding="utf-8")
-    command_page.PAGE.write_text(command_page.page(), encoding="utf-8")
-    for (page, first), made in TABLES.items():
-        write_rows(DOCS / page, first, made())
+    PAGE.write_text(page(), encoding="utf-8")
+    for (name, first), made in TABLES.items():
+        write_rows(DOCS / name, first, made())

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import Muse, Nothing, Said
-from support.shop import Order, Receipt, both, buy
-from worldagent import Settings, WorldAgent
+from support.processes import add, lines
+from support.shop import Order, Receipt, both, buy, home
+from worldagent import WorldAgent
 from worldagent.core.errors import CallRefused
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import Function, Policy, tool
@@ -21,19 +22,11 @@ BOUND = 600  # seconds: more than any test has, so that what is held is held for
 
 def effects(home: Path) -> list[str]:
     """What functions did, oldest first."""
-    file = home / "effects.txt"
-    return file.read_text(encoding="utf-8").splitlines() if file.exists() else []
-
-
-def _home() -> Path:
-    home = Settings().home
-    assert home is not None
-    return home
+    return lines(home / "effects.txt")
 
 
 def _do(what: str) -> None:
-    with open(_home() / "effects.txt", "a", encoding="utf-8") as file:
-        file.write(f"{what}\n")
+    add(home() / "effects.txt", what)
 
 
 async def pay(what: str) -> str:
@@ -52,7 +45,7 @@ async def deliver(what: str) -> str:
     """Deliver something, once there is a file `go`."""
     _do(f"begun {what}")
     async with asyncio.timeout(BOUND):
-        while not (_home() / "go").exists():  # noqa: ASYNC110 -- another process makes it
+        while not (home() / "go").exists():  # noqa: ASYNC110 -- another process makes it
             await asyncio.sleep(0.01)
     _do(f"delivered {what}")
     return f"delivered the {what}"

@@ -24,17 +24,7 @@ from support.leak_turns import (
 from support.leaks import Watch, on_the_server, repeated
 from worldagent import WorldAgent
 from worldagent.agent import Thread, Turn
-from worldagent.core import ECHO_RUN
-from worldagent.core.errors import (
-    AlreadyAnswered,
-    AnswerInvalid,
-    ModelUnavailable,
-    NothingToResume,
-    RoleChanged,
-    RoleKeyMismatch,
-    RoleRequired,
-    UnknownPause,
-)
+from worldagent.core import ECHO_RUN, errors
 from worldagent.core.pauses import Approve, Happened, Pause, RunAgain
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, flow, tool
@@ -262,14 +252,14 @@ async def _(turn: Paused) -> None:
         answers = await paused(turn, one)
         outcomes = await asyncio.gather(*(turn.told(turn.resume(thread, answers)) for thread in (one, other)))
         told = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
-        assert [type(error) for error in told] == [AlreadyAnswered]
+        assert [type(error) for error in told] == [errors.AlreadyAnswered]
         await turn.look(one, other)
 
 
 @waiting("answers are refused")
 async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    await fails(turn, UnknownPause, thread, {"call_1": "red"})
-    await fails(turn, AnswerInvalid, thread, dict.fromkeys(answers, Happened("red")))
+    await fails(turn, errors.UnknownPause, thread, {"call_1": "red"})
+    await fails(turn, errors.AnswerInvalid, thread, dict.fromkeys(answers, Happened("red")))
     await ends(turn, thread, answers)
 
 
@@ -279,7 +269,7 @@ async def _(turn: Paused) -> None:
         answers = await paused(turn, thread)
         turn.fail = True
         failed = await turn.told(turn.resume(thread, answers))
-        assert isinstance(failed, ModelUnavailable) or turn.case.source == "code", failed
+        assert isinstance(failed, errors.ModelUnavailable) or turn.case.source == "code", failed
         await turn.look(thread)
     if not isinstance(failed, BaseException):
         return  # the planner was told that the task failed, and answered
@@ -294,7 +284,7 @@ async def _(turn: Paused) -> None:
 async def _(turn: Paused, thread: Thread, answers: Any) -> None:
     if turn.case.source == "thread":
         thread.role.clear()
-    await fails(turn, RoleRequired, thread, answers, again=False)
+    await fails(turn, errors.RoleRequired, thread, answers, again=False)
     turn.set_thread_role(thread)
     await ends(turn, thread, answers)
 
@@ -309,7 +299,7 @@ async def _(turn: Paused, thread: Thread, answers: Any) -> None:
             turn.code_role = another
         case _:
             thread.role.set(another)
-    await fails(turn, RoleChanged, thread, answers, **role)
+    await fails(turn, errors.RoleChanged, thread, answers, **role)
     turn.set_thread_role(thread)
     turn.code_role = turn.case.role("code") if turn.code_role is not None else None
     await ends(turn, thread, answers)
@@ -320,7 +310,7 @@ async def _(turn: Paused) -> None:
     async with turn.on_thread() as thread:
         answers = await paused(turn, thread)
     async with turn.on_thread(role_key="another key of some length") as thread:
-        await fails(turn, RoleKeyMismatch, thread, answers)
+        await fails(turn, errors.RoleKeyMismatch, thread, answers)
     async with turn.on_thread() as thread:
         await ends(turn, thread, answers)
 
@@ -347,7 +337,7 @@ async def _(turn: Paused, thread: Thread, answers: Any) -> None:
 
 @waiting("pinned elsewhere", elsewhere=True)
 async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    await fails(turn, RoleRequired, thread, answers, on_role_change="pin")
+    await fails(turn, errors.RoleRequired, thread, answers, on_role_change="pin")
     await ends(turn, thread, answers)
 
 
@@ -357,7 +347,7 @@ async def _(turn: Paused) -> None:
     async with turn.on_thread(thread_role_ttl=100) as thread:
         answers = await paused(turn, thread)
         await turn.clock.advance(100)
-        await fails(turn, RoleRequired, thread, answers)
+        await fails(turn, errors.RoleRequired, thread, answers)
         turn.set_thread_role(thread)
         await ends(turn, thread, answers)
 
@@ -372,7 +362,7 @@ async def _(turn: Paused) -> None:
         begun = await running
         assert begun.status == "paused"
         answers = turn.answers(begun.pauses)
-        await fails(turn, RoleChanged, thread, answers)
+        await fails(turn, errors.RoleChanged, thread, answers)
         turn.set_thread_role(thread)
         await ends(turn, thread, answers)
 
@@ -383,7 +373,7 @@ async def _(turn: Paused) -> None:
 @waiting("cancelled while paused")
 async def _(turn: Paused, thread: Thread, answers: Any) -> None:
     assert await thread.cancel()
-    await fails(turn, NothingToResume, thread, answers)
+    await fails(turn, errors.NothingToResume, thread, answers)
     assert (await turn.told(turn.begin(thread))).status == "paused"
     await turn.look(thread)
 
@@ -393,7 +383,7 @@ async def _(turn: Paused) -> None:
     async with turn.on_thread() as thread, turn.on_thread() as other:
         answers = await paused(turn, thread)
         assert await other.cancel()
-        await fails(turn, NothingToResume, thread, answers)
+        await fails(turn, errors.NothingToResume, thread, answers)
         await turn.look(thread, other)
 
 

@@ -22,16 +22,7 @@ from support.openai_stub import OpenAIStub, openai_stub
 from support.role_hosts import reference
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent import Composed, Thread, Trigger, Turn
-from worldagent.core import ECHO_RUN, Scope
-from worldagent.core.errors import (
-    ModelRefused,
-    ModelTimeout,
-    ModelUnavailable,
-    OutputInvalid,
-    ResultInvalid,
-    RoleEchoed,
-    TaskFailed,
-)
+from worldagent.core import ECHO_RUN, Scope, errors
 from worldagent.graphs import Shape, TaskContext
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
@@ -192,16 +183,16 @@ class Behaviour:
 
 
 EXPECTED: dict[str, type[Exception] | None] = {
-    "model refuses and quotes the prompt": ModelRefused,
-    "model crashes and quotes the prompt": ModelUnavailable,
-    "service answers 400 and quotes the prompt": ModelRefused,
-    "model repeats the role and echo is fail": RoleEchoed,
-    "model is too slow": ModelTimeout,
-    "handler raises what predict gave": TaskFailed,
+    "model refuses and quotes the prompt": errors.ModelRefused,
+    "model crashes and quotes the prompt": errors.ModelUnavailable,
+    "service answers 400 and quotes the prompt": errors.ModelRefused,
+    "model repeats the role and echo is fail": errors.RoleEchoed,
+    "model is too slow": errors.ModelTimeout,
+    "handler raises what predict gave": errors.TaskFailed,
 }
 _EXPECTED_OF_SHAPES: dict[str, type[Exception]] = {
-    "cannot be parsed and quotes the role": OutputInvalid,
-    "role as value that does not fit": ResultInvalid,
+    "cannot be parsed and quotes the role": errors.OutputInvalid,
+    "role as value that does not fit": errors.ResultInvalid,
 }
 
 

@@ -14,27 +14,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from mcp import types
 from mcp.server import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
-from mcp.types import (
-    CallToolResult,
-    CreateMessageRequest,
-    CreateMessageRequestParams,
-    ElicitRequest,
-    ElicitRequestFormParams,
-    ImageContent,
-    InputRequiredResult,
-    ListResourcesResult,
-    ListToolsResult,
-    ReadResourceResult,
-    Resource,
-    SamplingMessage,
-    TextContent,
-    TextResourceContents,
-    Tool,
-    ToolAnnotations,
-)
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -48,12 +31,12 @@ TEXT = {
 NONE = {"type": "object", "additionalProperties": False}
 
 
-def text(said: str, *, failed: bool = False) -> CallToolResult:
-    return CallToolResult(content=[TextContent(type="text", text=said)], is_error=failed)
+def text(said: str, *, failed: bool = False) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=said)], is_error=failed)
 
 
-def tool(name: str, params: Any = NONE, **more: Any) -> Tool:
-    return Tool(name=name, description=f"{name} of the test server", input_schema=dict(params), **more)
+def tool(name: str, params: Any = NONE, **more: Any) -> types.Tool:
+    return types.Tool(name=name, description=f"{name} of the test server", input_schema=dict(params), **more)
 
 
 class ToolServer:
@@ -68,7 +51,7 @@ class ToolServer:
 
     def __init__(self, *, broken: str = "", log: Path | None = None) -> None:
         self.broken, self.log = broken, log
-        self.more: list[Tool] = []
+        self.more: list[types.Tool] = []
         self.gone: set[str] = set()
         self.bus = InMemorySubscriptionBus()
         self.listener = ListenHandler(self.bus)
@@ -78,9 +61,9 @@ class ToolServer:
             with self.log.open("a") as file:
                 file.write(json.dumps({"tool": name, "arguments": arguments, "pid": os.getpid()}) + "\n")
 
-    def tools(self) -> list[Tool]:
+    def tools(self) -> list[types.Tool]:
         known = [
-            tool("echo", TEXT, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False)),
+            tool("echo", TEXT, annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False)),
             tool(
                 "count",
                 TEXT,
@@ -109,12 +92,12 @@ class ToolServer:
             known.append(mail)
         return [each for each in (*known, *self.more) if each.name not in self.gone]
 
-    async def call(self, ctx: Any, params: Any) -> CallToolResult | InputRequiredResult:
+    async def call(self, ctx: Any, params: Any) -> types.CallToolResult | types.InputRequiredResult:
         name, given = params.name, params.arguments or {}
         modern = ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.note(name, given)
         times = int(given.get("times", 1))
-        does: dict[str, Callable[[], Awaitable[CallToolResult | InputRequiredResult]]] = {
+        does: dict[str, Callable[[], Awaitable[types.CallToolResult | types.InputRequiredResult]]] = {
             "change": lambda: self.change(ctx),
             "slow": lambda: self.slow(ctx),
             "ask": lambda: self.ask_in_rounds(params, times) if modern else self.ask(ctx, times),
@@ -131,9 +114,11 @@ class ToolServer:
             case "count":
                 wrong = self.broken == "wrong result"
                 result: dict[str, Any] = {"n": "many" if wrong else len(given["text"])}
-                return CallToolResult(content=[], structured_content=result)
+                return types.CallToolResult(content=[], structured_content=result)
             case "picture":
-                return CallToolResult(content=[ImageContent(type="image", data=PIXEL, mime_type="image/png")])
+                return types.CallToolResult(
+                    content=[types.ImageContent(type="image", data=PIXEL, mime_type="image/png")]
+                )
             case "die":
                 os._exit(7)
             case "huge":
@@ -141,19 +126,19 @@ class ToolServer:
             case _:
                 return text(f"no {name}", failed=True)
 
-    async def change(self, ctx: Any) -> CallToolResult:
+    async def change(self, ctx: Any) -> types.CallToolResult:
         self.more = [tool("added", TEXT)]
         self.gone = {"fail"}
         await self.bus.publish(ToolsListChanged())
         await ctx.session.send_tool_list_changed()
         return text("changed")
 
-    async def slow(self, ctx: Any) -> CallToolResult:
+    async def slow(self, ctx: Any) -> types.CallToolResult:
         for done in range(3):
             await ctx.session.report_progress(done + 1, 3, f"step {done + 1}")
         return text("done")
 
-    async def ask(self, ctx: Any, times: int) -> CallToolResult:
+    async def ask(self, ctx: Any, times: int) -> types.CallToolResult:
         said = []
         for number in range(times):
             answer = await ctx.session.elicit_form(f"Which colour, {number + 1}?", FORM)
@@ -161,46 +146,48 @@ class ToolServer:
         self.note("answered", {"said": said})
         return text(" ".join(said))
 
-    async def ask_in_rounds(self, params: Any, times: int) -> CallToolResult | InputRequiredResult:
+    async def ask_in_rounds(self, params: Any, times: int) -> types.CallToolResult | types.InputRequiredResult:
         """As newer revisions ask: with the result, and the state in the client's hands."""
         said = json.loads(params.request_state or "[]")
         answers = params.input_responses or {}
         for answer in answers.values():
             said.append(answer.content["colour"] if answer.action == "accept" else answer.action)
         if len(said) < times:
-            form = ElicitRequestFormParams(message=f"Which colour, {len(said) + 1}?", requested_schema=FORM)
-            return InputRequiredResult(
-                input_requests={"colour": ElicitRequest(params=form)}, request_state=json.dumps(said)
+            form = types.ElicitRequestFormParams(message=f"Which colour, {len(said) + 1}?", requested_schema=FORM)
+            return types.InputRequiredResult(
+                input_requests={"colour": types.ElicitRequest(params=form)}, request_state=json.dumps(said)
             )
         self.note("answered", {"said": said})
         return text(" ".join(said))
 
-    async def sample(self, ctx: Any, *, modern: bool) -> CallToolResult | InputRequiredResult:
-        message = SamplingMessage(role="user", content=TextContent(type="text", text="hello"))
+    async def sample(self, ctx: Any, *, modern: bool) -> types.CallToolResult | types.InputRequiredResult:
+        message = types.SamplingMessage(role="user", content=types.TextContent(type="text", text="hello"))
         if modern:
-            params = CreateMessageRequestParams(messages=[message], max_tokens=5)
-            return InputRequiredResult(input_requests={"say": CreateMessageRequest(params=params)})
+            params = types.CreateMessageRequestParams(messages=[message], max_tokens=5)
+            return types.InputRequiredResult(input_requests={"say": types.CreateMessageRequest(params=params)})
         await ctx.session.create_message(messages=[message], max_tokens=5)
         return text("a model answered")
 
 
-async def hang() -> CallToolResult:
+async def hang() -> types.CallToolResult:
     await asyncio.Event().wait()
     raise AssertionError
 
 
 def server_of(host: ToolServer) -> Server[Any]:
-    async def list_tools(ctx: Any, params: Any) -> ListToolsResult:
-        return ListToolsResult(tools=host.tools())
+    async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=host.tools())
 
-    async def call_tool(ctx: Any, params: Any) -> CallToolResult | InputRequiredResult:
+    async def call_tool(ctx: Any, params: Any) -> types.CallToolResult | types.InputRequiredResult:
         return await host.call(ctx, params)
 
-    async def list_resources(ctx: Any, params: Any) -> ListResourcesResult:
-        return ListResourcesResult(resources=[Resource(uri="note://one", name="one", mime_type="text/plain")])
+    async def list_resources(ctx: Any, params: Any) -> types.ListResourcesResult:
+        return types.ListResourcesResult(
+            resources=[types.Resource(uri="note://one", name="one", mime_type="text/plain")]
+        )
 
-    async def read_resource(ctx: Any, params: Any) -> ReadResourceResult:
-        return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, text="what is in it")])
+    async def read_resource(ctx: Any, params: Any) -> types.ReadResourceResult:
+        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=params.uri, text="what is in it")])
 
     return Server(
         "tools",

@@ -19,20 +19,11 @@ from http.client import HTTPResponse
 from pathlib import Path
 from typing import Any
 
+from mcp import types
 from mcp.server.auth.middleware.auth_context import get_access_token
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.shared.exceptions import MCPError
-from mcp.types import (
-    CallToolRequestParams,
-    CallToolResult,
-    EmptyResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    PingRequest,
-    TextContent,
-    Tool,
-)
 
 from support.processes import clean_environment, eventually, listening
 from worldagent.hosts.serving import (
@@ -74,17 +65,19 @@ class Plain:
             file.write(what + "\n")
 
     async def _list_tools(
-        self, ctx: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
-    ) -> ListToolsResult:
-        return ListToolsResult(tools=[Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
+        self, ctx: ServerRequestContext[Any, Any], params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[types.Tool(name=name, input_schema={"type": "object"}) for name in TOOLS])
 
-    async def _call_tool(self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
+    async def _call_tool(
+        self, ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
         began = time.perf_counter()
         code = "ok"
         self.note(f"{params.name} began")
         try:
             text = await self._run(ctx, params.name, params.arguments or {})
-            return CallToolResult(content=[TextContent(type="text", text=text)])
+            return types.CallToolResult(content=[types.TextContent(type="text", text=text)])
         except asyncio.CancelledError:
             client = client_of(ctx)
             self.note(f"{params.name} cancelled {client.gone if client else None}")
@@ -107,7 +100,7 @@ class Plain:
                 self.note(f"counted {number}")
         elif tool == "ask":
             try:
-                await ctx.session.send_request(PingRequest(), EmptyResult)
+                await ctx.session.send_request(types.PingRequest(), types.EmptyResult)
             except MCPError as error:
                 return error.error.model_dump_json()
         elif tool == "wait":

@@ -15,18 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import Client
+from mcp import Client, types
 from mcp.client.context import ClientRequestContext
 from mcp.shared.memory import create_client_server_memory_streams
 from mcp.shared.message import SessionMessage
-from mcp.types import (
-    CallToolResult,
-    ElicitRequestFormParams,
-    ElicitResult,
-    ErrorData,
-    JSONRPCMessage,
-    jsonrpc_message_adapter,
-)
 from pydantic import BaseModel, Field
 
 from support.agents import scripted_agent
@@ -245,7 +237,7 @@ class RoleClient(Piped):
             yield item.message.model_dump(by_alias=True, mode="json", exclude_none=True)
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        parsed: JSONRPCMessage = jsonrpc_message_adapter.validate_python(message)
+        parsed: types.JSONRPCMessage = types.jsonrpc_message_adapter.validate_python(message)
         await self._to.send(SessionMessage(parsed))
 
 
@@ -265,8 +257,8 @@ async def role_client(sidecar: Sidecar, *, capabilities: Mapping[str, Any] = OFF
 
 MODES: Sequence[Mode] = ("legacy", "auto")
 
-Reply = ElicitResult | ErrorData
-Person = Callable[[ElicitRequestFormParams], Reply]
+Reply = types.ElicitResult | types.ErrorData
+Person = Callable[[types.ElicitRequestFormParams], Reply]
 
 
 class Address(BaseModel):
@@ -329,7 +321,7 @@ class Said:
     """
 
     replies: list[Reply | Person] = field(default_factory=list)
-    asked: list[ElicitRequestFormParams] = field(default_factory=list)
+    asked: list[types.ElicitRequestFormParams] = field(default_factory=list)
     shop: Shop = field(default_factory=Shop)
 
     async def __call__(self, context: ClientRequestContext, params: Any) -> Reply:
@@ -338,12 +330,12 @@ class Said:
         return reply(params) if callable(reply) else reply
 
 
-def accept(**content: Any) -> ElicitResult:
+def accept(**content: Any) -> types.ElicitResult:
     """A person fills in a form."""
-    return ElicitResult(action="accept", content=content)
+    return types.ElicitResult(action="accept", content=content)
 
 
-DECLINE, CANCEL = ElicitResult(action="decline"), ElicitResult(action="cancel")
+DECLINE, CANCEL = types.ElicitResult(action="decline"), types.ElicitResult(action="cancel")
 
 
 @asynccontextmanager
@@ -360,7 +352,7 @@ async def asked(home: Path, mode: Mode, *replies: Reply | Person) -> AsyncGenera
 async def call(client: Client, tool_name: str, /, **arguments: Any) -> dict[str, Any]:
     """What a tool gives, an error too."""
     result = await client.call_tool(tool_name, {"workspace": "novel", **arguments})
-    assert isinstance(result, CallToolResult)
+    assert isinstance(result, types.CallToolResult)
     check_answer(tool_name, result.structured_content, failed=bool(result.is_error))
     assert result.structured_content is not None, result
     return dict(result.structured_content)

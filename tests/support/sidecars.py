@@ -17,7 +17,7 @@ import psutil
 import psycopg
 
 from support import forks
-from support.processes import clean_environment
+from support.processes import clean_environment, lines
 from support.sidecar_app import HOME, SEEN, WORKSPACE
 from support.sidecar_calls import LEGACY, MODERN, Asked, Call, Revision, Served
 from support.sidecar_clients import BOUND, HttpClient, StdioClient, get
@@ -224,8 +224,7 @@ async def pair(folder: Path, url: str) -> AsyncGenerator[Pair]:
 
 def bought(home: Path) -> list[str]:
     """What was paid for by agents of a home."""
-    file = home / "bought"
-    return file.read_text().split() if file.exists() else []
+    return lines(home / "bought")
 
 
 def let(homes: Sequence[Path], name: str) -> None:

@@ -19,14 +19,7 @@ from support.processes import be_program, eventually, others, run_child
 from support.steps import Steps
 from support.trees import Node, Said, World, agent_of, answered, begun, outcome, path_of, said
 from worldagent import WorldAgent
-from worldagent.core.errors import (
-    AgentClosed,
-    AlreadyAnswered,
-    AnswerInvalid,
-    NothingToResume,
-    TurnTimeout,
-    UnknownPause,
-)
+from worldagent.core import errors
 from worldagent.core.pauses import Answer, Pause
 from worldagent.testing import VirtualClock
 
@@ -42,7 +35,7 @@ async def run_and_die(**order: Any) -> str:
             answers = {pause_id: answered((kind, value)) for pause_id, (kind, value) in order["answers"].items()}
             try:
                 turn = await agent.thread("t").resume(answers)
-            except NothingToResume:
+            except errors.NothingToResume:
                 return "nothing"
         return str(turn.status)
 
@@ -156,9 +149,9 @@ class Play:
             return str((await begun(agent, self.tree, planned=self.planned)).status)
         try:
             return str((await agent.thread("t").resume({one: answered(what) for one, what in answers.items()})).status)
-        except NothingToResume as error:
+        except errors.NothingToResume as error:
             return "done" if "is done" in error.problem else "nothing"
-        except TurnTimeout:
+        except errors.TurnTimeout:
             return "late"
 
     async def _to_its_end(self, run: Coroutine[Any, Any, str]) -> str:
@@ -189,9 +182,9 @@ class Play:
                     await self.agent.drain(LIMIT if move.how == "drain" else 0)
             try:
                 status = await running
-            except AgentClosed:  # it had not begun
+            except errors.AgentClosed:  # it had not begun
                 status = "nothing" if begin else "refused"
-            except TurnTimeout:
+            except errors.TurnTimeout:
                 status = "late"
         if move.how in ("drain", "cut"):
             await self._anew()
@@ -217,7 +210,7 @@ class Play:
             )
         statuses = [one for one in both if isinstance(one, str)]
         told = [one for one in both if not isinstance(one, str)]
-        assert all(isinstance(one, AlreadyAnswered) for one in told), both
+        assert all(isinstance(one, errors.AlreadyAnswered) for one in told), both
         # Who came when the turn was over is told that, by `resume()` or here.
         assert len(told) == 1 or statuses.count("done") == 2, both
         await self._nothing_left()
@@ -238,14 +231,14 @@ class Play:
             wrong: object = "elsewhere" if pause.options else Answer(7)
             try:
                 await thread.resume({pause.id: wrong})
-            except AnswerInvalid:
+            except errors.AnswerInvalid:
                 continue
             raise AssertionError(f"{wrong!r} was taken for {pause}")
         if pauses:
             fitting = answered(said(pauses[0], World(self.home).effects, {}))
             try:
                 await thread.resume({"call": "x", pauses[0].id: fitting})
-            except UnknownPause:
+            except errors.UnknownPause:
                 assert await open_pauses(thread) == list(pauses)
                 return
             raise AssertionError("an answer to a pause that there is not was taken")
