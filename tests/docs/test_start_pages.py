@@ -19,7 +19,7 @@ from support.house import ROOT
 from support.pages import DOCS, blocks, files_of
 from support.processes import clean_environment, listening
 from support.role_hosts import free_port
-from support.services import Said, Service, service
+from support.services import Said, Service, in_words, service
 
 START = DOCS / "start"
 
@@ -147,16 +147,11 @@ def test_typescript_gets_a_stream_and_approves_a_call(tmp_path: Path) -> None:
     assert done.stdout == 'approving buy {"item":"hat"}\nA hat is on its way.\n[done]\n', done.stderr
 
 
-def in_fields(**fields: str) -> Said:
-    """An answer in the chat format of dspy."""
-    return Said("".join(f"[[ ## {name} ## ]]\n{value}\n\n" for name, value in fields.items()) + "[[ ## completed ## ]]")
-
-
 PRICED = Said("", (("price", {"item": "hat"}),))
 SHOPS = {
     "from-langgraph": ((PRICED, *BOUGHT), "A hat is on its way.\n"),
     "from-openai-agents": ((PRICED, *BOUGHT), "A hat is on its way.\n"),
-    "from-dspy": ((PRICED, Said("20 euros."), in_fields(verdict="Dull.")), "20 euros.\nDull.\n"),
+    "from-dspy": ((PRICED, Said("20 euros."), in_words(verdict="Dull.")), "20 euros.\nDull.\n"),
 }
 
 

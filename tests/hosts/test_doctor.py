@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.broken_hosts import broken_over_http
+from support.broken_hosts import broken_host
 from support.command_line import doctor
 from support.noted_turns import contents
 from support.pages import DOCS, rows
@@ -231,7 +231,7 @@ def test_the_embedded_model_answers_a_question(tmp_path: Path, check: Check) -> 
 def test_the_role_host_of_the_settings_is_reached(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"*"})}))])
     monkeypatch.setenv("WORLDAGENT_ROLE_HOST_TOKEN", TOKEN)
-    with broken_over_http(tokens=tokens) as (url, _):
+    with broken_host(tokens=tokens) as (url, _):
         monkeypatch.setenv("WORLDAGENT_ROLE_HOST", url)
         results = check(home)
         assert bad(results) == []
@@ -270,7 +270,7 @@ def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> 
     file = tmp_path / "token"
     file.write_text(TOKEN)
     tokens = Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"novel"})}))])
-    with broken_over_http(tokens=tokens) as (url, host):
+    with broken_host(tokens=tokens) as (url, host):
         scopes = ("--scope", "workspace=novel", "--foreign-scope", "workspace=other")
         words = ("--role-host", url, "--token-file", str(file), *scopes, "--write")
         result = doctor(*words)
@@ -288,7 +288,7 @@ def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> 
 @pytest.mark.requirement("R9")
 def test_doctor_calls_the_tools_as_the_settings_do_and_says_so() -> None:
     named_tools = json.dumps({tool: f"my_{tool}" for tool in TOOLS})
-    with broken_over_http(prefix="my_") as (url, host):
+    with broken_host(prefix="my_") as (url, host):
         words = ("--role-host", url, "--write")
         unnamed, named = doctor(*words), doctor(*words, WORLDAGENT_ROLE_HOST_TOOLS=named_tools)
         assert host.store.kept == {}

@@ -6,6 +6,7 @@ Over four services, with calls by their own means and in words, and answers that
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.leaks import canary, traces_of, watch
-from support.services import FORMATS, Format, Said, service
+from support.services import FORMATS, Format, Said, in_words, service
 from worldagent import Role, Settings, Storage, WorldAgent, tool
 from worldagent.core import events as ev
 
@@ -28,10 +29,6 @@ def look(where: str) -> str:
     return f"nothing at {where}"
 
 
-def in_words(text: str, calls: Any = ()) -> str:
-    return f"[[ ## reply ## ]]\n{text}\n\n[[ ## calls ## ]]\n{json.dumps(list(calls))}\n\n[[ ## completed ## ]]"
-
-
 def script(role: str, *, native: bool, output: bool) -> list[Said]:
     """A step that thinks, speaks and calls, and an answer; each repeats the role."""
     loud = f"I go by this: {role} That is all."
@@ -39,7 +36,8 @@ def script(role: str, *, native: bool, output: bool) -> list[Said]:
     given = {"where": loud}
     if native:
         return [Said(loud, (("look", given),), loud), Said(answer, (), loud)]
-    return [Said(in_words(loud, [{"tool": "look", "arguments": given}]), (), loud), Said(in_words(answer), (), loud)]
+    said = (in_words(loud, json.dumps([{"tool": "look", "arguments": given}])), in_words(answer, "[]"))
+    return [replace(each, thinking=loud) for each in said]
 
 
 @pytest.mark.requirement("R7", "R16")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, cast
 
 from mcp.shared.exceptions import MCPError
@@ -278,16 +278,9 @@ _AFTER: dict[str, After] = {
 
 
 @contextlib.contextmanager
-def broken_over_http(how: str = "", **more: Any) -> Generator[tuple[str, BrokenHost]]:
+def broken_host(how: str = "", **more: Any) -> Generator[tuple[str, BrokenHost]]:
     """Serve a host with one fault in a thread; give its address and the host."""
     host = BrokenHost(how, **more)
     with over_http(cast("StubHost", host)) as url:
         yield url, host
         host.end_streams()
-
-
-@contextlib.asynccontextmanager
-async def broken_host(how: str = "", **more: Any) -> AsyncGenerator[tuple[str, BrokenHost]]:
-    """The same for a block of asynchronous code."""
-    with broken_over_http(how, **more) as given:
-        yield given

@@ -234,16 +234,13 @@ class Names:
 
 def tool_rows() -> list[str]:
     """Give the rows of the table of tools: what each takes beside what all take, and what its answer has."""
-    return [
-        f"| `{name}` | {_names(spec.arguments, _apart(spec.arguments))} "
-        f"| {_names(spec.answer, {'contract'}, bold=False)} |"
-        for name, spec in TOOLS.items()
-    ]
-
-
-def _apart(arguments: type[BaseModel]) -> set[str]:
-    """What the page tells of in other tables."""
-    return _OF_ALL | (_OF_STARTS if issubclass(arguments, SurfaceArguments) else set())
+    found = []
+    for name, spec in TOOLS.items():
+        apart = _OF_ALL | (_OF_STARTS if issubclass(spec.arguments, SurfaceArguments) else set())  # in other tables
+        found.append(
+            f"| `{name}` | {_names(spec.arguments, apart)} | {_names(spec.answer, {'contract'}, bold=False)} |"
+        )
+    return found
 
 
 def _names(model: type[BaseModel], without: set[str], *, bold: bool = True) -> str:

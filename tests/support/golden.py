@@ -80,7 +80,7 @@ def _member(owner: type, name: str) -> str:
     """Its signature or type, and for a class attribute its value."""
     value = inspect.getattr_static(owner, name)
     if isinstance(value, property):
-        return f": {_annotation(value.fget)}"
+        return f": {getattr(value.fget, '__annotations__', {}).get('return', '')}"
     if isinstance(value, staticmethod | classmethod):
         return _signature(value.__func__)
     if inspect.isfunction(value):
@@ -88,10 +88,6 @@ def _member(owner: type, name: str) -> str:
     if dataclasses.is_dataclass(owner) or inspect.isdatadescriptor(value):
         return ""  # the constructor has its type
     return f" = {value!r}" if isinstance(value, str | int | bool | None) else ""
-
-
-def _annotation(function: Callable[..., Any] | None) -> str:
-    return str(getattr(function, "__annotations__", {}).get("return", ""))
 
 
 def _signature(value: Any) -> str:

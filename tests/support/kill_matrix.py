@@ -136,7 +136,8 @@ def page(rows: Iterable[Row]) -> str:
         found = [row for row in given if row.phase == phase]
         total = sum(row.points for row in found)
         head = [f"| {' | '.join(_COLUMNS)} |", f"|{'---|' * len(_COLUMNS)}"]
-        lines = [f"| {row.kind} | {row.points} | {' | '.join(map(_cell, row.cells))} |" for row in found]
+        cells = [" | ".join("; ".join(sorted(cell)) for cell in row.cells) for row in found]
+        lines = [f"| {row.kind} | {row.points} | {each} |" for row, each in zip(found, cells, strict=True)]
         parts.append("\n".join([f"## {heading}", "", f"{total} points.", "", *head, *lines, ""]))
     return "\n".join(parts)
 
@@ -155,10 +156,6 @@ def _read(text: str) -> Iterator[Row]:
             when = next(word for word in _WHEN if kind.startswith(f"{word} "))
             found = tuple(frozenset(cell.split("; ")) for cell in cells)
             yield Row(phases[heading], when, kind.removeprefix(f"{when} "), int(points), found)
-
-
-def _cell(values: frozenset[str]) -> str:
-    return "; ".join(sorted(values))
 
 
 FIRST, ANSWERED, RESUMED = "first", "answered", "resumed"

@@ -210,7 +210,7 @@ async def run_case(case: Case, seen: Watch) -> str:
     """
     async with contextlib.AsyncExitStack() as stack:
         behaviour = Behaviour(case)
-        stub = await stack.enter_async_context(openai_stub()) if _over_http(case) else None
+        stub = await stack.enter_async_context(openai_stub()) if case.outcome in _MODELS else None
         native = case.mode == "sync" and not case.outcome.startswith("cannot be parsed")
         scripted = ScriptedLM(behaviour, form="native" if native else "chat")
         lm: Any = scripted if stub is None else _MODELS[case.outcome]
@@ -309,10 +309,6 @@ _MODELS = {
     "service answers 400 and quotes the prompt": "openai/echo-400",
     "cancelled in mid-call over HTTP": "openai/slow",
 }
-
-
-def _over_http(case: Case) -> bool:
-    return case.outcome in _MODELS
 
 
 def role_of(case: Case) -> Role:

@@ -33,6 +33,7 @@ _TOOLS = {
     "role_put": ("tier", "scope_id", "name", "content"),
     "role_delete": ("tier", "scope_id"),
 }
+_FIELDS = {"tier": {"$ref": "#/$defs/Tier"}, "scope_ids": {"type": "object"}}
 _ROLE = {"name": "x", "content": "y", "tier": "workspace"}
 _WRONG: dict[str, dict[str, Any]] = {
     "contract 2": {"contract": 2, "roles": [], "role": None},
@@ -104,13 +105,9 @@ class StubHost:
         for name, fields in _TOOLS.items():
             if self.broken == f"no {name}":
                 continue
-            properties: dict[str, Any] = {field: {"type": "string"} for field in fields}
-            if "tier" in properties:
-                properties["tier"] = {"$ref": "#/$defs/Tier"}
-            if "scope_ids" in properties:
-                properties["scope_ids"] = {"type": "object"}
+            properties: dict[str, Any] = {field: _FIELDS.get(field, {"type": "string"}) for field in fields}
             if "content" in properties and self.broken == "copies content into headers":
-                properties["content"]["x-mcp-header"] = "Content"
+                properties["content"] = {"type": "string", "x-mcp-header": "Content"}
             schema: dict[str, Any] = {
                 "type": "object",
                 "properties": properties,

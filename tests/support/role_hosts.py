@@ -50,13 +50,8 @@ def host(
         yield HttpHost(url, **more)
 
 
-@contextlib.asynccontextmanager
-async def opened(given: HttpHost | StdioHost, **more: Any) -> AsyncGenerator[HostRoleStore]:
-    store = HostRoleStore(given, **more)
-    try:
-        yield store
-    finally:
-        await store.aclose()
+def opened(given: HttpHost | StdioHost, **more: Any) -> contextlib.aclosing[HostRoleStore]:
+    return contextlib.aclosing(HostRoleStore(given, **more))
 
 
 def free_port() -> int:

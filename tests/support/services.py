@@ -49,14 +49,15 @@ class Said:
     ended: str = ""
 
 
-def in_words(reply: str, calls: str = "") -> Said:
+def in_words(reply: str = "", calls: str = "", **others: str) -> Said:
     """An answer of a model that gets its tools in words, in the chat format of dspy.
 
     Args:
         reply: Its reply.
         calls: The JSON of its calls; empty is none.
+        others: The fields of another Signature instead.
     """
-    fields = {"reply": reply} | ({"calls": calls} if calls else {})
+    fields = others or {"reply": reply} | ({"calls": calls} if calls else {})
     sections = [f"[[ ## {name} ## ]]\n{value}" for name, value in fields.items()]
     return Said("\n\n".join([*sections, "[[ ## completed ## ]]"]))
 

@@ -71,7 +71,7 @@ async def _reply(call: ScriptedCall) -> Any:
     wish = wishes(fields.get("message", ""))
     if "request" in fields:
         return {"result": "Fine."}
-    if "do" in wish and not _found(call):
+    if "do" in wish and not call.steps:
         return {"reply": "", "calls": [{"tool": wish["do"], "arguments": {"what": wish.get("what", "hat")}}]}
     await asyncio.sleep(float(wish.get("delay", "0")))
     if "hold" in wish:
@@ -85,11 +85,6 @@ async def _reply(call: ScriptedCall) -> Any:
     if "repeat" in wish:
         return {"reply": f"I am told: {call.role}", "calls": []}
     return _told(int(wish.get("words", "1")), float(wish.get("pace", "0")))
-
-
-def _found(call: ScriptedCall) -> bool:
-    """Whether what was called has come back."""
-    return bool(call.steps)
 
 
 def _note(role: str | None) -> None:

@@ -151,11 +151,9 @@ class HttpClient(Calling):
 def _number(body: bytes) -> int | None:
     """The number of JSON-RPC in a body, where it has one."""
     try:
-        said = json.loads(body)
-        number = said["error"]["code"]
+        return int(json.loads(body)["error"]["code"])
     except (ValueError, TypeError, KeyError):
         return None
-    return number if isinstance(number, int) else None
 
 
 class Piped(Calling):

@@ -14,13 +14,13 @@ from support.leak_cases import LENGTHS
 from support.leaks import awkward_canary, canary, on_the_server
 from support.processes import eventually
 from support.role_host_stub import StubHost
-from support.role_hosts import reference
+from support.role_hosts import opened, reference
 from support.sidecar_app import HASTY, WORKSPACE, digest
 from support.sidecar_calls import LEGACY, MODERN, Revision
 from support.sidecar_clients import BOUND, HttpClient, StdioClient
 from support.sidecars import TOKEN, Sidecar, over_http, over_stdio
 from worldagent import Role, Tier
-from worldagent.mcp_client import HostRoleStore, HttpHost
+from worldagent.mcp_client import HttpHost
 from worldagent.testing import scan_for_roles
 
 TRANSPORTS = ("http", "stdio")
@@ -156,11 +156,8 @@ class Looked:
         if self.case.source == "client":
             self._roles.kept["account", account] = (label, content)
         elif self.host is not None:
-            store = HostRoleStore(self.host)
-            try:
+            async with opened(self.host) as store:
                 await store.put(Tier.ACCOUNT, account, Role(label, content))
-            finally:
-                await store.aclose()
 
     # --- looking ----------------------------------------------------------------------------------------------------
 

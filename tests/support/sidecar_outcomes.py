@@ -7,7 +7,6 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from support.sidecar_app import HASTY, WORKSPACE
@@ -112,12 +111,9 @@ async def try_all(looked: Looked) -> None:
             async with asyncio.timeout(BOUND):
                 await work(looked)
         except Exception as error:
-            error.add_note(f"in the outcome {name!r} of {looked.case}; the log ends {_end(looked.sidecar.errors)!r}")
+            log = looked.sidecar.errors.read_text(errors="replace")
+            error.add_note(f"in the outcome {name!r} of {looked.case}; the log ends {log[-1000:]!r}")
             raise
-
-
-def _end(file: Path) -> str:
-    return file.read_text(errors="replace")[-1000:]
 
 
 # --- turns that end --------------------------------------------------------------------------------------------------

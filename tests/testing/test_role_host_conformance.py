@@ -122,7 +122,7 @@ async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(k
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("fault", HALF_NOW)
 async def test_a_host_over_http_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
-    async with broken_host(fault) as (url, host):
+    with broken_host(fault) as (url, host):
         results = await check_host(HttpHost(url), LIMITS.get(fault, WRITE))
         assert host.store.kept == {} or fault == "keeps what is deleted"
     assert failed(results) == HTTP_FAULTS[fault].split(), told(results)
@@ -139,7 +139,7 @@ async def test_a_host_over_stdio_fails_at_the_point_that_it_breaks_and_at_no_oth
 
 
 async def test_without_a_fault_a_host_over_http_passes_every_point() -> None:
-    async with broken_host() as (url, host):
+    with broken_host() as (url, host):
         results = await check_host(HttpHost(url), WRITE)
         assert host.store.kept == {}
     assert missed(results) == {"scope.forbidden"}, told(results)
@@ -147,7 +147,7 @@ async def test_without_a_fault_a_host_over_http_passes_every_point() -> None:
 
 @pytest.mark.requirement("R9")
 async def test_host_whose_output_schemas_take_no_errors_passes_and_is_usable() -> None:
-    async with broken_host("publishes schemas of successes alone") as (url, _):
+    with broken_host("publishes schemas of successes alone") as (url, _):
         results = await check_host(HttpHost(url), WRITE)
         assert missed(results) == {"scope.forbidden"}, told(results)
         async with opened(HttpHost(url)) as store:
@@ -182,14 +182,14 @@ async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are
         "ignores scopes of tokens": "scope.forbidden",
     }.items():
         grant = Grant({Tier.WORKSPACE: frozenset({"novel"})})
-        async with broken_host(fault, tokens=Tokens([(TOKEN, grant)]), grant=grant) as (url, host):
+        with broken_host(fault, tokens=Tokens([(TOKEN, grant)]), grant=grant) as (url, host):
             results = await check_host(HttpHost(url, TOKEN), options)
             assert host.store.kept == {}
         assert failed(results) == ([] if point is None else [point]), told(results)
 
 
 async def test_a_host_that_lets_a_page_of_another_site_in_is_warned_of() -> None:
-    async with broken_host("serves pages") as (url, _):
+    with broken_host("serves pages") as (url, _):
         results = await check_host(HttpHost(url))
     assert [result.id for result in results if result.status == "warn"] == ["http.token", "http.page"]
 
@@ -224,7 +224,7 @@ async def test_an_address_without_a_host_fails_to_connect() -> None:
 
 async def test_a_wrong_token_is_named() -> None:
     grant = Grant({Tier.WORKSPACE: frozenset({"*"})})
-    async with broken_host(tokens=Tokens([(TOKEN, grant)])) as (url, _):
+    with broken_host(tokens=Tokens([(TOKEN, grant)])) as (url, _):
         [first, *_] = await check_host(HttpHost(url, "another"))
     assert (first.id, first.status) == ("connect.time", "fail")
     assert "401" in first.problem
@@ -250,9 +250,9 @@ async def test_without_write_no_role_is_put_or_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R9")
 async def test_assert_conforms_returns_the_results_of_a_sound_host_and_names_the_failed_points_of_another() -> None:
-    async with broken_host() as (url, _):
+    with broken_host() as (url, _):
         assert failed(await assert_conforms(HttpHost(url), WRITE)) == []
-    async with broken_host("trims texts") as (url, host):
+    with broken_host("trims texts") as (url, host):
         with pytest.raises(AssertionError, match=r"breaks the contract.*\nput\.text: role_put gave another content"):
             await assert_conforms(HttpHost(url), WRITE)
         assert host.store.kept == {}
@@ -268,7 +268,7 @@ async def test_no_log_line_of_a_check_holds_a_role(caplog: pytest.LogCaptureFixt
 
 
 async def test_a_role_that_is_set_is_not_written_over() -> None:
-    async with broken_host() as (url, host):
+    with broken_host() as (url, host):
         await check_host(HttpHost(url), WRITE)
         await host.store.put(Tier.WORKSPACE, "novel", Role("house", SECRET))
         results = await check_host(HttpHost(url), HostCheckOptions(write=True, scopes={Tier.WORKSPACE: "novel"}))
@@ -284,7 +284,7 @@ async def test_a_check_that_is_cancelled_clears_what_it_wrote() -> None:
         if result.id == "put.tiers":
             written.set()
 
-    async with broken_host() as (url, host):
+    with broken_host() as (url, host):
         check = asyncio.create_task(check_host(HttpHost(url), WRITE, tell=tell))
         await asyncio.wait_for(written.wait(), 30)
         assert host.store.kept
@@ -296,7 +296,7 @@ async def test_a_check_that_is_cancelled_clears_what_it_wrote() -> None:
 
 async def test_results_are_told_one_by_one_as_they_are_known() -> None:
     heard: list[Result] = []
-    async with broken_host() as (url, _):
+    with broken_host() as (url, _):
         results = await check_host(HttpHost(url), tell=heard.append)
     assert heard == results
     assert [result.id for result in results] == [point.id for point in HOST_POINTS if point.when != "stdio"]
