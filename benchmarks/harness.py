@@ -127,7 +127,7 @@ class Calls:
         if self._emit is not None:
             self._emit(TurnEnded, status="done")
         tap = self._tracer.tap(_SCOPE)
-        self._emit = Emitter(f"call_{self._made}", _CLOCK, tap.over(lambda event: None), tap)
+        self._emit = Emitter(f"call_{self._made}", _CLOCK, tap, tap)
         self._root = self._bare.engine.root(f"call_{self._made}", _SCOPE, self._emit)
         self._emit(TurnStarted, thread="", kind="call")
 

@@ -180,9 +180,7 @@ class ThreadSearch:
 
     async def heads(self, turns: Sequence[str]) -> dict[str, str]:
         """The last message of each turn, by the key of its thread."""
-        if not turns:
-            return {}
-        rows = await self._database.read(lambda tx: tx.execute(_HEADS.format(_marks(turns)), turns))
+        rows = await self._database.find(_HEADS, turns)
         return {thread: head for thread, head in rows if head is not None}
 
     async def saying(self, heads: Mapping[str, str], query: str) -> set[str]:

@@ -207,11 +207,7 @@ class TurnLog:
 
     async def recorded(self, turns: Sequence[str]) -> frozenset[str]:
         """Which of these turns are recorded."""
-        if not turns:
-            return frozenset()
-        statement = _RECORDED.format(", ".join("?" * len(turns)))
-        rows = await self._database.read(lambda tx: tx.execute(statement, tuple(turns)))
-        return frozenset(turn for (turn,) in rows)
+        return frozenset(turn for (turn,) in await self._database.find(_RECORDED, turns))
 
     async def last(self, turn: str) -> int | None:
         """The number of a turn's last event, even if it was deleted; None if the turn is not recorded."""

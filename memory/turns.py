@@ -234,7 +234,7 @@ class TurnRegister:
 
     async def get(self, turn_id: str) -> TurnRecord | None:
         """The turn with an id, or None."""
-        rows = await self._database.read(lambda tx: tx.execute(_BY_IDS.format("?"), (turn_id,)))
+        rows = await self._database.find(_BY_IDS, [turn_id])
         return _record(rows[0], self._database.name) if rows else None
 
     async def threads(
@@ -270,11 +270,7 @@ class TurnRegister:
 
     async def again(self, records: Sequence[TurnRecord]) -> dict[str, TurnRecord]:
         """The same turns as they are now, by their ids."""
-        if not records:
-            return {}
-        statement = _BY_IDS.format(", ".join("?" * len(records)))
-        ids = tuple(record.id for record in records)
-        rows = await self._database.read(lambda tx: tx.execute(statement, ids))
+        rows = await self._database.find(_BY_IDS, [record.id for record in records])
         return {found.id: found for found in (_record(row, self._database.name) for row in rows)}
 
     @staticmethod
@@ -312,28 +308,19 @@ def _quoted(part: str) -> str:
 
 
 def _row(record: TurnRecord) -> tuple[object, ...]:
-    scope = record.scope
-    return (
-        record.id,
-        record.thread,
-        scope.workspace,
-        scope.thread,
-        scope.account,
-        scope.channel,
-        record.kind,
-        record.author,
-        record.status,
-        record.asked,
-        canonical_json(record.role),
-        record.prompt,
-        record.code,
-        record.graph,
-        record.began.timestamp(),
-        record.changed.timestamp(),
-        canonical_json(list(record.model)) if record.model else None,
-        None if record.origin is None else canonical_json(record.origin),
-        record.unattended,
-    )
+    scope, model, origin = record.scope, record.model, record.origin
+    stored = {
+        "workspace": scope.workspace,
+        "name": scope.thread,
+        "account": scope.account,
+        "channel": scope.channel,
+        "role": canonical_json(record.role),
+        "began": record.began.timestamp(),
+        "changed": record.changed.timestamp(),
+        "model": canonical_json(list(model)) if model else None,
+        "origin": None if origin is None else canonical_json(origin),
+    }
+    return tuple(stored[name] if name in stored else getattr(record, name) for name in _NAMES)
 
 
 def _record(row: tuple[Any, ...], database: str) -> TurnRecord:

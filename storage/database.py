@@ -9,12 +9,12 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from ..core.errors import MissingExtra
 from .home import PostgresAddress
 from .locks import Locks
-from .schema import Schema, Transaction, check_names
+from .schema import Schema, Transaction, check_names, portions
 
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase
@@ -91,6 +91,22 @@ class Database(ABC):
             StorageUnavailable: It cannot be reached, or it fails.
             StorageInvalid: It is damaged, or its tables no longer match the schemas.
         """
+
+    async def find(self, statement: str, ids: Sequence[str]) -> list[tuple[Any, ...]]:
+        """Run a SELECT for each of some ids, on one snapshot. Without ids nothing is read.
+
+        Args:
+            statement: The statement, with `{}` in place of the question marks.
+            ids: The ids.
+
+        Raises:
+            AgentClosed, StorageUnavailable, StorageInvalid: As for `read`.
+        """
+
+        def work(transaction: Transaction) -> list[tuple[Any, ...]]:
+            return [row for marks, some in portions(ids) for row in transaction.execute(statement.format(marks), some)]
+
+        return await self.read(work) if ids else []
 
     @abstractmethod
     async def scrub(self) -> None:

@@ -344,10 +344,11 @@ def _path(parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, sink: S
 
     def sending(event: Event) -> None:
         sink(event)
+        tap(event)
         if isinstance(event, PauseNotified):
             parts.account_events.publish(work.scope, event)
 
-    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, tap.over(sending), tap), deltas)
+    return TurnPath(parts, turn_id, work, Emitter(turn_id, parts.stores.clock, sending, tap), deltas)
 
 
 def _origin() -> Origin | None:

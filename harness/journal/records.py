@@ -386,11 +386,7 @@ class Journal:
 
     async def asked(self, turns: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return for each turn with pauses how many are open, and how many are answered but not resumed."""
-        if not turns:
-            return {}
-        statement = _ASKED.format(", ".join("?" * len(turns)))
-        rows = await self._database.read(lambda tx: tx.execute(statement, tuple(turns)))
-        return {turn: (open_, answered) for turn, open_, answered in rows}
+        return {turn: (open_, answered) for turn, open_, answered in await self._database.find(_ASKED, turns)}
 
     @staticmethod
     def roles(transaction: Transaction, turn: str) -> tuple[str, ...]:

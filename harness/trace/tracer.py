@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import Context
 from dataclasses import dataclass, replace
@@ -192,21 +192,10 @@ class Tap:
     def __init__(self, tracer: Tracer, scope: Scope) -> None:
         self._tracer, self._scope = tracer, scope
 
-    def over(self, sink: Callable[[Event], None]) -> Callable[[Event], None]:
-        """Return a sink of events that passes them to `sink` and to the trace."""
-        if not self._tracer.on:
-            return sink
-
-        def both(event: Event) -> None:
-            sink(event)
-            self(event)
-
-        return both
-
     def __call__(self, event: Event) -> None:
         """Trace one event without the texts that it has for readers."""
         kind = type(event)
-        if kind in _TEXT_EVENTS:
+        if kind in _TEXT_EVENTS or not self._tracer.on:
             return
         if isinstance(event, ev.TurnStarted):
             self._scope = replace(self._scope, thread=event.thread or None)
