@@ -383,7 +383,9 @@ class Thread:
             UnknownMessage: The thread has no message `before`.
             InvalidArgument: `limit` is out of bounds.
         """
-        return await self._runner.parts.engine.history(thread_key(self.scope), before=before, limit=limit)
+        stores = self._runner.parts.stores
+        head = (await stores.position(thread_key(self.scope))).head
+        return await stores.log.history(head, before=before, limit=limit)
 
     async def keep(self, message_id: str) -> None:
         """Let the model see a message word for word, however long the thread becomes. Repeating the call is harmless.

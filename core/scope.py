@@ -64,17 +64,8 @@ class Scope:
 
     def id_of(self, tier: Tier) -> str | None:
         """The id under which `tier` is looked up in this scope; None if the scope has none. The call tier has no id."""
-        match tier:
-            case Tier.CALL:
-                return None
-            case Tier.THREAD:
-                return self.thread
-            case Tier.CHANNEL:
-                return self.channel
-            case Tier.WORKSPACE:
-                return self.workspace
-            case Tier.ACCOUNT:
-                return self.account
+        found: str | None = None if tier is Tier.CALL else getattr(self, tier.value)
+        return found
 
 
 def is_id(value: object) -> bool:

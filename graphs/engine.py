@@ -178,10 +178,6 @@ class TurnEngine:
             known[Tail] = log.tail_of(transaction, head, self.services.options.history_limit)
         return known
 
-    async def history(self, thread_key: str, *, before: str | None, limit: int) -> tuple[Message, ...]:
-        """A page of a thread's log."""
-        return await self.services.log.history(await self.head(thread_key), before=before, limit=limit)
-
     def check_graph(self, kept: str, kind: TurnKind) -> None:
         """Compare the graph that a turn began in with this one (D15).
 

@@ -293,7 +293,7 @@ class Window:
             if await self._summarise(shorter):
                 return True
         if self._recent:
-            self._recent = _newer_half(self._recent)
+            self._recent = self._recent[len(self._recent) // 2 + 1 :] if len(self._recent) > 1 else []
         elif self._fixed:
             self._fixed = []
         else:
@@ -327,10 +327,6 @@ class Window:
             texts = texts_of(most)
             recent = _newest(recent, most - size(self._fixed) - self._own, texts)
         self._recent = recent
-
-
-def _newer_half(past: list[Entry]) -> list[Entry]:
-    return past[len(past) // 2 + 1 :] if len(past) > 1 else []
 
 
 def _newest(past: list[Entry], most: int, texts: int) -> list[Entry]:

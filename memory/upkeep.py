@@ -221,7 +221,7 @@ _DROP_BRANCH: Final = "DELETE FROM wa_branch WHERE thread=?"
 _ORPHANED: Final = "UPDATE wa_branch SET origin=thread WHERE origin=?"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RemovedMessages:
     """The messages that were removed.
 
@@ -232,10 +232,10 @@ class RemovedMessages:
         said: The texts of persons in them.
     """
 
-    count: int
-    threads: frozenset[str]
-    turns: frozenset[str]
-    said: frozenset[str]
+    count: int = 0
+    threads: set[str] = field(default_factory=set)
+    turns: set[str] = field(default_factory=set)
+    said: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -247,10 +247,7 @@ class _Removal:
     heads: frozenset[str]
     ends: Mapping[str, str | None]
     there: dict[str, bool] = field(default_factory=dict)
-    removed: int = 0
-    threads: set[str] = field(default_factory=set)
-    turns: set[str] = field(default_factory=set)
-    said: set[str] = field(default_factory=set)
+    removed: RemovedMessages = field(default_factory=RemovedMessages)
 
     def own(self) -> set[str]:
         """Delete the thread's own messages that no other thread needs. Returns the messages of others before them."""
@@ -297,12 +294,12 @@ class _Removal:
         """Delete messages; each comes after those that follow it."""
         for marks, some in portions(messages):
             for thread, turn, body in self.transaction.execute(_GOING.format(marks), some):
-                self.threads.add(thread)
-                self.turns.add(turn)
+                self.removed.threads.add(thread)
+                self.removed.turns.add(turn)
                 text = None if body is None else json.loads(body).get("text")
-                self.said |= {text} if isinstance(text, str) else set()
+                self.removed.said |= {text} if isinstance(text, str) else set()
             self.transaction.execute(_DELETE.format(marks), some)
-        self.removed += len(messages)
+        self.removed.count += len(messages)
 
 
 def sharers(transaction: Transaction, thread: str) -> frozenset[str]:
@@ -327,6 +324,4 @@ def remove_messages(transaction: Transaction, thread: str, ends: Mapping[str, st
     transaction.execute(_ORPHANED, (thread,))
     for message in (*removal.own(), branch):
         removal.shared(message)
-    return RemovedMessages(
-        removal.removed, frozenset(removal.threads), frozenset(removal.turns), frozenset(removal.said)
-    )
+    return removal.removed

@@ -250,7 +250,7 @@ class RoleResolver:
         self, asked: Mapping[tuple[Tier, ...], Awaitable[Any]]
     ) -> tuple[dict[Tier, Role], dict[Tier, HostError]]:
         """Wait for all sources up to the time limit, and cancel those that are late."""
-        tasks = {asyncio.ensure_future(question): tiers for question, tiers in _swap(asked)}
+        tasks = {asyncio.ensure_future(question): tiers for tiers, question in asked.items()}
         try:
             _, late = await asyncio.wait(tasks, timeout=self.options.timeout)
         finally:
@@ -292,10 +292,6 @@ class RoleResolver:
 async def _ask(source: RoleSource, scope: Scope, tier: Tier) -> object:
     role: object = await source(scope)
     return {} if role is None else {tier: role}
-
-
-def _swap(asked: Mapping[tuple[Tier, ...], Awaitable[Any]]) -> Iterable[tuple[Awaitable[Any], tuple[Tier, ...]]]:
-    return ((question, tiers) for tiers, question in asked.items())
 
 
 def _unavailable(tiers: tuple[Tier, ...], why: str) -> RoleSourceUnavailable:

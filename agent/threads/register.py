@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from heapq import merge
 from typing import Any, Final, Literal, Self, get_args
 
 from pydantic_core import to_jsonable_python
@@ -225,7 +224,7 @@ class ThreadRegister:
             found += await self._matching(wanted, page)
             if len(page) < size:
                 break
-            before = page[-1].place
+            before = _place(page[-1])
         return tuple(found[: wanted.limit])
 
     async def running(self) -> tuple[tuple[str, ThreadState], ...]:
@@ -313,7 +312,7 @@ class ThreadRegister:
         except ThreadBusy:
             return
 
-    async def _page(self, workspace: str, wanted: ThreadFilters, before: Place | None, size: int) -> Sequence[_Row]:
+    async def _page(self, workspace: str, wanted: ThreadFilters, before: Place | None, size: int) -> Sequence[_Listed]:
         """Read the next threads of a workspace; some of them may be filtered out later."""
         records: Sequence[TurnRecord] = ()
         branches: Sequence[Branch] = ()
@@ -329,29 +328,27 @@ class ThreadRegister:
         if wanted.status in (None, "forked") and wanted.channel is None:
             bound = None if before is None else before.for_branches
             branches = await self._stores.branches.of_workspace(workspace, limit=size, before=bound)
-        rows = merge(map(_Row.of_turn, records), map(_Row.of_branch, branches), key=lambda row: row.place, reverse=True)
-        return list(rows)[:size]
+        page: list[_Listed] = [*records, *branches]
+        return sorted(page, key=_place, reverse=True)[:size]
 
-    async def _matching(self, wanted: ThreadFilters, page: Sequence[_Row]) -> Sequence[ThreadState]:
-        titles = await self._stores.titles.of([row.key for row in page])
+    async def _matching(self, wanted: ThreadFilters, page: Sequence[_Listed]) -> Sequence[ThreadState]:
+        titles = await self._stores.titles.of([row.thread for row in page])
         if wanted.account is not None:
-            heads = {row.key: row.branch.head for row in page if row.branch is not None and row.branch.head is not None}
-            spoken = await self._search.speaking(heads, wanted.account)
-            page = [row for row in page if row.record is not None or row.key in spoken]
+            spoken = await self._search.speaking(_heads(page), wanted.account)
+            page = [row for row in page if isinstance(row, TurnRecord) or row.thread in spoken]
         if wanted.query is not None:
             said = await self._matching_text(wanted.query, page, titles)
-            page = [row for row in page if row.key in said]
-        states = iter(await self._states([row.record for row in page if row.record is not None], titles))
-        found = [_forked(row.branch, titles.get(row.key)) if row.branch is not None else next(states) for row in page]
+            page = [row for row in page if row.thread in said]
+        states = iter(await self._states([row for row in page if isinstance(row, TurnRecord)], titles))
+        found = [_forked(row, titles.get(row.thread)) if isinstance(row, Branch) else next(states) for row in page]
         return [state for state in found if wanted.status in (None, state.status)]
 
-    async def _matching_text(self, query: str, page: Sequence[_Row], titles: Mapping[str, str]) -> set[str]:
+    async def _matching_text(self, query: str, page: Sequence[_Listed], titles: Mapping[str, str]) -> set[str]:
         """Return the threads of a page whose title or conversation contains the text."""
         said = {key for key, title in titles.items() if query.lower() in title.lower()}
-        left = [row for row in page if row.key not in said]
-        heads = await self._search.heads([row.record.id for row in left if row.record is not None])
-        heads |= {row.key: row.branch.head for row in left if row.branch is not None and row.branch.head is not None}
-        return said | await self._search.saying(heads, query)
+        left = [row for row in page if row.thread not in said]
+        heads = await self._search.heads([row.id for row in left if isinstance(row, TurnRecord)])
+        return said | await self._search.saying(heads | _heads(left), query)
 
     async def _states(
         self, records: Sequence[TurnRecord], titles: Mapping[str, str] | None = None
@@ -372,31 +369,22 @@ class ThreadRegister:
         return tuple(replace(state, title=titles.get(item.thread)) for item, state in zip(records, states, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A thread of a page: by its newest turn, or by its branch if it has no turn."""
-
-    key: str
-    place: Place
-    record: TurnRecord | None = None
-    branch: Branch | None = None
-
-    @staticmethod
-    def of_turn(record: TurnRecord) -> _Row:
-        return _Row(record.thread, _place(record), record=record)
-
-    @staticmethod
-    def of_branch(branch: Branch) -> _Row:
-        return _Row(branch.thread, Place(branch.at, False, branch.thread), branch=branch)
+_Listed = TurnRecord | Branch
+"""A thread of a listing: its newest turn, or its branch if it has no turn."""
 
 
-def _place(record: TurnRecord) -> Place:
-    return Place(record.began, True, record.id)
+def _place(row: _Listed) -> Place:
+    return Place(row.began, True, row.id) if isinstance(row, TurnRecord) else Place(row.at, False, row.thread)
+
+
+def _heads(page: Sequence[_Listed]) -> dict[str, str]:
+    """The messages that the threads without a turn continue from, by the keys of the threads."""
+    return {row.thread: row.head for row in page if isinstance(row, Branch) and row.head is not None}
 
 
 def _forked(branch: Branch, title: str | None) -> ThreadState:
-    place = _Row.of_branch(branch).place
-    return ThreadState(thread=branch.name, title=title, status="forked", since=branch.at, page_key=str(place))
+    page_key = str(_place(branch))
+    return ThreadState(thread=branch.name, title=title, status="forked", since=branch.at, page_key=page_key)
 
 
 def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: bool) -> ThreadState:

@@ -189,7 +189,7 @@ ATTACHMENT_TABLES: Final = (
 
 _NOTE = "INSERT INTO wa_attachment(sha256, message) VALUES(?, ?) ON CONFLICT DO NOTHING"
 _ALL = "SELECT DISTINCT sha256 FROM wa_attachment"
-_ONE = "SELECT 1 FROM wa_attachment WHERE sha256=? LIMIT 1"
+_SOME = "SELECT DISTINCT sha256 FROM wa_attachment WHERE sha256 IN ({})"
 _KEY: Final = '"attachments":'  # as canonical JSON writes it
 
 
@@ -208,16 +208,6 @@ def note_references(transaction: Transaction, message_id: str, body: str) -> Non
         sha256 = one.get("sha256") if isinstance(one, dict) else None
         if isinstance(sha256, str):
             transaction.execute(_NOTE, (sha256, message_id))
-
-
-def referred_to(transaction: Transaction) -> frozenset[str]:
-    """The hashes of all content that a message refers to."""
-    return frozenset(str(sha256) for (sha256,) in transaction.execute(_ALL))
-
-
-def still_referred_to(transaction: Transaction, hashes: Iterable[str]) -> frozenset[str]:
-    """Those of `hashes` that a message refers to."""
-    return frozenset(sha256 for sha256 in hashes if transaction.execute(_ONE, (sha256,)))
 
 
 LIMIT: Final = 10 * 1024 * 1024
@@ -318,10 +308,11 @@ class Attachments:
         """
         there = await asyncio.to_thread(self._pieces.names)
         waiting = await asyncio.to_thread(self._pieces.held, held)
-        free = there - waiting - await self._database.read(referred_to)
+        referred = {str(sha256) for (sha256,) in await self._database.read(lambda tx: tx.execute(_ALL))}
+        free = there - waiting - referred
         await asyncio.to_thread(_each, self._pieces.set_aside, free)
         # A message written before this read gets the content back. A later message writes the content again.
-        needed = await self._database.read(lambda tx: still_referred_to(tx, free))
+        needed = {str(sha256) for (sha256,) in await self._database.find(_SOME, sorted(free))}
         await asyncio.to_thread(_each, self._pieces.put_back, needed)
         await asyncio.to_thread(_each, self._pieces.drop_aside, free - needed)
         await asyncio.to_thread(self._pieces.drop_unfinished, unfinished)
