@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal, Self
@@ -12,7 +12,7 @@ import platformdirs
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, TomlConfigSettingsSource
 
-from ..core.errors import FunctionInvalid, InvalidArgument, SettingsInvalid
+from ..core.errors import FunctionInvalid, SettingsInvalid, UsageError
 from ..harness import GenerationOptions, Policy
 from ..harness.gate import load_policy
 from ..harness.limits import DEFAULT_CHOSEN_CALLS, DEFAULT_CONCURRENCY, DEFAULT_DEPTH, Limits
@@ -272,32 +272,23 @@ class Settings(BaseSettings):
         return given
 
     @model_validator(mode="after")
-    def _reachable(self) -> Self:
-        name, problem = "role_host", ""
-        try:
-            self.host()
-            if self.database_url is not None:
-                name = "database_url"
-                PostgresAddress(self.database_url.get_secret_value())
-            for server, entry in self.mcp_servers.items():
-                name = f"mcp_servers.{server}"
-                entry.server()
-        except InvalidArgument as error:
-            problem = f"{error.problem}; {error.remedy}"
-        if problem:
-            raise ValueError(f"{name}: {problem}")
-        return self
-
-    @model_validator(mode="after")
-    def _limiting(self) -> Self:
-        for name in ("account_limits", "workspace_limits"):
+    def _usable(self) -> Self:
+        url = self.database_url
+        made: dict[str, Callable[[], object]] = {
+            "role_host": self.host,
+            "database_url": lambda: None if url is None else PostgresAddress(url.get_secret_value()),
+            **{f"mcp_servers.{name}": entry.server for name, entry in self.mcp_servers.items()},
+            "account_limits": lambda: limits_of(self.account_limits),
+            "workspace_limits": lambda: limits_of(self.workspace_limits),
+        }
+        for name, make in made.items():
             problem = ""
             try:
-                limits_of(getattr(self, name))
-            except FunctionInvalid as error:
-                problem = error.problem
+                make()
+            except UsageError as error:
+                problem = f"{name}: {error.problem}; {error.remedy}"
             if problem:
-                raise ValueError(f"{name}: {problem}; give any of calls, tokens and cost")
+                raise ValueError(problem)
         return self
 
     def storage(self, given: Storage | None = None) -> Storage:

@@ -89,9 +89,8 @@ class Thread:
             KeyReused: The key was used on this thread for another request.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        return await self._runner.run(
-            self._mode(self._message(text, attachments, model, output), unattended), role, key=key
-        )
+        request = self._mode(self._message(text, attachments, model, output), unattended)
+        return await self._runner.run(request, role, key=key)
 
     def stream(
         self,
@@ -122,9 +121,8 @@ class Thread:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
                 `converse` are raised while entering or iterating.
         """
-        return self._runner.stream(
-            self._mode(self._message(text, attachments, model, output), unattended), role, detach=detach, key=key
-        )
+        request = self._mode(self._message(text, attachments, model, output), unattended)
+        return self._runner.stream(request, role, detach=detach, key=key)
 
     async def task(
         self,
@@ -157,9 +155,8 @@ class Thread:
             ResultInvalid, TaskFailed: The shape failed.
             ThreadBusy, HostError, RoleSourceUnavailable: As for `converse`.
         """
-        return await self._runner.run(
-            self._mode(self._task(shape, params, attachments, model), unattended), role, key=key
-        )
+        request = self._mode(self._task(shape, params, attachments, model), unattended)
+        return await self._runner.run(request, role, key=key)
 
     def stream_task(
         self,
@@ -173,9 +170,8 @@ class Thread:
         unattended: Unattended = None,
     ) -> TurnStream:
         """Like `task`, without attachments, as a stream of events: `async with thread.stream_task(...) as stream`."""
-        return self._runner.stream(
-            self._mode(self._task(shape, params, (), model), unattended), role, detach=detach, key=key
-        )
+        request = self._mode(self._task(shape, params, (), model), unattended)
+        return self._runner.stream(request, role, detach=detach, key=key)
 
     async def run_skill(
         self,
@@ -204,7 +200,8 @@ class Thread:
             InvalidArgument: `skill` is not a `Composed`, or the agent's profile switches skills off.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
-        return await self._runner.run(self._mode(self._skill(skill, params, model), unattended), role, key=key)
+        request = self._mode(self._skill(skill, params, model), unattended)
+        return await self._runner.run(request, role, key=key)
 
     def stream_skill(
         self,
@@ -218,9 +215,8 @@ class Thread:
         unattended: Unattended = None,
     ) -> TurnStream:
         """Like `run_skill`, as a stream of events: `async with thread.stream_skill(...) as stream`; see `stream`."""
-        return self._runner.stream(
-            self._mode(self._skill(skill, params, model), unattended), role, detach=detach, key=key
-        )
+        request = self._mode(self._skill(skill, params, model), unattended)
+        return self._runner.stream(request, role, detach=detach, key=key)
 
     async def run_scheduled(
         self,
@@ -248,7 +244,8 @@ class Thread:
             InvalidArgument: `trigger` is not a `Trigger`.
             ThreadBusy, HostError, OutputInvalid, RoleSourceUnavailable: As for `converse`.
         """
-        return await self._runner.run(self._mode(self._scheduled(trigger, model), unattended), role, key=key)
+        request = self._mode(self._scheduled(trigger, model), unattended)
+        return await self._runner.run(request, role, key=key)
 
     def stream_scheduled(
         self,
@@ -261,9 +258,8 @@ class Thread:
         unattended: Unattended = None,
     ) -> TurnStream:
         """Like `run_scheduled`, as a stream of events: `async with thread.stream_scheduled(...) as stream`."""
-        return self._runner.stream(
-            self._mode(self._scheduled(trigger, model), unattended), role, detach=detach, key=key
-        )
+        request = self._mode(self._scheduled(trigger, model), unattended)
+        return self._runner.stream(request, role, detach=detach, key=key)
 
     async def resume(
         self,

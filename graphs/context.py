@@ -5,7 +5,8 @@ Only `TurnContext` carries the role. LangGraph passes it as `context=` and never
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeVar
 
@@ -22,9 +23,9 @@ from ..memory import ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..role_resolution import ResolvedRole, RoleResolver
-from ..signatures import Listener, ModelCaller, PredictorPool
+from ..signatures import CONVERSE, Listener, ModelCaller, PredictorPool, Signature
 from ..signatures.models import Models
-from ..signatures.summaries import scrubbed
+from ..signatures.summaries import ask_without_role, scrubbed
 from ..storage import Lease
 from .requests import GraphOptions
 from .shape import ShapeRegistry
@@ -178,13 +179,23 @@ class TurnContext:
         return await self._asked(call, callers[-1])
 
     async def _asked(self, call: Callable[[ModelCaller], Awaitable[T]], name: str | None) -> T:
-        if not self.caller.model_influenced:
-            return await call(await self._model(name))
-        async with self.budget.ledger.slots:
-            return await call(await self._model(name))
+        async with self.budget.ledger.slots if self.caller.model_influenced else nullcontext():
+            return await call(self.services.caller if name is None else await self.services.models.get(name))
 
-    async def _model(self, name: str | None) -> ModelCaller:
-        return self.services.caller if name is None else await self.services.models.get(name)
+    async def ask_without_role(
+        self, signature: Signature, inputs: Mapping[str, Any], names: Iterable[str] = (CONVERSE,)
+    ) -> Mapping[str, Any]:
+        """Ask a model without the role; see `signatures.summaries.ask_without_role`.
+
+        Args:
+            signature: What is asked.
+            inputs: Its input fields.
+            names: The Signatures that the role can be attached to.
+        """
+        predictor, listener = self.services.predictors.get(signature), self.listener(signature.__name__)
+        return await self.ask(
+            lambda caller: ask_without_role(predictor, inputs, caller, role=self.role, listener=listener, names=names)
+        )
 
     def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
         """The listener for one model call of this turn.

@@ -14,7 +14,7 @@ from ..core.errors import ContextExceeded, OutputInvalid, WorldAgentError
 from ..core.events import HistorySummarised, SummaryFailed
 from ..harness.journal import ABOUT_THE_TURN, SUSPENDED, Step
 from ..memory import Draft, Message
-from ..signatures.summaries import SUMMARISE, ask_without_role
+from ..signatures.summaries import SUMMARISE
 from .attached import texts_of
 from .context import AGENT, STOPPED, TurnContext
 from .history import (
@@ -192,11 +192,7 @@ async def _ask(turn: TurnContext, inputs: dict[str, Any]) -> str:
     name = SUMMARISE.__name__
 
     async def ask(_: Any) -> Any:
-        predictor = turn.services.predictors.get(SUMMARISE)
-        listener = turn.listener(name)
-        fields = await turn.ask(
-            lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener)
-        )
+        fields = await turn.ask_without_role(SUMMARISE, inputs)
         text = str(fields["summary"]).strip()
         if not text:
             raise OutputInvalid("the summary is empty", remedy="try again, or use another model")

@@ -21,7 +21,6 @@ from ...harness.worker import TEXT
 from ...memory import Draft
 from ...signatures import CONVERSE, REPLY, ModelCaller, PastStep, Thought
 from ...signatures.signature import CHECK
-from ...signatures.summaries import ask_without_role
 from ..attached import ATTACHED, Shown
 from ..context import AGENT, STOPPED, WAITING, TurnContext
 from ..history import is_plain_result, result_text
@@ -109,13 +108,8 @@ class Checks:
         return bool(verdict["satisfied"])
 
     async def _judged(self, inputs: dict[str, Any]) -> dict[str, Any]:
-        turn = self._turn
-        predictor = turn.services.predictors.get(CHECK)
-        listener = turn.listener(CHECK.__name__)
         try:
-            fields = await turn.ask(
-                lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener)
-            )
+            fields = await self._turn.ask_without_role(CHECK, inputs)
         except (ContextExceeded, ModelRefused, OutputInvalid):  # a judge that cannot judge has no findings
             return {"satisfied": True, "findings": ""}
         findings = str(fields["findings"]).strip()[:_FINDINGS]

@@ -16,7 +16,7 @@ from ...core import canonical_json
 from ...core.errors import ResultInvalid
 from ...core.validation import ClosedModel
 from ...harness.journal import Step
-from ...signatures.summaries import COMPACT, ask_without_role
+from ...signatures.summaries import COMPACT
 from ..shape import Shape, ShapeRegistry
 from ..tasks import Dispatched, TaskContext, dispatched
 from .map import allowed_of, check_allowed
@@ -115,11 +115,7 @@ async def _compacted(ctx: TaskContext, params: CompactionParams, names: tuple[st
     inputs = {"wanted": params.wanted, "result": piece, "words": params.words}
 
     async def ask(_: Any) -> Any:
-        predictor = turn.services.predictors.get(COMPACT)
-        listener = turn.listener(name)
-        fields = await turn.ask(
-            lambda caller: ask_without_role(predictor, inputs, caller, role=turn.role, listener=listener, names=names)
-        )
+        fields = await turn.ask_without_role(COMPACT, inputs, names)
         return str(fields["text"]).strip()
 
     call_id = await frame.child(name, inputs, model=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Collection, Iterable
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from types import NoneType
@@ -162,9 +163,7 @@ class Drive:
             return outcome
         if step.kind == "question":
             return await self._answered(step, record)
-        if step.slot is None:
-            return await self._begin(step, record)
-        async with step.slot:
+        async with step.slot or nullcontext():
             return await self._begin(step, record)
 
     async def keep(self, step: Step, value: Any) -> Any:
