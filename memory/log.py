@@ -114,6 +114,7 @@ _ANCESTOR = """WITH RECURSIVE chain(id, parent, depth, summary) AS (
                SELECT id, parent FROM chain WHERE depth=?"""
 _SOME = f"SELECT {', '.join(StoredMessage.model_fields)} FROM wa_message WHERE id IN ({{}}) ORDER BY depth DESC"
 _LAST = "SELECT id FROM wa_message WHERE thread=? AND turn=? ORDER BY depth DESC, at DESC LIMIT 1"
+_NAMED = ("id", "parent", "depth", "turn_id", "author", "kind")  # fields of a message that are stored as they are
 MAX_PAGE = 1000
 MAX_KNOWN_MESSAGES, MAX_KNOWN_CHARACTERS = (
     500,
@@ -374,17 +375,8 @@ def _message(row: tuple[Any, ...], database: str) -> Message:
 
 
 def _make_message(columns: Sequence[Any]) -> Message:
-    message_id, parent, depth, turn_id, author, kind, body, at = columns
-    return Message(
-        id=message_id,
-        parent=parent,
-        depth=depth,
-        turn_id=turn_id,
-        author=author,
-        kind=kind,
-        body=json.loads(body),
-        at=moment_of(at),
-    )
+    *named, body, at = columns
+    return Message(**dict(zip(_NAMED, named, strict=True)), body=json.loads(body), at=moment_of(at))
 
 
 def _check_id(columns: Mapping[str, Any], database: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn
 
 from ..core import Tier
 from ..core.errors import RoleInvalid, RoleTooLong
-from ..core.validation import is_line
+from ..core.validation import is_line, is_text
 
 ROLE_LIMIT = 32 * 1024
 """The default limit of one role's content, in bytes of UTF-8 (R15)."""
@@ -106,7 +106,7 @@ class Role(Sealed):
             )
         if not content.strip():
             raise RoleInvalid(f"the role {name!r} has no content", remedy="pass a text, or leave the role out")
-        if not _encodable(content):
+        if not is_text(content):
             raise RoleInvalid(
                 f"the content of the role {name!r} cannot be encoded as UTF-8", remedy="remove lone surrogates from it"
             )
@@ -168,14 +168,6 @@ def _patterns(given: object) -> tuple[object, ...]:
     if isinstance(given, Iterable) and not isinstance(given, str):
         return tuple(given)
     return (given,)
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 # --- composed roles ---------------------------------------------------------------------------------------------------

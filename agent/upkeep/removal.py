@@ -308,18 +308,18 @@ class Retention:
         if self.age is not None and not (_is_a((int, float), self.age) and 0 <= self.age <= AGE_LIMIT):
             raise InvalidArgument("`age` is out of bounds", remedy=f"pass age= in seconds, 0 to {AGE_LIMIT}, or None")
 
-    def __call__(self, transaction: Transaction, thread: str) -> int:
-        """Prune a thread whose turn is over, once several turns' checkpoints are due; returns how many went."""
-        return self._prune(transaction, thread, slack=(self.keep or 0) // _SLACK)
+    def __call__(self, transaction: Transaction, thread: str, *, exactly: bool = False) -> int:
+        """Prune a thread whose turn is over, once several turns' checkpoints are due; returns how many went.
 
-    def exactly(self, transaction: Transaction, thread: str) -> int:
-        """Prune a thread whose turn is over of all checkpoints that are due; returns how many went."""
-        return self._prune(transaction, thread, slack=0)
-
-    def _prune(self, transaction: Transaction, thread: str, *, slack: int) -> int:
+        Args:
+            transaction: The transaction.
+            thread: The thread's key.
+            exactly: Whether to prune all checkpoints that are due, even if they are few.
+        """
         if self.keep is None and self.age is None:
             return 0
         before = None if self.age is None else self.clock.now() - timedelta(seconds=self.age)
+        slack = 0 if exactly else (self.keep or 0) // _SLACK
         return self.rows.prune(transaction, thread, keep=self.keep, before=before, slack=slack)
 
 
@@ -381,7 +381,7 @@ async def _pruned(stores: Stores, key: str, retention: Retention) -> int | None:
         lease.verify(transaction)
         if open_turns(transaction, key) or not retention.rows.made(transaction):
             return None
-        return retention.exactly(transaction, key)
+        return retention(transaction, key, exactly=True)
 
     try:
         async with stores.leases.hold(key, wait=0) as lease:

@@ -105,11 +105,8 @@ class TraceRecord(BaseModel):
     @property
     def key(self) -> tuple[datetime, int, str]:
         """Its key among the records of its turn: its run, its event, and its kind with its number among several."""
-        return self.run, self.seq, self.kind + (self._number if self.kind == "model" else "")
-
-    @property
-    def _number(self) -> str:
-        return self.id.removeprefix(f"{self.parent}#{self.seq}")
+        number = self.id.removeprefix(f"{self.parent}#{self.seq}") if self.kind == "model" else ""
+        return self.run, self.seq, self.kind + number
 
     @property
     def lasts(self) -> bool:
