@@ -320,7 +320,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "model": canonical_json(list(model)) if model else None,
         "origin": None if origin is None else canonical_json(origin),
     }
-    return tuple(stored[name] if name in stored else getattr(record, name) for name in _NAMES)
+    return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
 
 
 def _record(row: tuple[Any, ...], database: str) -> TurnRecord:

@@ -133,6 +133,9 @@ class Tracer:
         index: The index of the home, for looking up traces; it need not be one of the sinks.
         capture: What is captured in addition to events, of functions that allow it.
         limit: How many events can wait for each sink.
+
+    Attributes:
+        on: Whether there is a sink.
     """
 
     def __init__(
@@ -145,6 +148,7 @@ class Tracer:
     ) -> None:
         self._index = index
         self._queues = tuple(SinkQueue(sink, limit) for sink in sinks)
+        self.on = bool(sinks)
         self.capture = frozenset(capture)
 
     def tap(self, scope: Scope) -> Tap:
@@ -159,11 +163,6 @@ class Tracer:
         """Pass one item to all sinks; never waits and never raises."""
         for queue in self._queues:
             queue.put(item)
-
-    @property
-    def on(self) -> bool:
-        """Whether there is a sink."""
-        return bool(self._queues)
 
     def traces(self, workspace: str) -> Traces:
         """Return the traces that the home keeps of a workspace, including everything that happened so far."""
