@@ -5,8 +5,9 @@ Names load on first use (PEP 562), so that an import of the settings alone does 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..core.lazy import lazy
 
 if TYPE_CHECKING:
     from ..graphs import Composed
@@ -17,22 +18,6 @@ if TYPE_CHECKING:
     from .threads import ThreadState
     from .turns import Trigger, Turn, TurnStream, TurnUsage
     from .unattended import Notifier
-
-_HOMES = {
-    "UNSET": ".settings",
-    "Composed": "..graphs",
-    "Notifier": ".unattended",
-    "Roles": ".roles",
-    "Settings": ".settings",
-    "StoredRoles": ".roles",
-    "Thread": ".thread",
-    "ThreadState": ".threads",
-    "Trigger": ".turns",
-    "Turn": ".turns",
-    "TurnStream": ".turns",
-    "TurnUsage": ".turns",
-    "WorldAgent": ".agent",
-}
 
 __all__ = [
     "UNSET",
@@ -50,8 +35,16 @@ __all__ = [
     "WorldAgent",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+__getattr__ = lazy(
+    __name__,
+    {
+        "..graphs": "Composed",
+        ".agent": "WorldAgent",
+        ".roles": "Roles StoredRoles",
+        ".settings": "UNSET Settings",
+        ".thread": "Thread",
+        ".threads": "ThreadState",
+        ".turns": "Trigger Turn TurnStream TurnUsage",
+        ".unattended": "Notifier",
+    },
+)

@@ -6,8 +6,9 @@ Names load on first use (PEP 562): `TurnEngine` loads dspy and langgraph, which 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..core.lazy import lazy
 
 if TYPE_CHECKING:
     from .checkpoints import CheckpointSaver
@@ -15,21 +16,6 @@ if TYPE_CHECKING:
     from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
     from .shape import SUBAGENT, Composed, Shape, ShapeRegistry
     from .tasks import TaskContext, task
-
-_HOMES = {
-    "CheckpointSaver": ".checkpoints",
-    "Composed": ".shape",
-    "GraphOptions": ".requests",
-    "SUBAGENT": ".shape",
-    "Shape": ".shape",
-    "ShapeRegistry": ".shape",
-    "TaskContext": ".tasks",
-    "TurnEngine": ".engine",
-    "TurnOutcome": ".requests",
-    "TurnRequest": ".requests",
-    "TurnRun": ".requests",
-    "task": ".tasks",
-}
 
 __all__ = [
     "SUBAGENT",
@@ -46,8 +32,13 @@ __all__ = [
     "task",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+__getattr__ = lazy(
+    __name__,
+    {
+        ".checkpoints": "CheckpointSaver",
+        ".engine": "TurnEngine",
+        ".requests": "GraphOptions TurnOutcome TurnRequest TurnRun",
+        ".shape": "SUBAGENT Composed Shape ShapeRegistry",
+        ".tasks": "TaskContext task",
+    },
+)

@@ -5,8 +5,9 @@ Names load on first use (PEP 562), so that the embedded model can begin to load 
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ..core.lazy import lazy
 
 if TYPE_CHECKING:
     from .adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
@@ -16,20 +17,6 @@ if TYPE_CHECKING:
     from .models import PredictorPool, Thought
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
-
-_HOMES = {
-    name: module
-    for module, names in {
-        ".adapter": "LM NOTE CallMade PastStep Program Signature StepMade",
-        ".calling": "LAST_STEP OFFERED Offer OfferedTools",
-        ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
-        ".escape": "escape_description",
-        ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
-        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",
-        ".models": "PredictorPool Thought",
-    }.items()
-    for name in names.split()
-}
 
 __all__ = [
     "ADDRESS_REMEDY",
@@ -63,8 +50,15 @@ __all__ = [
     "worker_signature",
 ]
 
-
-def __getattr__(name: str) -> object:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name], __name__), name)
+__getattr__ = lazy(
+    __name__,
+    {
+        ".adapter": "LM NOTE CallMade PastStep Program Signature StepMade",
+        ".calling": "LAST_STEP OFFERED Offer OfferedTools",
+        ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
+        ".escape": "escape_description",
+        ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
+        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",
+        ".models": "PredictorPool Thought",
+    },
+)
