@@ -337,10 +337,7 @@ class Attachments:
             AttachmentMissing: An attachment that should be stored already is missing.
             StorageUnavailable: The content cannot be written.
         """
-        for item in loaded:
-            sha256 = item.attachment.sha256
-            if sha256 is not None:
-                await asyncio.to_thread(self._kept, item, sha256)
+        await self._store(loaded, lambda sha256: None)
 
     async def hold(self, loaded: Sequence[Loaded]) -> None:
         """Like `keep`, for a message that can come much later. The content is kept for a day, or until `settle`.
@@ -348,10 +345,7 @@ class Attachments:
         Raises:
             AttachmentMissing, StorageUnavailable: As for `keep`.
         """
-        await self.keep(loaded)
-        for item in loaded:
-            if item.attachment.sha256 is not None:
-                await asyncio.to_thread(self._pieces.hold, item.attachment.sha256)
+        await self._store(loaded, self._pieces.hold)
 
     async def settle(self, loaded: Sequence[Loaded]) -> None:
         """Make sure that content is stored once a message refers to it, and remove the mark of `hold`.
@@ -361,16 +355,21 @@ class Attachments:
         Raises:
             AttachmentMissing, StorageUnavailable: As for `keep`.
         """
-        await self.keep(loaded)
+        await self._store(loaded, self._pieces.let_go)
+
+    async def _store(self, loaded: Sequence[Loaded], then: Callable[[str], None]) -> None:
+        """Store loaded attachments, and call `then` with the hash of each."""
+
+        def work(item: Loaded, sha256: str) -> None:
+            if item.data is not None:
+                self._pieces.keep(sha256, item.data)
+            elif not self._pieces.has(sha256):
+                raise _missing(item.attachment, self._pieces.folder)
+            then(sha256)
+
         for item in loaded:
             if item.attachment.sha256 is not None:
-                await asyncio.to_thread(self._pieces.let_go, item.attachment.sha256)
-
-    def _kept(self, item: Loaded, sha256: str) -> None:
-        if item.data is not None:
-            self._pieces.keep(sha256, item.data)
-        elif not self._pieces.has(sha256):
-            raise _missing(item.attachment, self._pieces.folder)
+                await asyncio.to_thread(work, item, item.attachment.sha256)
 
 
 def check_count(sources: Sequence[object]) -> None:
