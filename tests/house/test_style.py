@@ -12,14 +12,17 @@ FUNCTION_LINES = 80
 def foreign_statements(source: str) -> list[str]:
     """Give what in a folder's `__init__.py` is neither docstring, import nor `__all__`.
 
-    A front that loads names at their first use may also hold `__getattr__`, `__dir__` and the private table they read.
+    A front that loads names at their first use may also hold `__getattr__`, which `core.lazy` makes or which reads a
+    private table, and `__dir__`.
     """
     body = ast.parse(source).body
-    late = any(isinstance(node, ast.FunctionDef) and node.name == "__getattr__" for node in body)
+    late = "def __getattr__(" in source or "__getattr__ = lazy(" in source
 
     def belongs(node: ast.stmt) -> bool:
         match node:
             case ast.Import() | ast.ImportFrom() | ast.Expr(value=ast.Constant()):
+                return True
+            case ast.Assign(targets=[ast.Name(id="__getattr__")], value=ast.Call(func=ast.Name(id="lazy"))):
                 return True
             case ast.Assign(targets=[ast.Name(id=name)]):
                 return name == "__all__" or (late and name.startswith("_") and name.isupper())
