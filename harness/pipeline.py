@@ -272,7 +272,8 @@ async def _run_attempts(call: Call) -> Any:
     return await (run() if function.retry.attempts == 1 else retry_call(run, function.retry, budget.clock, tell=tell))
 
 
-_CALL: Final = _fold(_run)
+run_call: Final = _fold(_run)
+"""Sends a call through the layers; see `CallContext.call`. A call that no body waits for can return `SUSPENDED`."""
 
 
 async def _dispatched(call: Call) -> Prepared:
@@ -384,21 +385,9 @@ def _whose(function: Function) -> str:
     return f"the {function.kind} {function.name!r}"
 
 
-async def run_call(call: Call) -> Any:
-    """Send a call through the layers.
-
-    Returns:
-        A value of its declared result type; `SUSPENDED` if a person must answer first and no body waits for the call.
-
-    Raises:
-        WorldAgentError: See `CallContext.call`.
-    """
-    return await _CALL(call)
-
-
 async def call(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext, *, key: str | None = None) -> Any:
     """Run the function, worker or shape called `name` as a child of `ctx`; see `CallContext.call`."""
-    return await _CALL(Call(function=ctx.registry.function(name), input=input, ctx=ctx, key=key))
+    return await run_call(Call(function=ctx.registry.function(name), input=input, ctx=ctx, key=key))
 
 
 async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallContext) -> Any:
@@ -407,7 +396,7 @@ async def call_alone(name: str, input: Mapping[str, Any] | BaseModel, ctx: CallC
     Raises:
         NobodyToAsk: The call requires approval or an answer from a person.
     """
-    value = await _CALL(Call(function=ctx.registry.function(name), input=input, ctx=ctx, waits=False))
+    value = await run_call(Call(function=ctx.registry.function(name), input=input, ctx=ctx, waits=False))
     if value is SUSPENDED:
         raise NobodyToAsk(f"{name!r} cannot wait for a person here", remedy="call it inside a turn")
     return value

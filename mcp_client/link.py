@@ -380,13 +380,11 @@ _SCOPES: Final = 256  # the limit of watched scopes; the one unused for longest 
 
 async def input_schemas(client: Client) -> dict[str, object]:
     """The input schemas of the tools of a role host, by the host's names."""
-
     # Not `list_tools` of the session: it keeps the schemas of the host, and these can copy arguments into HTTP headers,
     # which proxies log.
-    async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
-        return await client.session.send_request(ListToolsRequest(params=params), ListToolsResult)
-
-    return {tool.name: tool.input_schema async for page in pages(fetch, _PAGES) for tool in page.tools}
+    send = client.session.send_request
+    found = pages(lambda params: send(ListToolsRequest(params=params), ListToolsResult), _PAGES)
+    return {tool.name: tool.input_schema async for page in found for tool in page.tools}
 
 
 class RoleLink(Link):

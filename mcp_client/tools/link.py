@@ -31,8 +31,6 @@ from mcp.types import (
     JSONRPCResponse,
     ListResourcesRequest,
     ListResourcesResult,
-    ListToolsResult,
-    PaginatedRequestParams,
     ReadResourceRequest,
     ReadResourceRequestParams,
     ReadResourceResult,
@@ -164,10 +162,8 @@ class ToolLink(Link):
         found: list[ToolSpec] = []
         self._invalid_tools.clear()
 
-        async def fetch(params: PaginatedRequestParams) -> ListToolsResult:
-            return await client.session.list_tools(params=params)
-
-        async for page in pages(fetch, _PAGES if offered.tools is not None else 0):
+        most = _PAGES if offered.tools is not None else 0
+        async for page in pages(lambda params: client.session.list_tools(params=params), most):
             self._reset_silence()
             found += map(_spec_of, page.tools)
             if len(found) >= _TOOLS:
@@ -237,11 +233,8 @@ class ToolLink(Link):
 
     async def resources(self) -> tuple[Mapping[str, Any], ...]:
         """All resources, as JSON."""
-
-        async def fetch(params: PaginatedRequestParams) -> ListResourcesResult:
-            return await self._send(ListResourcesRequest(params=params), ListResourcesResult)
-
-        return tuple([_json(each) async for page in pages(fetch, _PAGES) for each in page.resources])
+        found = pages(lambda params: self._send(ListResourcesRequest(params=params), ListResourcesResult), _PAGES)
+        return tuple([_json(each) async for page in found for each in page.resources])
 
     async def read(self, uri: str) -> tuple[Mapping[str, Any], ...]:
         """The contents of one resource, as JSON."""
