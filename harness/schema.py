@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Final
 
@@ -57,11 +57,7 @@ def result_of(name: str, schema: Mapping[str, Any]) -> TypeAdapter[Any]:
         FunctionInvalid: It is not a JSON Schema, refers to something that it does not contain, or is too large.
     """
     checker = Checker(f"the result of {name!r}", schema)
-
-    def check(value: object) -> Any:
-        return _checked(checker, value)
-
-    adapter = _Adapter(Annotated[Any, BeforeValidator(check)])
+    adapter = _Adapter(Annotated[Any, BeforeValidator(partial(_checked, checker))])
     adapter.checker = checker
     return adapter
 
