@@ -12,12 +12,12 @@ import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.live import Live
 from rich.markdown import CodeBlock, Heading, Markdown
 from rich.segment import Segment
@@ -321,17 +321,6 @@ class _Code(CodeBlock):
         yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, background_color="default")
 
 
-class _Markdown(Markdown):
-    elements: ClassVar = {**Markdown.elements, "heading_open": _Heading, "fence": _Code, "code_block": _Code}
-
-    def __init__(self, source: str) -> None:
-        # No hyperlinks: the address of a link is shown next to its text, which can name another one.
-        super().__init__("", code_theme="ansi_dark", justify="default", hyperlinks=False)
-        self.parsed = _PARSER.parse(source)
-        self.depth = max((token.level for token in self.parsed), default=0)
-        _clean(self.parsed)
-
-
 def _clean(tokens: Iterable[Token]) -> None:
     """Drop characters that could control a terminal, also those from entities such as `&#x202e;`; keep line breaks."""
     for token in tokens:
@@ -343,7 +332,7 @@ def _clean(tokens: Iterable[Token]) -> None:
         _clean(token.children or ())
 
 
-class Answer:
+class Answer(Markdown):
     """An answer as Markdown. The text of a model cannot control the terminal or get lost.
 
     Args:
@@ -351,15 +340,21 @@ class Answer:
         last: How many lines to show, from the end; 0 is all.
     """
 
+    elements: ClassVar = {**Markdown.elements, "heading_open": _Heading, "fence": _Code, "code_block": _Code}
+
     def __init__(self, source: str, *, last: int = 0) -> None:
+        # No hyperlinks: the address of a link is shown next to its text, which can name another one.
+        super().__init__("", code_theme="ansi_dark", justify="default", hyperlinks=False)
         self._source, self._last = printable(source), last
+        self.parsed = _PARSER.parse(self._source)
+        _clean(self.parsed)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        markdown = _Markdown(self._source)
         # Each level is indented, and rich drops text that has no column left.
-        deep = markdown.depth * _INDENT > options.max_width * 3 // 4
-        drawn: RenderableType = Text(self._source) if deep else markdown
-        for line in console.render_lines(drawn, options.update(height=None), pad=False)[-self._last :]:
+        depth = max((token.level for token in self.parsed), default=0)
+        deep = depth * _INDENT > options.max_width * 3 // 4
+        drawn: Iterable[Any] = [Text(self._source)] if deep else super().__rich_console__(console, options)
+        for line in console.render_lines(Group(*drawn), options.update(height=None), pad=False)[-self._last :]:
             yield from line
             yield Segment.line()
 
