@@ -274,7 +274,7 @@ async def test_orders_of_a_page_require_approval(tmp_path: Path, seat: str, sour
     assert (turn.status, world.done) == ("paused", [])
 
 
-@pytest.mark.on_every_database
+@pytest.mark.on_every_database(soak=True)
 @pytest.mark.parametrize("seat", SEATS)
 async def test_what_a_person_puts_in_its_place_is_what_happens(tmp_path: Path, seat: str) -> None:
     world, shown = World(seat), list[str]()
@@ -292,7 +292,7 @@ async def test_what_a_person_puts_in_its_place_is_what_happens(tmp_path: Path, s
     assert len(world.done) == len(shown)
 
 
-@pytest.mark.on_every_database
+@pytest.mark.on_every_database(soak=True)
 @pytest.mark.parametrize("seat", ["hand", "boss", "acting", "map", "investigation"])
 async def test_earlier_approval_does_not_cover_calls_after_an_untrusted_page(tmp_path: Path, seat: str) -> None:
     world = World(seat)

@@ -258,7 +258,7 @@ def _below(node: Node) -> Iterator[Node]:
         yield from _below(child)
 
 
-pytestmark = [pytest.mark.on_every_database, pytest.mark.requirement("H9"), pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.on_every_database(soak=True), pytest.mark.requirement("H9"), pytest.mark.timeout(3600)]
 
 EXAMPLES = (settings.default or settings()).max_examples // 6  # each is a turn of several runs
 PLAIN = ("notes/a", "notes/b", "etc/x")
@@ -414,6 +414,7 @@ def said(end: str, world: World, person: Person) -> tuple[str, list[tuple[str, s
     return end, world.done, person.asked
 
 
+@pytest.mark.on_every_database
 @given(
     before=st.lists(leaves(STRANGE), max_size=2).map(tuple),
     below=nodes(names=TRUSTED, together=True, depth=3, kinds=("flow", "shape", "thinking", "worker")),
@@ -423,7 +424,7 @@ def said(end: str, world: World, person: Person) -> tuple[str, list[tuple[str, s
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_of_calls_side_by_side_what_is_allowed_happens_once_and_nothing_else(
+def test_allowed_concurrent_calls_run_once(
     tmp_path: Path, before: tuple[Node, ...], below: Node, root: Node, model: Model, planned: bool, seed: int
 ) -> None:
     # What decides by the order of calls stands before the branches, or is left out.
@@ -452,7 +453,7 @@ NARROW: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_no_text_of_an_argument_evades_a_rule_that_asks_or_refuses_before_one_that_approves(
+def test_no_argument_evades_a_rule_before_one_that_approves(
     tmp_path: Path, calls: tuple[Node, ...], narrow: list[tuple[Any, dict[str, Any]]], seed: int
 ) -> None:
     rules = (*(Line(decision=what, **where) for what, where in narrow), Line(decision="approve"))

@@ -140,6 +140,11 @@ def shape(handler: Callable[[TaskContext], Awaitable[str]], key: str = "job", **
     return Shape(key, Nothing, Said, run, **more)
 
 
+async def which(ctx: TaskContext) -> str:
+    """A handler that asks a person."""
+    return str(await ctx.calls.ask_person("Which?"))
+
+
 class Gate:
     """A shape whose handlers wait for the test.
 

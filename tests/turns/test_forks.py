@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, streamed
+from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape, streamed, which
 from support.homes import counting, grown, ids, row_counts, said
 from support.shop import Order
 from worldagent import Role, Storage, Tier, WorldAgent
@@ -300,12 +300,8 @@ async def test_invalid_replay_or_edit_is_refused_and_nothing_is_written(tmp_path
     assert await said(thread) == ["one", "a2"]
 
 
-async def _ask(params: Nothing, ctx: TaskContext) -> Said:
-    return Said(text=str(await ctx.calls.ask_person("Which?")))
-
-
 async def test_a_thread_whose_turn_waits_is_not_edited(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, counting(), shapes=[Shape("ask", Nothing, Said, _ask)]) as agent:
+    async with scripted_agent(tmp_path, counting(), shapes=[shape(which, "ask")]) as agent:
         thread = agent.thread("t1")
         await thread.converse("one")
         turn = await thread.task("ask", {})

@@ -14,23 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import Nothing, Said, answering, scripted_agent
+from support.agents import answering, scripted_agent, shape, which
 from support.command_line import BOUND, started
 from support.postgres import new_database
 from support.processes import eventually
 from worldagent import Role, Storage, WorldAgent
 from worldagent.agent.upkeep import Backup, back_up
 from worldagent.core.errors import InvalidArgument, StorageInvalid, StorageUnavailable
-from worldagent.graphs import Shape, TaskContext
-
-
-async def _ask(params: Nothing, ctx: TaskContext) -> Said:
-    return Said(text=await ctx.calls.ask_person("Which?", ["red", "blue"]))
 
 
 @asynccontextmanager
 async def opened(home: Path) -> AsyncGenerator[WorldAgent]:
-    async with scripted_agent(home, answering(), shapes=[Shape("ask", Nothing, Said, _ask)]) as agent:
+    async with scripted_agent(home, answering(), shapes=[shape(which, "ask")]) as agent:
         yield agent
 
 

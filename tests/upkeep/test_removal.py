@@ -15,7 +15,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from support.agents import CRITIC, Gate, Nothing, Said, answering, scripted_agent
+from support.agents import CRITIC, Gate, Nothing, Said, answering, scripted_agent, shape, which
 from support.homes import WORDS, checkpoints_of, database_of, found, look, pay, rows, selected, word
 from support.postgres import new_database
 from worldagent import Role, WorldAgent
@@ -40,10 +40,6 @@ async def _work(params: Nothing, ctx: TaskContext) -> Said:
     return Said(text=await ctx.call("pay", {"what": WORDS["argument"]}))
 
 
-async def _ask(params: Nothing, ctx: TaskContext) -> Said:
-    return Said(text=await ctx.calls.ask_person("Which?"))
-
-
 def _model(answer: str) -> ScriptedLM:
     def reply(call: ScriptedCall) -> dict[str, Any]:
         if "request" in call.fields:
@@ -63,7 +59,7 @@ async def opened(
 ) -> AsyncGenerator[WorldAgent]:
     shapes: list[Shape[Any, Any]] = [
         Shape("work", Nothing, Said, _work),
-        Shape("ask", Nothing, Said, _ask, description="Ask."),
+        shape(which, "ask", description="Ask."),
         Shape("wait", Nothing, Said, (gate or Gate()).run),
     ]
     tools = [look, tool(approval=True)(pay)]

@@ -10,16 +10,11 @@ from typing import Any
 
 import pytest
 
-from support.agents import CRITIC, Nothing, Said, scripted_agent
+from support.agents import CRITIC, scripted_agent, shape, which
 from support.homes import checkpoints_of, rows, selected
 from worldagent import Settings, WorldAgent
 from worldagent.core.errors import InvalidArgument, SettingsInvalid
-from worldagent.graphs import Shape, TaskContext
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
-
-
-async def _ask(params: Nothing, ctx: TaskContext) -> Said:
-    return Said(text=await ctx.calls.ask_person("Which?", ["red", "blue"]))
 
 
 def _reply(call: ScriptedCall) -> dict[str, Any]:
@@ -30,7 +25,7 @@ def _reply(call: ScriptedCall) -> dict[str, Any]:
 
 @asynccontextmanager
 async def opened(home: Path, clock: VirtualClock | None = None, **settings: Any) -> AsyncGenerator[WorldAgent]:
-    shapes = [Shape("ask", Nothing, Said, _ask)]
+    shapes = [shape(which, "ask")]
     lm = ScriptedLM(_reply)
     async with scripted_agent(home, lm, settings=settings, workers=[CRITIC], shapes=shapes, clock=clock) as agent:
         yield agent

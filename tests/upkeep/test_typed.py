@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from support.agents import Nothing, Said, answering, scripted_agent
+from support.agents import Nothing, Said, answering, scripted_agent, shape, which
 from support.homes import found
 from support.processes import start_script
 from worldagent import Storage
@@ -42,16 +42,12 @@ class Guest(BaseModel):
     ok: bool = True
 
 
-async def _ask(params: Nothing, ctx: TaskContext) -> Said:
-    return Said(text=str(await ctx.calls.ask_person("Which?")))
-
-
 async def _fill(params: Nothing, ctx: TaskContext) -> Said:
     return Said(text=(await ctx.calls.ask_person("Who?", form=Guest)).name)
 
 
 def agent_at(home: Path) -> Any:
-    shapes = [Shape("ask", Nothing, Said, _ask), Shape("fill", Nothing, Said, _fill)]
+    shapes = [shape(which, "ask"), Shape("fill", Nothing, Said, _fill)]
     return scripted_agent(home, answering(), shapes=shapes)
 
 
