@@ -24,6 +24,7 @@ import dspy
 from support.counters import Calls, Databases, Objects, Way, is_own, stopped_clock, uncollected
 from support.house import ROOT
 from support.processes import be_program
+from support.services import in_words
 from worldagent import Storage, WorldAgent
 from worldagent.agent import Thread
 from worldagent.benchmarks._stubs import ANSWER, CRITIC, QUESTION, constant_lm
@@ -51,11 +52,6 @@ _PLAN: Final = '[{"tool": "critic", "arguments": {"request": "Judge the claim th
 _SUBMIT: Final = ThreadPoolExecutor.submit.__code__
 
 
-def _reply(text: str, calls: str = "") -> str:
-    asked = f"[[ ## calls ## ]]\n{calls}\n\n" if calls else ""
-    return f"[[ ## reply ## ]]\n{text}\n\n{asked}[[ ## completed ## ]]"
-
-
 @dataclass(frozen=True)
 class Case:
     """A turn that is counted.
@@ -71,22 +67,22 @@ class Case:
     delegates: bool = False
 
     def agent(self, home: Path) -> WorldAgent:
-        replies = itertools.cycle([*[_reply(ANSWER)] * self.before, *self.completions])
+        replies = itertools.cycle([*[in_words(ANSWER).text] * self.before, *self.completions])
         workers = [CRITIC] if self.delegates else []
         lm: dspy.LM = constant_lm(lambda request: next(replies))
         return WorldAgent("budgets", lm=lm, workers=workers, storage=Storage(home=home))
 
 
-PLAIN: Final = Case(before=4, completions=(_reply(ANSWER),))
+PLAIN: Final = Case(before=4, completions=(in_words(ANSWER).text,))
 CASES: Final[Mapping[str, Case]] = {
-    "first turn": Case(before=0, completions=(_reply(ANSWER),)),
+    "first turn": Case(before=0, completions=(in_words(ANSWER).text,)),
     "plain turn": PLAIN,
     "delegation": Case(
         before=4,
         completions=(
-            _reply("I will ask critic.", _PLAN),
-            "[[ ## result ## ]]\nNo source before the fire names her.\n\n[[ ## completed ## ]]",
-            _reply(ANSWER),
+            in_words("I will ask critic.", _PLAN).text,
+            in_words(result="No source before the fire names her.").text,
+            in_words(ANSWER).text,
         ),
         delegates=True,
     ),

@@ -172,8 +172,6 @@ def _run(argv: list[str]) -> None:
         exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
 
 
-__all__ = ["WORD", "import_all", "own_terminal"]
-
 if __name__ == "__main__":
     base = sys.path[len(os.environ["PYTHONPATH"].split(os.pathsep)) :]
     asked, streams = _serve()

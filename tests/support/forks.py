@@ -183,6 +183,3 @@ def _fork(address: str, asked: bytes, streams: Sequence[int]) -> _Started:
             os.close(handle)
     told.setblocking(False)
     return _Started(pid, ours, told)
-
-
-__all__ = ["start"]

@@ -276,6 +276,3 @@ def _about(line: Line, risk: frozenset[str]) -> bool:
     if not line.risk:
         return True
     return risk <= line.risk if line.decision == "approve" else bool(risk & line.risk)
-
-
-__all__ = ["HOSTILE", "TOOLS", "Asked", "Kind", "Line", "Model", "Node", "Refused", "Said", "Tool"]

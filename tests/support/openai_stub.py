@@ -221,6 +221,3 @@ async def openai_stub_elsewhere() -> AsyncGenerator[OpenAIStub, None]:
             loop.call_soon_threadsafe(over.set)
             await asyncio.wrap_future(served)
             loop.close()
-
-
-__all__ = ["ANSWER_TOKENS", "PROMPT_TOKENS", "OpenAIStub", "openai_stub", "openai_stub_elsewhere"]

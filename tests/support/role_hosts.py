@@ -35,16 +35,8 @@ def host(
 ) -> Generator[HttpHost | StdioHost]:
     """A host in a thread, or one that is started as a child; what the latter keeps outlives the child."""
     if kind == "stdio":
-        given: list[str | Path] = [
-            "stdio",
-            "--file",
-            home / "host.json",
-            "--log",
-            home / "host.log",
-            "--tiers",
-            ",".join(tiers),
-        ]
-        yield StdioHost(command(*given, *(["--broken", broken] if broken else [])), **more)
+        files = ("--file", home / "host.json", "--log", home / "host.log")
+        yield StdioHost(command("stdio", *files, "--tiers", ",".join(tiers), "--broken", broken), **more)
         return
     with over_http(StubHost(broken=broken, tiers=tiers, log=home / "host.log")) as url:
         yield HttpHost(url, **more)
@@ -79,8 +71,8 @@ class HostProcess:
     def __init__(self, home: Path, *, broken: str = "") -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/mcp"
-        self._argv = command(str(self.port), "--file", home / "host.json", "--log", home / "host.log")
-        self._argv += ["--broken", broken] if broken else []
+        files = ("--file", home / "host.json", "--log", home / "host.log")
+        self._argv = command(str(self.port), *files, "--broken", broken)
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:

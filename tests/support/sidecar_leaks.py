@@ -203,6 +203,3 @@ async def looked(case: SidecarCase, folder: Path) -> AsyncGenerator[Looked]:
         assert isinstance(host, HttpHost)
         found.host = host
         yield found
-
-
-__all__ = ["Looked", "SidecarCase", "every_case", "looked"]

@@ -370,6 +370,3 @@ async def _(asking: Asking, client: Client) -> None:
         for more in ({}, {"Authorization": f"Bearer {asking.content}"}, {"Authorization": f"Bearer {sidecar.token}"}):
             sent = request("POST", path, {**headers, **more}.items(), whole if path == "/mcp" else broken)
             asking.looked.told.append(await exchanged(sidecar.url, sent))
-
-
-__all__ = ["OUTCOMES", "Asking", "misplaced", "try_all"]

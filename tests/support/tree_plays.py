@@ -162,14 +162,7 @@ class Play:
 
     async def _cut(self, move: Move, answers: dict[str, Said], *, begin: bool) -> str:
         """Do something to the turn in the middle of its run."""
-        reached = asyncio.Event()
-        steps = Steps(move.at, move.unit, reached.set)
-        await self._anew(steps.passed)
-        running = asyncio.create_task(self._run(answers, begin=begin))
-        end, reaching = steps.watch(), asyncio.create_task(reached.wait())
-        await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
-        end()
-        reaching.cancel()
+        running = await self._reached(move.at, move.unit, answers, begin=begin)
         if not running.done():
             self.seen[f"{move.how} in the middle"] += 1
         async with asyncio.timeout(LIMIT):
@@ -190,6 +183,18 @@ class Play:
             await self._anew()
         await self._nothing_left()
         return status
+
+    async def _reached(self, at: int, unit: str, answers: dict[str, Said], *, begin: bool) -> asyncio.Task[str]:
+        """A run of a new agent, once it has come so far, or has ended."""
+        reached = asyncio.Event()
+        steps = Steps(at, unit, reached.set)
+        await self._anew(steps.passed)
+        running = asyncio.create_task(self._run(answers, begin=begin))
+        end, reaching = steps.watch(), asyncio.create_task(reached.wait())
+        await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
+        end()
+        reaching.cancel()
+        return running
 
     async def _meanwhile(self, move: Move, given: dict[str, Said]) -> None:
         """Answer from another agent what is asked while the turn runs, but for what its run was given answers to."""
@@ -247,15 +252,8 @@ class Play:
 
     async def _ended(self, end: End, at: int, *, begin: bool) -> None:
         """End the turn in the middle of a run: nothing goes on, nothing happens twice, the thread is free."""
-        reached = asyncio.Event()
-        counted = Steps(at, "effects", reached.set)
-        await self._anew(counted.passed)
-        thread = self.agent.thread("t")
-        answers = self._answers(() if begin else await open_pauses(thread), None)
-        running = asyncio.create_task(self._run(answers, begin=begin))
-        reaching = asyncio.create_task(reached.wait())
-        await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
-        reaching.cancel()
+        answers = self._answers(() if begin else await open_pauses(self.agent.thread("t")), None)
+        running = await self._reached(at, "effects", answers, begin=begin)
         async with asyncio.timeout(LIMIT):
             match end:
                 case "cancelled":
