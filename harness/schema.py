@@ -1,6 +1,6 @@
 """Validates JSON values by a JSON Schema, and the schema itself. Errors never quote a value.
 
-`keywords` bounds the time that a keyword can take, and `types` makes pydantic types. No schema is fetched.
+`schema_keywords` bounds the time that a keyword can take. No schema is fetched.
 """
 
 from __future__ import annotations

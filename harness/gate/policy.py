@@ -1,4 +1,4 @@
-"""The policy as data: rules over calls, of which the first that matches counts (H9). `file` loads policy files."""
+"""The policy as data, and its files: rules over calls, of which the first that matches counts (H9)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The built-in search over folders and pages that a user names, on this machine.
-
-`index_rows` stores the texts, `index_files` finds the files in folders.
-"""
+"""The built-in search over folders and pages that a user names, on this machine."""
 
 from __future__ import annotations
 
