@@ -97,6 +97,7 @@ REFUSED = [
     (("approve", "{send}", "{other}"), "invalid_argument", "the ids belong to 2 threads: 'main', 't2'"),
     (("approve", "{other}", "--always"), "invalid_argument", "'erase' is destructive"),
     (("approve", "{question}"), "answer_invalid", "of kind 'question'"),
+    (("approve", "turn_0/send"), "unknown_pause", "'turn_0/send' is not waiting"),
 ]
 
 

@@ -41,12 +41,12 @@ async def test_new_begins_a_thread_and_threads_lists_the_newest(environment: dic
 
 async def test_the_thread_and_its_messages_are_shown(environment: dict[str, str]) -> None:
     lines = ("/history", "Hello", "/thread", "/history", "/history 1", "/history 1001", "/thread " + "x" * 2000)
-    found = await chatted(environment, *lines)
+    found = await chatted(environment, *lines, "/resume x")
     texts = [value.get("text") for value in found]
     assert texts[0] == "the thread 'main' has no messages"
     assert texts[2] == "on the thread 'main' of the workspace 'default'"
     assert texts[3:5] == ["user: Hello\n\nagent: Paris.", "agent: Paris."]
-    assert [value["error"]["code"] for value in found[5:]] == ["invalid_argument"] * 2
+    assert [value["error"]["code"] for value in found[5:]] == ["invalid_argument"] * 3
     assert found[5]["error"]["remedy"] == "give 1 to 1000"
 
 

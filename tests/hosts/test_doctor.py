@@ -116,6 +116,7 @@ def test_a_database_that_is_none_or_is_damaged_is_named(home: Path, check: Check
 
 Spoil = Callable[[Path, pytest.MonkeyPatch], object]
 USAGE = shutil.disk_usage("/")
+FILES, INSTALLED = "worldagent.hosts.doctor.files", "worldagent.hosts.doctor.installation"
 
 
 def newer(home: Path, patch: pytest.MonkeyPatch) -> None:
@@ -132,6 +133,15 @@ def readable(home: Path, patch: pytest.MonkeyPatch) -> None:
 def unwritable(home: Path, patch: pytest.MonkeyPatch) -> None:
     # Root may write everywhere, so the system's answer is what is changed.
     patch.setattr("os.access", lambda path, mode: "home" not in str(path))
+
+
+def locked(home: Path, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("os.access", lambda path, mode: not str(path).endswith(".lock"))
+
+
+def linked(home: Path, patch: pytest.MonkeyPatch) -> None:
+    shutil.rmtree(home)
+    home.symlink_to("/none/home")
 
 
 def in_place_of(name: str, make: Callable[[Path], object]) -> Spoil:
@@ -164,6 +174,10 @@ SPOILT: list[tuple[Spoil, list[str], str, str]] = [
     (in_place_of("locks/0123.lock", os.mkfifo), ["lock.files"], "fail", "0123.lock' is not a regular file"),
     (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMIT", "much"), ["settings.values"], "fail", "role_limit"),
     (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMT", "1"), ["settings.values"], "warn", "is not a setting"),
+    (lambda home, patch: patch.setattr(FILES + ".MAX_LOCK_FILES", 0), ["lock.files"], "warn", "there are 1 lock files"),
+    (locked, ["lock.files"], "fail", ".lock' cannot be written by this user"),
+    (linked, ["home.folder"], "fail", "is a broken link"),
+    (lambda home, patch: patch.setattr(INSTALLED + ".MIN_PYTHON", (4,)), ["python.version"], "fail", "3.11 or newer"),
     (requires("mcp<2", "no-such-library>=1", "pydantic"), ["package.versions"], "fail", "no-such-library is not"),
     (requires("rich; extra == 'cli'", "no-such; extra == 'cli'"), ["package.extras"], "warn", "worldagent[cli]"),
 ]

@@ -113,7 +113,9 @@ async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
         assert ((tmp_path / "role.key").read_bytes() != key) is replaced
 
 
-def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(home: Path, tmp_path: Path) -> None:
+def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = contents(home)
     cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
         (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart agents"),
@@ -130,6 +132,11 @@ def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(home: Path, 
     (home / "role.key").rename(tmp_path / "shared.key")
     (home / "role.key").symlink_to(tmp_path / "shared.key")
     assert "must not be a link" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
+    (home / "role.key").unlink()
+    (home / "role.key").mkdir()
+    assert (point(home).status, "role.key' is not a regular file" in point(home).problem) == ("fail", True)
+    monkeypatch.setattr(os, "geteuid", lambda: -1)
+    assert "belongs to another user" in " ".join(doctor("--rekey", "--yes", "--home", home).output.split())
 
 
 def test_a_key_is_made_whole_or_not_at_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,6 +150,7 @@ async def test_a_turn_is_resumed_without_its_role_on_purpose(home: Path, run: Ru
     ("words", "code", "named"),
     [
         (("resume", "nobody"), 2, "has no thread 'nobody'"),
+        (("resume", "talk"), 2, "the last turn of the thread 'talk' is done"),
         (("resume", "main", "--answer", "{id}x=red"), 2, "is not waiting, and may be answered already"),
         (("resume", "main", "--approve"), 2, "must name one of the 2"),
         (("ask", "Hello", "--thread", "main"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
@@ -159,6 +160,7 @@ async def test_an_invalid_resume_is_refused_and_the_turn_stays_paused(
     home: Path, run: Run, words: tuple[str, ...], code: int, named: str
 ) -> None:
     async with agent() as shop:
+        await shop.thread("talk").converse("Hello")
         turn = await shop.thread("main").task("pick", {"what": "hat"})
     result = await run(*(word.format(id=turn.pauses[0].id) for word in words), *APP)
     assert result.exit_code == code, result.output
@@ -184,8 +186,13 @@ async def test_the_page_of_the_command_line_shows_what_happens(home: Path, run: 
 
 
 ODD = f"""
+import asyncio
 from worldagent import WorldAgent
 def fails(): raise KeyError({SECRET!r})
+def begun():
+    agent = WorldAgent("shop", lm="local")
+    asyncio.run(agent.start())
+    return agent
 """
 BROKEN = {
     "odd_shop": ODD,
@@ -199,7 +206,8 @@ BROKEN = {
     [
         ("nothing_of_this_name:agent", "the module 'nothing_of_this_name' does not exist"),
         ("odd_shop:nothing", "the module 'odd_shop' has no 'nothing'"),
-        ("odd_shop:fails", "'odd_shop:fails' fails with KeyError in 'odd_shop.py', line 3"),
+        ("odd_shop:begun", "the agent of 'odd_shop:begun' is open already"),
+        ("odd_shop:fails", "'odd_shop:fails' fails with KeyError in 'odd_shop.py', line 4"),
         ("failing_shop:agent", "importing 'failing_shop' fails with ZeroDivisionError in 'failing_shop.py', line 2"),
         ("needing_shop:agent", "the module 'nothing_of_this_name', which it needs, does not exist"),
     ],

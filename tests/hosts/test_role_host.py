@@ -8,6 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx2
 import pytest
@@ -150,6 +151,9 @@ async def test_addresses_of_no_role_or_of_one_out_of_scope_are_refused(guarded: 
         with pytest.raises(MCPError) as caught:
             await client.read_resource("role://account/ben%20the%20other")
         assert caught.value.error.data == {"contract": 1, "code": "forbidden"}
+        with pytest.raises(MCPError) as caught:
+            await client.read_resource("role://account/ben")
+        assert caught.value.error.data == {"contract": 1, "code": "not_found"}
 
 
 # --- a store that fails, or keeps less ------------------------------------------------------------------------------
@@ -188,6 +192,19 @@ async def test_a_store_that_fails_is_unavailable_and_its_error_stays_inside(
             assert await call(client, tool, **arguments) == {"contract": 1, "code": "unavailable"}
     assert problem.__name__ in caplog.text
     assert SECRET not in caplog.text
+
+
+async def test_a_role_that_another_process_deletes_first_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = {"tier": "account", "scope_id": "ana"}
+    store = await SqliteRoleStore.open(tmp_path / "roles.db")
+    async with aclosing(store), Client(RoleHost(store).server, read_timeout_seconds=BOUND) as client:
+        await call(client, "role_put", **place, name="n", content=SECRET)
+        role = await store.get(Tier.ACCOUNT, "ana")
+        assert await store.delete(Tier.ACCOUNT, "ana")
+        monkeypatch.setattr(store, "get", AsyncMock(return_value=role))
+        assert await call(client, "role_delete", **place) == {"contract": 1, "code": "not_found"}
 
 
 async def test_a_host_names_the_tiers_that_its_store_keeps_and_takes_no_other(tmp_path: Path) -> None:

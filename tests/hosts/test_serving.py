@@ -348,6 +348,7 @@ def test_an_invalid_token_is_refused_with_its_file(tmp_path: Path) -> None:
     "text",
     [
         f"[[token]]\ntoken = '{TOKEN}'",
+        f"[[token]]\ntoken = '{TOKEN} {TOKEN}'\nship = 'a'",
         f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'",
         f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n[[token]]\ntoken = '{TOKEN}'\nship = 'b'",
         f"[[token]\n{TOKEN}",

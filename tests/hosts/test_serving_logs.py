@@ -11,6 +11,7 @@ from typing import Any, get_args
 import pytest
 
 from support.served import SECRET, Wire, call, initialize, modern, served
+from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import RequestLog, quiet_logs
 from worldagent.hosts.serving.logs import LogForm, LogLevel
 
@@ -43,6 +44,15 @@ def test_libraries_are_named_and_not_heard(capsys: pytest.CaptureFixture[str], l
     assert "ValueError" in told
     assert "py.warnings" in told
     assert ("debug" in told) == (level == "debug")
+
+
+@pytest.mark.parametrize("given", [{"level": "loud"}, {"form": "xml"}])
+def test_an_unknown_level_or_form_of_the_log_is_refused(given: Any) -> None:
+    with (
+        pytest.raises(InvalidArgument, match="level debug, info or warning and form text or json"),
+        quiet_logs(**given),
+    ):
+        pass
 
 
 @FORMS

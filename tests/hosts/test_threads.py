@@ -252,6 +252,7 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     remove = ("threads", "rm", "t1", "--yes", "--home", str(new))
     assert (await as_json(run, *remove))["removed"]["messages"] == 2
     assert (await refusal(run, *remove, code=1))["code"] == "not_found"
+    assert (await refusal(run, "threads", "show", "t2", *SHOP, code=1))["code"] == "not_found"
 
 
 async def test_checkpoints_are_pruned_by_the_option_else_by_the_setting(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -118,6 +119,9 @@ def test_a_profile_is_called_as_its_file_says_and_else_as_the_file(places: Place
     assert "other" not in profiles
     assert 5 not in profiles
     assert "there is no profile 'other'" in failure(profiles, "other").problem
+    assert "a profile's name must be a string, got int" in failure(profiles, cast("str", 5)).problem
+    places.write(user_more="name: mine\n")
+    assert "are both called 'mine'" in failure(places.open(), "mine").problem
 
 
 def test_an_unknown_name_is_named_with_those_that_exist(places: Places) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support.processes import run_script
-from worldagent.core.errors import ProfileInvalid, ProfileUntrusted
+from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
 from worldagent.profiles import Profiles, ProjectTrust
 
 pytestmark = pytest.mark.requirement("P6")
@@ -56,6 +56,17 @@ def test_a_change_ends_trust(project: Path, trust: ProjectTrust, change: Callabl
         opened(project, trust).get("mine")
     trust.trust(project)
     assert opened(project, trust).get("mine").name == "mine"
+
+
+def test_a_project_without_readable_profiles_is_not_trusted(project: Path, trust: ProjectTrust) -> None:
+    (profiles_of(project) / "mine.yaml").unlink()
+    with pytest.raises(InvalidArgument, match="has no profiles; put files called"):
+        trust.trust(project)
+    profiles_of(project).rmdir()
+    profiles_of(project).write_text("")
+    with pytest.raises(ProfileInvalid):
+        trust.trust(project)
+    assert not trust.file.exists()
 
 
 def test_a_change_during_review_is_not_trusted(project: Path, trust: ProjectTrust) -> None:

@@ -161,6 +161,13 @@ def test_a_file_that_cannot_be_read_is_an_error_and_no_clean_result(tmp_path: Pa
         assert_no_role_leak(tmp_path, LONG)
 
 
+def test_a_copy_that_fails_is_an_error_and_no_clean_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "db").touch()
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(StorageUnavailable, match="could not be copied"):
+        assert_no_role_leak(tmp_path, LONG)
+
+
 def test_the_copies_are_gone_after_the_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text(LONG)

@@ -124,6 +124,7 @@ async def test_an_async_iterator_streams_as_it_yields() -> None:
         (RateLimitError("slow down", retry_after=0.0), dspy.LMRateLimitError),
         (ContextLengthError("too long"), dspy.ContextWindowExceededError),
         (KeyError("anything else"), dspy.LMUnexpectedError),
+        (KeyError, dspy.LMUnexpectedError),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
@@ -205,10 +206,17 @@ async def test_copies_share_the_script() -> None:
     assert len(lm.calls) == 3
 
 
-@pytest.mark.parametrize("replies", ["one text"])
-def test_a_single_reply_instead_of_a_list_is_refused(replies: Any) -> None:
-    with pytest.raises(InvalidArgument, match="list of replies"):
-        ScriptedLM(replies)
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"replies": "one text"}, "list of replies"),
+        ({"replies": [], "form": "xml"}, "form 'xml' is unknown"),
+        ({"replies": [], "chunk": 0}, "`chunk` must be at least 1, got 0"),
+    ],
+)
+def test_invalid_arguments_of_a_model_are_refused(given: Any, told: str) -> None:
+    with pytest.raises(InvalidArgument, match=told):
+        ScriptedLM(**given)
 
 
 def test_importing_the_folder_loads_no_model_library() -> None:

@@ -122,7 +122,9 @@ def test_a_token_file_grants_workspaces_accounts_and_threads(tmp_path: Path) -> 
     assert list(read_token_file(plain).grants) == [EVERYTHING]
 
 
-@pytest.mark.parametrize("entry", ['workspaces = ["s3cret", 3]', 'accounts = ["s3cret"]'])
+@pytest.mark.parametrize(
+    "entry", ['workspaces = ["s3cret", 3]', 'accounts = ["s3cret"]', 'workspaces = ["s3cret"]\noperator = 1']
+)
 def test_an_invalid_token_file_is_refused_without_its_text(tmp_path: Path, entry: str) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text(f'[[token]]\ntoken = "t0ken"\n{entry}\n')

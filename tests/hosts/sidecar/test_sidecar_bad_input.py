@@ -34,6 +34,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("converse", {"thread": "t", "text": "hm", "role": {"content": "hm", "applies_to": SECRET}}, "should be an array"),
     ("run_scheduled", {"thread": "t", "schedule": "s", "fired_at": SECRET}, "fired_at: It must be an RFC 3339 time"),
     ("resume", {"thread": "t", "answers": [SECRET]}, "answers: It should be an object"),
+    ("resume", {"thread": "t", "answers": {"turn_1/a": 1, "turn_1-2Fa": 2}}, "answers: It answers a pause twice"),
     ("events", {"turn_id": "x", "wait": 1e9}, "wait: Input should be less than or equal to 300"),
     ("thread_role_set", {"thread": "t", "role": {"content": SECRET}, "ttl": 0}, "ttl: Input should be greater than 0"),
 ]
