@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, NoReturn, cast
 
-from pydantic import AfterValidator, Field, ValidationError
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError
 
 from ...core.errors import AnswerInvalid, InvalidArgument
 from ...core.pauses import Answer, Approve, Happened, NotHappened, Pause, PersonAnswer, Reject, RunAgain, may_be_always
@@ -25,12 +24,6 @@ class _Body(Wire):  # with the fields of the value that it becomes; a docstring 
     pass
 
 
-def _unicode(text: str) -> str:
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise PydanticCustomError("no_unicode", "It has characters that UTF-8 cannot hold")
-    return text
-
-
 class _Approve(_Body):
     arguments: dict[str, Any] | None = None
     always: bool | Literal["same", "any"] = False
@@ -38,7 +31,7 @@ class _Approve(_Body):
 
 
 class _Reject(_Body):
-    reason: Annotated[str, Field(max_length=10_000), AfterValidator(_unicode)] = ""
+    reason: Annotated[str, Field(max_length=10_000)] = ""
 
 
 class _Happened(_Body):
