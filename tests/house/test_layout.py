@@ -16,9 +16,8 @@ _MOST_IN_A_CIRCLE = 3
 def test_no_import_circle_has_more_than_three_files() -> None:
     graph = grimp.build_graph("worldagent", exclude_type_checking_imports=True, cache_dir=None)
     modules = {name for name in graph.modules if not name.startswith(tuple(f"worldagent.{each}" for each in _BESIDE))}
-    imports = {name: graph.find_modules_directly_imported_by(name) & modules for name in modules}
-    reached = {name: _reached(imports, name) for name in modules}
-    circles = {frozenset(other for other in reached[name] if name in reached[other]) for name in modules}
+    reached = {name: graph.find_upstream_modules(name) & modules for name in modules}
+    circles = {frozenset({name, *(other for other in reached[name] if name in reached[other])}) for name in modules}
     assert len(modules) > 100
     assert [sorted(circle) for circle in circles if len(circle) > _MOST_IN_A_CIRCLE] == []
 
@@ -37,13 +36,3 @@ def test_the_map_of_the_code_names_what_exists() -> None:
     named = {name for line in table for name in re.findall(r"`([\w/]+(?:/|\.py))`", line)}
     assert len(named) > 15
     assert not [name for name in sorted(named) if not (ROOT / name).exists()]
-
-
-def _reached(imports: dict[str, set[str]], start: str) -> set[str]:
-    found: set[str] = set()
-    waiting = [start]
-    while waiting:
-        new = imports[waiting.pop()] - found
-        found |= new
-        waiting.extend(new)
-    return found

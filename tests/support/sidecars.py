@@ -17,7 +17,7 @@ import psutil
 import psycopg
 
 from support import forks
-from support.processes import clean_environment, lines
+from support.processes import clean_environment, eventually, lines
 from support.sidecar_app import HOME, SEEN, WORKSPACE
 from support.sidecar_calls import LEGACY, MODERN, Asked, Call, Revision, Served
 from support.sidecar_clients import BOUND, HttpClient, StdioClient, get
@@ -87,10 +87,8 @@ class Sidecar:
         file = self.home.with_name(f"{self.home.name}.tasks")
         self._counts += 1
         self.process.send_signal(signal.SIGUSR1)
-        async with asyncio.timeout(BOUND):
-            while not file.exists() or len(told := file.read_text().splitlines()) < self._counts:  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # another process writes it
-        return int(told[-1])
+        assert await eventually(lambda: len(lines(file)) >= self._counts, BOUND)
+        return int(lines(file)[-1])
 
     @property
     def arguments(self) -> list[str]:
