@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from support.agents import Muse, Nothing, Said
-from support.processes import add, lines
+from support.processes import add, eventually, lines
 from support.shop import Order, Receipt, both, buy, home
 from worldagent import WorldAgent
 from worldagent.core.errors import CallRefused
@@ -44,9 +44,7 @@ async def wrap(what: str) -> str:
 async def deliver(what: str) -> str:
     """Deliver something, once there is a file `go`."""
     _do(f"begun {what}")
-    async with asyncio.timeout(BOUND):
-        while not (home() / "go").exists():  # noqa: ASYNC110 -- another process makes it
-            await asyncio.sleep(0.01)
+    assert await eventually((home() / "go").exists, BOUND)
     _do(f"delivered {what}")
     return f"delivered the {what}"
 

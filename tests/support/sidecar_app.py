@@ -21,6 +21,7 @@ import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
+from support.processes import eventually
 from support.shop import HOME, Address, Order, Receipt, both, buy, home, pay, shapes
 from worldagent import Roles, Settings, Storage, WorldAgent
 from worldagent.graphs import TaskContext
@@ -29,7 +30,6 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 SEEN = "WORLDAGENT_TESTS_SEEN"
 WORKSPACE, HASTY = "shop", "hasty"
-_TICK = 0.01
 _HELD = 600  # seconds: more than any test has, so that what is held is held for as long as one looks
 
 
@@ -76,8 +76,7 @@ async def _reply(call: ScriptedCall) -> Any:
     await asyncio.sleep(float(wish.get("delay", "0")))
     if "hold" in wish:
         (home() / f"{wish['hold']}.held").touch()
-        while not (home() / wish["hold"]).exists():  # noqa: ASYNC110 -- another process makes it
-            await asyncio.sleep(_TICK)
+        await eventually((home() / wish["hold"]).exists, _HELD)
     if "slow" in wish:
         await asyncio.Event().wait()
     if "fail" in wish:
