@@ -298,7 +298,7 @@ class _HeldNumber:
         await self._locks.release(self._number, self._connection)
 
     def forget(self) -> None:
-        """See `Held.forget`. The server keeps no record of a lock that is not held."""
+        """See `HeldLock.forget`. The server keeps no record of a lock that is not held."""
 
 
 # --- the database -----------------------------------------------------------------------------------------------------

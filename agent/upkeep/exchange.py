@@ -1,4 +1,4 @@
-"""Exports a thread's conversation as of one moment: either the complete file or none."""
+"""Exports a thread's conversation as of one moment, and imports it: completely or not at all."""
 
 from __future__ import annotations
 

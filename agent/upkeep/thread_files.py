@@ -1,7 +1,7 @@
 """The file of an exported thread: the content of its lines, and how to write and read them. All functions block.
 
 The first line describes the export. Then come the messages, oldest first, and the contents of attachments; a long one
-takes several lines. The last line holds a checksum of all lines before it. `importing` writes the database.
+takes several lines. The last line holds a checksum of all lines before it. `exchange` reads and writes the database.
 """
 
 from __future__ import annotations
