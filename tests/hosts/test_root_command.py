@@ -39,21 +39,14 @@ async def test_without_a_command_and_a_terminal_it_prints_the_help(environment: 
 
 def test_help_shows_the_commands_in_groups() -> None:
     shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).stdout
-    found: dict[str, list[str]] = {}
-    group: list[str] = []
-    for line in shown.splitlines():
-        if title := re.match(r"╭─ (\w+)", line):
-            group = found.setdefault(title[1], [])
-        elif name := re.match(r"│ ([a-z-]+)  ", line):
-            group.append(name[1])
-    del found["Options"]
-    assert found == {
-        "Turns": ["ask", "chat", "task", "resume"],
-        "Conversations": ["threads", "approvals", "trace"],
-        "Configuration": ["profiles", "policy", "roles", "models", "doctor"],
-        "Servers": ["serve", "role-host", "ps"],
-        "Data": ["backup", "storage"],
-    }
+    found = [title or name for title, name in re.findall(r"(?m)^(?:╭─ (\w+)|│ ([a-z-]+)  )", shown)]
+    assert found[found.index("Turns") :] == [
+        *("Turns", "ask", "chat", "task", "resume"),
+        *("Conversations", "threads", "approvals", "trace"),
+        *("Configuration", "profiles", "policy", "roles", "models", "doctor"),
+        *("Servers", "serve", "role-host", "ps"),
+        *("Data", "backup", "storage"),
+    ]
 
 
 def every(command: Any, *words: str) -> Iterator[tuple[str, ...]]:

@@ -117,15 +117,8 @@ async def test_it_prints_its_address_and_that_no_token_is_required(home: Path) -
     async with serving(home, *MAKE) as sidecar:
         assert sidecar.url.endswith("/mcp")
         [told] = (await listed(home))["sidecars"]
-        assert told == {
-            "pid": sidecar.process.pid,
-            "transport": "http",
-            "address": sidecar.url,
-            "workspaces": ["default"],
-            "since": told["since"],
-            "state": "ready",
-            "version": told["version"],
-        }
+        where = {"pid": sidecar.process.pid, "transport": "http", "address": sidecar.url}
+        assert told == told | where | {"workspaces": ["default"], "state": "ready"}
         async with httpx2.AsyncClient(timeout=BOUND) as http:
             root = sidecar.url.removesuffix("/mcp")
             assert (await http.get(f"{root}/health")).status_code == 200

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.requirement("R7")
 @contextlib.asynccontextmanager
 async def apart(kind: Kind, home: Path, *, broken: str = "", **more: Any) -> AsyncGenerator[HttpHost | StdioHost]:
     """A host that is no thread of this process, which would log what it likes."""
+    home.mkdir(exist_ok=True)
     if kind == "http":
         async with HostProcess(home, broken=broken) as process:
             yield HttpHost(process.url, **more)
@@ -49,11 +50,9 @@ async def watching(home: Path) -> AsyncGenerator[Watch]:
 
 @pytest.mark.parametrize(("kind", "mode"), [("http", "auto"), ("stdio", "legacy")])
 async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, kind: Kind, mode: Mode) -> None:
-    elsewhere = tmp_path / "host"
-    elsewhere.mkdir()
     settings = {"role_timeout": 60, "role_cache_ttl": 0}
     home = tmp_path / "home"
-    async with apart(kind, elsewhere, mode=mode, timeout=30) as given, watching(home) as seen:
+    async with apart(kind, tmp_path / "host", mode=mode, timeout=30) as given, watching(home) as seen:
         agent = scripted_agent(home, answering(), roles=Roles(host=given), settings=settings)
         async with agent:
             await agent.roles.put(Tier.WORKSPACE, Role("house", LONG))
@@ -78,12 +77,10 @@ async def test_turns_with_roles_of_a_host_leave_none_anywhere(tmp_path: Path, ki
     ],
 )
 async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, broken: str) -> None:
-    elsewhere = tmp_path / "host"
-    elsewhere.mkdir()
-    async with apart(kind, elsewhere, timeout=30) as given, opened(given) as store:
+    async with apart(kind, tmp_path / "host", timeout=30) as given, opened(given) as store:
         await store.put(Tier.WORKSPACE, "w", Role("x", LONG))
     async with (
-        apart(kind, elsewhere, broken=broken, timeout=1) as given,
+        apart(kind, tmp_path / "host", broken=broken, timeout=1) as given,
         watching(tmp_path / "home") as seen,
         opened(given) as store,
     ):
@@ -95,15 +92,13 @@ async def test_a_broken_host_leaves_no_role_either(tmp_path: Path, kind: Kind, b
 
 @pytest.mark.parametrize(("kind", "mode"), [("http", "legacy"), ("stdio", "auto")])
 async def test_a_host_killed_during_a_put_leaves_no_role(tmp_path: Path, kind: Kind, mode: Mode) -> None:
-    elsewhere = tmp_path / "host"
-    elsewhere.mkdir()
     async with (
-        apart(kind, elsewhere, broken="hangs", mode=mode, timeout=30) as given,
+        apart(kind, tmp_path / "host", broken="hangs", mode=mode, timeout=30) as given,
         watching(tmp_path / "home") as seen,
         opened(given) as store,
     ):
         put = asyncio.create_task(seen.outcome(store.put(Tier.WORKSPACE, "w", Role("x", LONG))))
-        log = elsewhere / "host.log"
+        log = tmp_path / "host" / "host.log"
         assert await eventually(lambda: log.exists() and "hanging" in log.read_text(), 30)
         for process in psutil.Process().children():
             process.kill()

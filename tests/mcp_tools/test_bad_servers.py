@@ -150,18 +150,15 @@ async def test_depth_of_a_schema_never_takes_the_server_down(tmp_path: Path, dep
     assert left_out == ({"bad": "its description is nested deeper than 190 levels"} if depth > 90 else {})
 
 
-SAME = {"sanitised": ("a b", "a_b"), "cut to length": ("x" * 80, "x" * 90)}
-
-
 @pytest.mark.requirement("H10")
-@pytest.mark.parametrize("case", SAME)
-async def test_tools_of_one_server_that_get_the_same_name_are_all_left_out(tmp_path: Path, case: str) -> None:
+@pytest.mark.parametrize("same", [("a b", "a_b"), ("x" * 80, "x" * 90)], ids=["sanitised", "shortened"])
+async def test_tools_of_one_server_with_the_same_name_are_all_left_out(tmp_path: Path, same: tuple[str, str]) -> None:
     """The order of the list does not decide which of them has the name."""
-    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (*SAME[case], "echo")]
+    tools = [{"name": name, "inputSchema": {"type": "object"}} for name in (*same, "echo")]
     left_out = await _left_out(tmp_path, listing(tmp_path, tools))
-    assert set(left_out) == set(SAME[case])
+    assert set(left_out) == set(same)
     assert all(why.startswith("2 tools of this server have the name 't_") for why in left_out.values())
-    if case == "sanitised":
+    if "a_b" in same:
         assert await _left_out(tmp_path / "b", listing(tmp_path, tools, allow=["a_b", "echo"])) == {}
 
 
