@@ -144,9 +144,9 @@ def test_a_question_shows_its_options_by_number_its_problem_and_its_end() -> Non
 
 # What a line that is not indented begins with: at the first line, once each, and never in a pause of another kind.
 _AFTER = ("the last answer was not accepted: ", ("open until ", "expired at "), "answer: ")
-_LEAVE = ("risk: ", "called by: ", "reason: ", "approvers: ")
+_ABOUT = ("risk: ", "called by: ", "reason: ", "approvers: ")
 BEGINS: dict[str, tuple[str | tuple[str, ...], ...]] = {
-    "approval": ("approval of a call: ", *_LEAVE, *_AFTER),
+    "approval": ("approval of a call: ", *_ABOUT, *_AFTER),
     "question": ("question:", *_AFTER),
     "uncertain": ("uncertain call: ", "It was interrupted while it ran. ", *_AFTER),
 }

@@ -36,7 +36,7 @@ pytestmark = [
 ]  # several processes one after the other, each of which loads a model library
 
 COUNT = "one two three four five six seven eight nine ten eleven twelve"
-LEAVE = '[may it call {}pay{} with {{"what":"hat"}}? y or n]'
+MAY_IT = '[may it call {}pay{} with {{"what":"hat"}}? y or n]'
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ async def test_the_chat_in_rust_continues_after_its_sidecar_was_killed(rust: lis
         running.kill()
         await chat.sees("[the sidecar is gone; starting another]", f"\n{COUNT}\n")
         await chat.types("buy a hat")
-        await chat.sees(LEAVE.format('"', '"'))
+        await chat.sees(MAY_IT.format('"', '"'))
         [running] = chat.children
         running.kill()
         await chat.sees("[the sidecar is gone; starting another]")
@@ -76,7 +76,7 @@ async def test_the_chat_in_rust_continues_after_its_sidecar_was_killed(rust: lis
 async def test_the_chat_in_rust_asks_cancels_and_ends_its_sidecar(rust: list[str], tmp_path: Path) -> None:
     async with client(rust, tmp_path, SHOP_PACE="0.15") as chat:
         await chat.types("buy a hat")
-        await chat.sees(LEAVE.format('"', '"'))
+        await chat.sees(MAY_IT.format('"', '"'))
         await chat.types("n")
         await chat.sees("\nThen not.\n")
         await chat.types("count to twelve")
@@ -124,7 +124,7 @@ async def test_the_chat_in_typescript_continues_after_its_sidecar_was_killed(sid
         await sidecar.start()
         await chat.sees(f"\n{COUNT}\n")
         await chat.types("buy a hat")
-        await chat.sees(LEAVE.format("", ""))
+        await chat.sees(MAY_IT.format("", ""))
         await sidecar.kill()
         await sidecar.start()
         await chat.types("yes")

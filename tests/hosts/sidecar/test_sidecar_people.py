@@ -138,15 +138,15 @@ async def test_one_answer_that_is_not_the_callers_forbids_all(tmp_path: Path) ->
     assert code_of(await at.call("lead", "resume", answers={ids["question"]: {"answer": "red"}})) == "forbidden"
     unknown: dict[str, Any] = {ids["approval"]: {"approve": {}}, "turn_0/none": {"approve": {}}}
     assert code_of(await at.call("lead", "resume", answers=unknown)) == "forbidden"
-    leave: dict[str, Any] = {ids["approval"]: {"approve": {}}}
+    approval: dict[str, Any] = {ids["approval"]: {"approve": {}}}
     changes: list[dict[str, Any]] = [{"role": {"content": "Be rude."}}, {"role": None}]
     changes += [{"on_role_change": "refresh"}, {"skill": {"prompt": "Hurry."}}]
     for change in changes:
-        assert code_of(await at.call("lead", "resume", answers=leave, **change)) == "forbidden"
+        assert code_of(await at.call("lead", "resume", answers=approval, **change)) == "forbidden"
     assert code_of(await at.call("lead", "cancel")) == "forbidden"
-    assert code_of(await at.call("ana", "resume", answers=leave)) == "not_an_approver"
+    assert code_of(await at.call("ana", "resume", answers=approval)) == "not_an_approver"
     assert at.shop.done == []
-    again = await at.call("lead", "resume", answers=leave)
+    again = await at.call("lead", "resume", answers=approval)
     assert ([each["kind"] for each in again["turn"]["pauses"]], at.shop.done) == (["question"], ["hat"])
 
 

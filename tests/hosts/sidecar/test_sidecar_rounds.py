@@ -37,6 +37,11 @@ async def paused_round(client: Client, **arguments: Any) -> tuple[dict[str, Any]
     return given, found
 
 
+def approved(found: InputRequiredResult) -> dict[str, Any]:
+    """A yes to all that is asked."""
+    return dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+
+
 async def again(client: Client, given: dict[str, Any], state: str | None, responses: Any, progress: Any = None) -> Any:
     """The same call again, with what a person said."""
     return await client.session.call_tool(
@@ -51,7 +56,7 @@ async def again(client: Client, given: dict[str, Any], state: str | None, respon
 
 
 class Held:
-    """A shop whose turn stands still where an answer is taken and it is about to go on."""
+    """A shop whose turn waits where an answer is taken and it is about to continue."""
 
     def __init__(self, home: Path) -> None:
         self.shop, self.goes_on, self.may = Shop(), asyncio.Event(), asyncio.Event()
@@ -73,9 +78,8 @@ class Held:
 async def test_a_round_continues_in_another_process(tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, _):
         given, found = await paused_round(client)
-    assert found.input_requests is not None
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
-        answers = dict.fromkeys(found.input_requests, accept(decision="approve"))
+        answers = approved(found)
         done = await again(client, given, found.request_state, answers)
         assert done.structured_content["turn"]["result"] == {"text": "paid for the hat"}
         assert said.asked == []
@@ -90,7 +94,7 @@ async def test_a_round_continues_in_another_process(tmp_path: Path) -> None:
 async def test_a_round_that_is_repeated_with_its_key_gives_the_turns_answer(tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         given, found = await paused_round(client, key="k1", detach=True)
-        answers = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
+        answers = approved(found)
         first = await again(client, given, found.request_state, answers)
         for repeated in (answers, {}):
             second = await again(client, given, found.request_state, repeated)
@@ -171,9 +175,7 @@ async def test_the_second_round_sends_events_from_other_calls(
 async def test_an_invalid_state_is_refused(state: str, tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         given, found = await paused_round(client)
-        refused = await again(
-            client, given, state, dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
-        )
+        refused = await again(client, given, state, approved(found))
         assert refused.structured_content["error"]["code"] == "invalid_argument"
         assert SECRET not in json.dumps(refused.structured_content)
     assert said.shop.done == []
@@ -183,10 +185,11 @@ async def test_an_invalid_state_is_refused(state: str, tmp_path: Path) -> None:
 async def test_a_state_belongs_to_one_call(other: dict[str, Any], tmp_path: Path) -> None:
     async with asked(tmp_path, "auto", accept(decision="approve")) as (client, said):
         given, found = await paused_round(client)
-        responses = dict.fromkeys(found.input_requests or {}, accept(decision="approve"))
-        refused = await again(client, {**given, **other}, found.request_state, responses)
+        refused = await again(client, {**given, **other}, found.request_state, approved(found))
         assert refused.structured_content["error"]["code"] == "invalid_argument"
-        assert (await again(client, given, None, responses)).structured_content["error"]["code"] == "invalid_argument"
+        assert (await again(client, given, None, approved(found))).structured_content["error"][
+            "code"
+        ] == "invalid_argument"
     assert said.shop.done == []
 
 
