@@ -31,6 +31,8 @@ from worldagent.testing import ScriptedLM
 # --- annotations ------------------------------------------------------------------------------------------------------
 
 
+PLACE = {"tier": "account", "scope_id": "ana", "name": "French", "content": "Answer in French."}
+GIVEN: dict[str, Any] = {"scope_ids": {"account": "ana"}, **PLACE}
 EXAMPLE = "t1"  # the thread that the examples of the published schemas name
 
 
@@ -83,8 +85,6 @@ async def test_annotations_of_the_sidecar_say_what_each_tool_does(tmp_path: Path
 @pytest.mark.requirement("R9")
 async def test_annotations_of_the_role_host_say_what_each_tool_does(tmp_path: Path) -> None:
     store = await SqliteRoleStore.open(tmp_path / "roles.db")
-    place = {"tier": "account", "scope_id": "ana", "name": "French", "content": "Answer in French."}
-    given = {"scope_ids": {"account": "ana"}, **place}
 
     async def kept() -> list[str]:
         found = await store.list(dict.fromkeys(STORED_TIERS, "ana"))
@@ -97,7 +97,7 @@ async def test_annotations_of_the_role_host_say_what_each_tool_does(tmp_path: Pa
             assert tool.title
             await store.put(Tier.ACCOUNT, "ana", Role("English", "Answer in English."))
             before = await kept()
-            arguments = {name: given[name] for name in tool.input_schema["required"]}
+            arguments = {name: GIVEN[name] for name in tool.input_schema["required"]}
             await client.call_tool(tool.name, arguments)
             after = await kept()
             assert hints.read_only_hint == (after == before), tool.name
@@ -200,9 +200,7 @@ async def test_every_answer_and_error_of_the_role_host_matches_the_schema_of_its
 
         async def walk(change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
             for tool in tools:
-                place = {"tier": "account", "scope_id": "ana", "name": "French", "content": "Answer in French."}
-                given = {"scope_ids": {"account": "ana"}, **place}
-                asked = change({name: given[name] for name in tool.input_schema["required"]})
+                asked = change({name: GIVEN[name] for name in tool.input_schema["required"]})
                 result = await client.call_tool(tool.name, asked)
                 usable_with(tool).validate(result.structured_content)
                 check_answer(tool.name, result.structured_content, failed=bool(result.is_error))

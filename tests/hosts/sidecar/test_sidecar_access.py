@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from support.agents import answering
 from support.sidecar_served import agents, caller_of, served, tokens
 from worldagent.core.errors import InvalidArgument
 from worldagent.hosts.serving import Tokens
 from worldagent.hosts.sidecar import EVERYTHING, Grant, Sidecar, read_token_file
-from worldagent.testing import ScriptedLM
 
 KNOWN = tokens(
     operator=EVERYTHING,
@@ -25,8 +25,7 @@ KNOWN = tokens(
 @pytest_asyncio.fixture
 async def url(tmp_path: Path) -> AsyncGenerator[str]:
     """The address of a sidecar that takes the tokens."""
-    lm = ScriptedLM(lambda call: {"reply": "Yes."})
-    async with served(Sidecar(agents(tmp_path, lm=lm), tokens=KNOWN)) as address:
+    async with served(Sidecar(agents(tmp_path, lm=answering()), tokens=KNOWN)) as address:
         yield address
 
 

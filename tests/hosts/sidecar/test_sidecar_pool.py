@@ -46,16 +46,12 @@ class Makers:
         return agent
 
 
-def yes() -> ScriptedLM:
-    return ScriptedLM(lambda call: {"reply": "Yes."})
-
-
 async def say(ask: Caller, workspace: str, thread: str = "t1") -> dict[str, Any]:
     return await ask("converse", workspace=workspace, thread=thread, text="Well?")
 
 
 async def test_concurrent_calls_open_an_agent_once(tmp_path: Path) -> None:
-    make = Makers(tmp_path, yes())
+    make = Makers(tmp_path, answering())
     async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
         await asyncio.gather(*(say(ask, "novel", f"t{number}") for number in range(20)))
     assert make.made == ["novel"]
@@ -63,7 +59,7 @@ async def test_concurrent_calls_open_an_agent_once(tmp_path: Path) -> None:
 
 
 async def test_an_agent_that_cannot_open_is_a_typed_error_and_tried_again(tmp_path: Path) -> None:
-    make = Makers(tmp_path, yes(), fail=1)
+    make = Makers(tmp_path, answering(), fail=1)
     async with served(Sidecar(make)) as url, caller_of(url, "auto") as ask:
         error = await ask.refused("converse", workspace="novel", thread="t1", text="Well?")
         assert error["code"] == "storage_unavailable"
@@ -72,7 +68,7 @@ async def test_an_agent_that_cannot_open_is_a_typed_error_and_tried_again(tmp_pa
 
 
 async def test_idle_agents_make_room_for_others_and_are_made_again(tmp_path: Path) -> None:
-    make = Makers(tmp_path, yes())
+    make = Makers(tmp_path, answering())
     sidecar = Sidecar(make, limits=Limits(workspaces=2))
     async with served(sidecar) as url, caller_of(url, "auto") as ask:
         for workspace in ("one", "two", "one", "three"):
@@ -85,7 +81,7 @@ async def test_idle_agents_make_room_for_others_and_are_made_again(tmp_path: Pat
 
 
 async def test_an_agent_that_holds_a_role_in_memory_is_closed_last(tmp_path: Path) -> None:
-    make = Makers(tmp_path, yes())
+    make = Makers(tmp_path, answering())
     async with served(Sidecar(make, limits=Limits(workspaces=2))) as url, caller_of(url, "auto") as ask:
         await ask("thread_role_set", workspace="one", thread="t1", role={"content": "Speak of the tide."})
         for workspace in ("two", "three", "four"):
@@ -166,7 +162,7 @@ async def test_at_the_end_turns_stop_and_new_calls_are_refused(tmp_path: Path) -
         error = await ask.refused("history", workspace="one", thread="t1")
         assert (error["code"], error["retryable"]) == ("draining", True)
         assert await first.ready() == {"ready": False, "draining": True, "workspaces": 0, "turns": 0}
-    async with served(Sidecar(Makers(tmp_path, yes()))) as url, caller_of(url, "auto") as ask:
+    async with served(Sidecar(Makers(tmp_path, answering()))) as url, caller_of(url, "auto") as ask:
         stands = await ask("pauses", workspace="one", thread="t1")
         assert stands["status"] == "stopped"
         [step] = stands["next"]
