@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from support.command_line import BOUND, HTTP, MAKE, Done, command, serving, star
 from support.openai_stub import openai_stub
 from support.processes import eventually, run_script
 from support.served import call, modern
-from support.sidecar_calls import LEGACY, MODERN, Revision
+from support.sidecar_calls import LEGACY, MODERN
 from support.sidecar_clients import StdioClient
 from support.sidecar_served import Caller, caller_of
 from support.tools import certificate
@@ -32,6 +31,7 @@ from worldagent.hosts.cli.sidecars import running_sidecars
 pytestmark = pytest.mark.requirement("T10")
 
 TOKEN = "token-of-a-test-which-nobody-may-see"
+STDIO = ("serve", "--stdio", "--workspace", "w", "--app")
 NOTE = "note: no token is required, so every program of this machine can use the agents"
 
 # What an app can be like: it prints, while it is loaded and later.
@@ -69,17 +69,6 @@ def broken(workspace):
 only = make("alone")
 elsewhere = WorldAgent("alone", lm=ScriptedLM(said), storage=Storage(home="another-home"))
 """
-
-
-@asynccontextmanager
-async def over_stdio(
-    home: Path, *words: str, revision: Revision = MODERN, **env: str
-) -> AsyncGenerator[tuple[asyncio.subprocess.Process, StdioClient]]:
-    async with (
-        started(home, "serve", "--stdio", *words, **env) as process,
-        StdioClient(process, revision) as client,
-    ):
-        yield process, client
 
 
 async def listed(home: Path, **env: str) -> dict[str, Any]:
@@ -143,7 +132,7 @@ async def test_a_draining_sidecar_is_listed_with_the_turns_it_waits_for(home: Pa
 
 
 async def test_over_stdio_what_an_app_prints_goes_to_standard_error(home: Path) -> None:
-    async with over_stdio(apps(home), "--app", "apps:make", "--workspace", "w") as (process, client):
+    async with started(apps(home), *STDIO, "apps:make") as process, StdioClient(process, MODERN) as client:
         said = await client.ask("converse", thread="t1", text="Hello")
         assert said["turn"]["text"] == "Hello from the app."
         [told] = (await listed(home))["sidecars"]
@@ -165,13 +154,14 @@ async def test_over_stdio_an_app_gets_the_roles_that_the_client_keeps(home: Path
         asked.append(tool)
         return {"contract": 1, "roles": [{"tier": "workspace", "name": "house", "content": "Answer as a lighthouse."}]}
 
-    words = ("serve", "--stdio", "--app", "apps:with_roles", "--workspace", "w")
-    async with started(apps(home), *words) as process, StdioClient(process, LEGACY, roles=keep) as client:
-        said = await client.ask("converse", thread="t1", text="Hello")
-        assert said["turn"]["role_tiers"] == ["workspace"]
+    for roles, tiers in ((keep, ["workspace"]), (None, [])):
+        async with (
+            started(apps(home), *STDIO, "apps:with_roles") as process,
+            StdioClient(process, LEGACY, roles=roles) as client,
+        ):
+            said = await client.ask("converse", thread=f"t{len(tiers)}", text="Hello")
+            assert said["turn"]["role_tiers"] == tiers
     assert asked
-    async with over_stdio(home, "--app", "apps:with_roles", "--workspace", "w", revision=LEGACY) as (_, client):
-        assert (await client.ask("converse", thread="t2", text="Hello"))["turn"]["role_tiers"] == []
 
 
 async def test_an_app_with_one_agent_serves_its_workspace_from_the_home_of_the_option(home: Path) -> None:

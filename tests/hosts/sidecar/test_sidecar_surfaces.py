@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from support.role_hosts import BOUND, Mode
 from support.services import FORMATS, Said, service
@@ -23,10 +22,6 @@ pytestmark = [pytest.mark.requirement("T4"), pytest.mark.parametrize("mode", ["a
 ROLE = "You are a lighthouse keeper of few words, who speaks of nothing but the tide."
 
 
-class Receipt(BaseModel):
-    text: str
-
-
 def sidecar_at(home: Path, lm: ScriptedLM) -> Sidecar:
     return Sidecar(agents(home, lm=lm, workers=[Worker("critic", "You judge.")]))
 
@@ -34,7 +29,8 @@ def sidecar_at(home: Path, lm: ScriptedLM) -> Sidecar:
 async def test_converse_gives_json_that_fits_a_schema(tmp_path: Path, mode: Mode) -> None:
     lm = ScriptedLM([{"reply": {"text": "hat"}}])
     async with served(sidecar_at(tmp_path, lm)) as url, caller_of(url, mode) as ask:
-        answer = await ask("converse", workspace="novel", thread="t", text="hm", output=Receipt.model_json_schema())
+        output = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
+        answer = await ask("converse", workspace="novel", thread="t", text="hm", output=output)
     assert answer["turn"]["result"] == {"text": "hat"}
 
 
