@@ -32,7 +32,9 @@ from worldagent.hosts.serving.logs import LogForm, LogLevel
 from worldagent.hosts.sidecar import Grant, Sidecar
 from worldagent.testing import scan_for_roles
 
-__all__ = ["spans"]  # fixtures
+__all__ = ["spans"]  # fixture
+
+pytestmark = pytest.mark.requirement("R7")
 
 TOKEN = "t0ken-of-the-novel"
 FORMS = pytest.mark.parametrize("form", get_args(LogForm))
@@ -135,7 +137,6 @@ def test_at_debug_no_request_leaves_text_or_token_in_the_log(tmp_path: Path) -> 
 # --- spans ------------------------------------------------------------------------------------------------------------
 
 
-pytestmark = pytest.mark.requirement("R7")
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 YES = {"action": "accept", "content": {"decision": "approve"}}
 ROLE, NAME = canary(400, "role of a span"), canary(12, "name of a span")
