@@ -102,6 +102,7 @@ def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(n
     [
         ("widow", "   ", "'widow'"),
         ("widow", "half \ud800 pair", "'widow'"),
+        ("widow", 5, "'widow'.*, got int"),
         (None, "Be terse.", "name"),
         ("half \udc00", "Be terse.", "name"),
     ],
@@ -110,6 +111,8 @@ def test_invalid_text_of_a_role_is_refused(name: Any, content: Any, says: str) -
     with pytest.raises(RoleInvalid, match=says) as caught:
         Role(name, content)
     assert str(caught.value).endswith(caught.value.remedy)
+    with pytest.raises(RoleInvalid, match="`applies_to` of the role 'widow'"):
+        Role("widow", "Be terse.", applies_to=[""])
 
 
 ENTRY = "Converse"

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import Nothing, Said, answering, buy, scripted_agent
 from support.homes import row_counts
 from support.openai_stub import openai_stub
 from support.serving import serving
-from worldagent import Role, Settings, Storage, Tier, WorldAgent
+from worldagent import Role, Roles, Settings, Storage, Tier, WorldAgent, agent
 from worldagent.core import errors
+from worldagent.graphs import Shape
 
 MESSAGE = "zebra-canary-message"
 
@@ -40,6 +42,64 @@ def test_invalid_workspace_or_id_is_named(value: Any) -> None:
         for name in ("account", "channel"):
             with pytest.raises(errors.InvalidArgument, match=rf"{name} .*; give {name}"):
                 agent.thread("t", **{name: value})
+
+
+MAKE: Any = WorldAgent  # for arguments of wrong types
+ROLES: Any = Roles
+SHAPE: Any = Shape
+ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "storage": (lambda: MAKE("novel", storage="/tmp"), errors.InvalidArgument, "`storage` must be a Storage"),
+    "identity": (lambda: MAKE("novel", lm="local", identity=" "), errors.InvalidArgument, "`identity`"),
+    "profile": (lambda: MAKE("novel", lm="local", profile=3), errors.InvalidArgument, "`profile`"),
+    "servers": (lambda: MAKE("novel", lm="local", mcp=["fs"]), errors.InvalidArgument, "`mcp`"),
+    "limits": (lambda: Settings(account_limits={"rounds": 1}), errors.SettingsInvalid, "account_limits: .*'rounds'"),
+    "policy": (lambda: ROLES(policy="x"), errors.InvalidArgument, "policy 'x'"),
+    "source": (lambda: ROLES(sources={Tier.THREAD: "x"}), errors.InvalidArgument, "thread tier is not callable"),
+    "tier": (lambda: ROLES(sources={Tier.ACCOUNT: len}), errors.UnknownTier, "account tier takes no source"),
+    "handler": (lambda: SHAPE("job", Nothing, Said, len), errors.FunctionInvalid, "handler of shape 'job'"),
+    "params": (lambda: SHAPE("job", dict, Said, buy), errors.FunctionInvalid, "'job' must declare pydantic models"),
+    "name": (lambda: agent.nothing, AttributeError, "no attribute 'nothing'"),
+}
+
+
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_invalid_argument_is_named(argument: str) -> None:
+    make, error, says = ARGUMENTS[argument]
+    with pytest.raises(error, match=says):
+        make()
+
+
+CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "turn": (lambda agent: agent.turn(3), "`turn_id`"),
+    "events": (lambda agent: anext(agent.events(3)), "`turn_id`"),
+    "change of a role": (lambda agent: agent.thread("t").resume(on_role_change="x"), "on_role_change 'x'"),
+    "skill of a resume": (lambda agent: agent.thread("t").resume(skill="x"), "`skill` must be a Composed"),
+    "skill of a replay": (lambda agent: agent.thread("t").replay(skill="x"), "`skill` must be a composed skill"),
+    "message of a fork": (lambda agent: agent.thread("t").fork(at=7), "`at` must be a string"),
+    "name of an attachment": (lambda agent: agent.attachments.add(b"x", name=5), "name of an attachment"),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_invalid_argument_of_a_call_is_named(tmp_path: Path, call: str) -> None:
+    make, says = CALLS[call]
+    async with scripted_agent(tmp_path, answering()) as agent:
+        with pytest.raises((errors.InvalidArgument, errors.AttachmentInvalid), match=says) as caught:
+            await make(agent)
+        check(caught)
+
+
+async def test_stream_is_entered_once_and_has_its_turn_after_its_end(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        stream = agent.thread("t").stream("Hi")
+        with pytest.raises(errors.AgentClosed, match="was not entered"):
+            await anext(stream)
+        with pytest.raises(errors.AgentClosed, match="has not ended"):
+            _ = stream.turn
+        async with stream:
+            await stream.wait()
+        with pytest.raises(errors.AgentClosed, match="entered once"):
+            await stream.__aenter__()
 
 
 @pytest.mark.parametrize("text", ["  \n", None, "half \ud83d a pair"])

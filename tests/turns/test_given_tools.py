@@ -95,12 +95,17 @@ async def test_the_conversation_calls_a_tool_of_any_kind(given: Any, tmp_path: P
     assert "Price of an item in the shop, in euros." in lm.calls[0].text
 
 
+def no_docstring(item: str) -> float:
+    return 0.0
+
+
 def injected(item: str, state: Annotated[dict[str, Any], InjectedToolArg]) -> float:
     """Price."""
     return 0.0
 
 
 REFUSED: dict[str, tuple[Any, type[WorldAgentError], str]] = {
+    "no docstring": ([no_docstring], FunctionInvalid, "'no_docstring' has no docstring"),
     "two of one name": ([price, dspy.Tool(price)], NameTaken, "'price'.*rename one"),
     "a worker": ([Worker("critic", "You judge.")], FunctionInvalid, "the worker 'critic'.*workers="),
     "one, no list": (price, InvalidArgument, "must be a list"),
