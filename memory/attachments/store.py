@@ -267,14 +267,14 @@ class Attachments:
             AttachmentMissing: The content is gone, or is not what was stored.
             InvalidArgument: It is an address, whose content is not stored, or it is not a hash.
         """
-        if isinstance(attachment, Attachment) and attachment.sha256 is None:
-            raise InvalidArgument(
-                f"the content of {attachment.name!r} is not stored", remedy="fetch it from the attachment's url"
-            )
         return io.BytesIO(await self.read(attachment))
 
     async def read(self, attachment: Attachment | str) -> bytes:
         """Like `open`, but returns the bytes."""
+        if isinstance(attachment, Attachment) and attachment.sha256 is None:
+            raise InvalidArgument(
+                f"the content of {attachment.name!r} is not stored", remedy="fetch it from the attachment's url"
+            )
         sha256 = check_sha256(str(attachment.sha256) if isinstance(attachment, Attachment) else attachment)
         data = await asyncio.to_thread(self._pieces.read, sha256)
         if data is None:

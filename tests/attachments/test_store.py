@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -110,6 +111,20 @@ async def test_content_decides_the_media_type_before_the_name(tmp_path: Path) ->
         for source, media_type in ((PNG, "image/jpeg"), (b"a,b", "text"), ("https://pictures.example/?id=7", None)):
             with pytest.raises(AttachmentInvalid):
                 await add(source, media_type=media_type)
+
+
+async def test_content_that_is_not_stored_or_has_another_hash_is_refused(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path, answering()) as agent:
+        store = agent.attachments
+        with pytest.raises(InvalidArgument, match=r"the content of 'lake\.jpg' is not stored"):
+            await store.open(await store.add(ADDRESS))
+        named = Attachment(name="x.png", media_type="image/png", size=3, sha256=HASH)
+        with pytest.raises(AttachmentInvalid, match=f"the content does not have the hash {HASH}"):
+            await store.keep([Loaded(named, PNG)])
+        sha256 = hashlib.sha256(PDF).hexdigest()
+        (tmp_path / "attachments" / sha256[:2] / sha256).mkdir(parents=True)
+        with pytest.raises(StorageUnavailable, match="is a folder where a file should be"):
+            await store.add(PDF)
 
 
 async def test_content_is_stored_once_for_its_owner_alone(tmp_path: Path) -> None:

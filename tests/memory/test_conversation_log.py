@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worldagent.core import Clock
-from worldagent.core.errors import UnknownMessage
+from worldagent.core.errors import InvalidArgument, UnknownMessage
 from worldagent.memory import CONVERSATION, ConversationLog, Draft, Message
 from worldagent.memory import log as log_module
 from worldagent.memory.log import _ANCESTOR
@@ -92,6 +92,22 @@ async def test_an_empty_conversation_has_an_empty_history(log: ConversationLog) 
     assert await log.history(None) == ()
     with pytest.raises(UnknownMessage, match="'gone' is unknown: the conversation is empty"):
         await log.history(None, before="gone")
+
+
+DRAFT: Any = Draft  # for arguments of wrong types
+
+
+@pytest.mark.parametrize(
+    ("drafts", "says"),
+    [
+        ([], "`messages` must not be empty"),
+        ([DRAFT("ana", "whisper", {})], r"`messages\[0\]\.kind` must be a kind"),
+        ([said("hi"), Draft("ana", "message", {"text": object()})], r"`messages\[1\]\.body` must be a JSON object"),
+    ],
+)
+async def test_invalid_draft_is_refused(log: ConversationLog, drafts: list[Draft], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        await log.append(None, drafts, thread="t", turn_id="turn_1")
 
 
 async def test_half_a_surrogate_pair_from_a_model_comes_back_as_it_was(log: ConversationLog) -> None:

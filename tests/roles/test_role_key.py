@@ -21,7 +21,14 @@ from support.agents import answering, scripted_agent
 from support.noted_turns import HOUSE, opened, pause_all, resumed
 from worldagent import Role, Tier
 from worldagent.core import canonical_json
-from worldagent.core.errors import HostError, RoleChanged, RoleKeyMismatch, StorageInvalid, StorageUnavailable
+from worldagent.core.errors import (
+    HostError,
+    InvalidArgument,
+    RoleChanged,
+    RoleKeyMismatch,
+    StorageInvalid,
+    StorageUnavailable,
+)
 from worldagent.role_resolution.keys import RoleKey
 
 pytestmark = pytest.mark.requirement("R13")
@@ -113,6 +120,16 @@ def test_key_shows_nothing_of_its_secret() -> None:
     assert key.earlier is not None
     for shown in (repr(key), str(key), key.id, repr(key.earlier)):
         assert secret not in shown
+
+
+def test_what_is_not_a_key_is_refused_and_an_existing_file_is_kept(tmp_path: Path) -> None:
+    file = tmp_path / "role.key"
+    file.write_bytes(b"\xff\x00")
+    with pytest.raises(StorageInvalid, match="does not contain a role key"):
+        RoleKey.read(file)
+    with pytest.raises(InvalidArgument, match=r"role\.key' exists already"):
+        RoleKey.renew(file, replace=False)
+    assert file.read_bytes() == b"\xff\x00"
 
 
 LIMIT = 20

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -98,18 +99,27 @@ async def test_a_cancelled_caller_waits_for_its_transaction_which_is_whole(datab
     assert await database.read(texts) == ["one", "two"]
 
 
-async def test_after_close_every_use_is_refused_and_closing_again_is_nothing(place: Place) -> None:
+async def test_after_close_every_use_is_refused_and_closing_again_is_nothing(place: Place, tmp_path: Path) -> None:
     database = await Database.open(place, schemas=[NOTES])
+    locks = database.locks(tmp_path / "locks")
     last = asyncio.create_task(database.transact(lambda tx: add("last", tx)))
     await asyncio.sleep(0)
     await asyncio.gather(database.aclose(), database.aclose())
     await last
     await database.aclose()
-    for use in (database.transact, database.read):
+    uses: list[Callable[[], Any]] = [lambda: database.transact(texts), lambda: database.read(texts), database.scrub]
+    if database.engine == "postgres":  # locks of files need no database
+        uses += [lambda: database.locks(None), lambda: locks.acquire("t"), lambda: locks.owned(frozenset("t"))]
+    for use in uses:
         with pytest.raises(AgentClosed, match=r"database '.+' is closed; .*open it again"):
-            await use(texts)
+            await use()
     async with contextlib.aclosing(await Database.open(place, schemas=[NOTES])) as again:
         assert await again.read(texts) == ["last"]
+
+
+async def test_two_schemas_of_one_name_are_refused(place: Place) -> None:
+    with pytest.raises(InvalidArgument, match="schema 'notes' is given twice"):
+        await Database.open(place, schemas=[NOTES, NOTES_2])
 
 
 async def test_an_older_database_is_brought_up_to_date_once(place: Place, database: Database) -> None:

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from worldagent.core.errors import InvalidArgument
-from worldagent.storage import Storage
+from worldagent.storage import PostgresAddress, Storage
+
+MAKE: Any = Storage  # for arguments of wrong types
+INVALID: list[tuple[Callable[[], object], str]] = [
+    (lambda: MAKE(3), r"`home` must be a pathlib\.Path or None, got int"),
+    (lambda: MAKE("a\0b"), "`home` contains a NUL character"),
+    (lambda: MAKE(__file__).begun(), r"`home` '.*test_home\.py' is a file"),
+    (lambda: PostgresAddress("postgresql://h/d", connections=0), "`connections`"),
+]
 
 
-def test_invalid_home_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match=r"`home` must be a pathlib\.Path or None, got int"):
-        Storage(3)  # type: ignore[arg-type]  # what a caller without a type checker may do
+@pytest.mark.parametrize(("make", "says"), INVALID)
+def test_invalid_home_or_address_is_refused(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        make()

@@ -11,7 +11,7 @@ import pytest
 
 from support.databases import word
 from support.processes import next_line, start_script
-from worldagent.core.errors import LeaseLost, ThreadBusy
+from worldagent.core.errors import InvalidArgument, LeaseLost, ThreadBusy
 from worldagent.storage import EPOCHS, Database, Known, Lease, Leases, PostgresAddress, Transaction
 from worldagent.storage import lease as module
 
@@ -61,6 +61,13 @@ async def test_owners_in_one_process_come_first_served_one_at_a_time(leases: Lea
             await asyncio.sleep(0)
     await asyncio.gather(*owners)
     assert served == list(range(20))
+
+
+@in_files
+@pytest.mark.parametrize(("key", "wait", "says"), [("", 0, "`key`"), ("\ud800", 0, "`key`"), ("t", -1, "`wait`.*-1")])
+async def test_invalid_key_or_wait_is_refused(leases: Leases, key: str, wait: float, says: str) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        await take(leases, key, wait=wait)
 
 
 async def test_where_many_wait_in_one_process_another_one_is_let_in(

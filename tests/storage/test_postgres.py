@@ -126,6 +126,17 @@ def test_invalid_address_is_refused_and_not_repeated(bad: str) -> None:
     assert not str(bad) or str(bad) not in str(caught.value)
 
 
+async def test_unknown_option_of_the_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(InvalidArgument, match="a part that libpq does not know") as caught:
+        await Database.open(PostgresAddress(f"{NOBODY}?zebra=1"), schemas=[])
+    assert "zebra" not in f"{caught.value!r}{caught.value.__context__!r}"
+
+
+async def test_error_of_a_statement_comes_out(database: Database) -> None:
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        await database.read(lambda tx: tx.execute("SELECT 1/0"))
+
+
 async def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
     storage = Storage(url=NOBODY)
     assert isinstance(storage.place, PostgresAddress)

@@ -95,6 +95,12 @@ async def test_two_that_empty_the_write_ahead_log_at_once_wait_for_each_other(da
         assert len(await other.read(texts)) == 40
 
 
+async def test_database_that_cannot_use_wal_is_refused() -> None:
+    refused = pytest.raises(StorageUnavailable, match=r"'agent\.db' cannot use WAL; put the home on a local disk")
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection, refused:
+        sqlite._enter_wal(connection, Path("agent.db"))
+
+
 async def test_file_without_a_database_is_named_and_left_alone(tmp_path: Path) -> None:
     path, content = tmp_path / "agent.db", b"just some text, and quite a lot of it" * 40
     path.write_bytes(content)
