@@ -1,4 +1,4 @@
-"""Images and files in turns: what the log holds, what the model gets, and what stands there again later."""
+"""Images and files in turns: what the log holds, what the model gets, and what later turns have."""
 
 from __future__ import annotations
 

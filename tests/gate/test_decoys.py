@@ -1,4 +1,4 @@
-"""Approving rules look at the value that the function receives, whatever else stands in the arguments (H9)."""
+"""Approving rules look at the value that the function receives, whatever else the arguments hold (H9)."""
 
 from __future__ import annotations
 
@@ -247,6 +247,7 @@ ARGUMENTS = st.one_of(
 EXAMPLES: list[dict[str, Any]] = [
     {"message": {"to": GOOD}},
     {"message": {"to": EVIL}, "message.to": GOOD},
+    {"message": {"to": GOOD}, "Message": {"to": EVIL}},
     {"message": {"recipient": EVIL, "to": GOOD}},
     {"message": {"recipient": GOOD, "to": EVIL}},
     {"message": {"recipient": EVIL, "target": GOOD}},

@@ -1,4 +1,4 @@
-"""What may be called without asking, what a person is asked for, what is refused, whoever calls (H9, R11)."""
+"""Which calls run, which require approval and which are refused, for every caller (H9, R11)."""
 
 from __future__ import annotations
 

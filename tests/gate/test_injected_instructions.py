@@ -1,4 +1,4 @@
-"""A model that does whatever any text that it reads tells it to: nothing that nobody approved happens (H9)."""
+"""A model that obeys every text that it reads: no effect happens that no person approved (H9)."""
 
 from __future__ import annotations
 

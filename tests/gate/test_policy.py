@@ -1,4 +1,4 @@
-"""What rules say of arguments, and policies in files: what they may say, and what is told of those that do not."""
+"""What rules say of arguments, and policies in files: what they can say, and errors of invalid ones."""
 
 from __future__ import annotations
 

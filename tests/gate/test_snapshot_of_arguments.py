@@ -1,4 +1,4 @@
-"""The arguments that the gate checked are those that run and are recorded, whatever their caller changes afterwards."""
+"""The arguments that the gate checked are those that run and are recorded; later changes do not reach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Python function declares is what its `Function` takes and gives; what cannot be is told when it is made."""
+"""What a Python function declares is what its `Function` takes and gives; an invalid one is refused when it is made."""
 
 from __future__ import annotations
 

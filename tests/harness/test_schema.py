@@ -1,4 +1,4 @@
-"""Params and results that a JSON Schema declares: what fits, what does not and how that is told, hostile schemas."""
+"""Params and results that a JSON Schema declares: what fits, validation errors, hostile schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A compiled LangGraph graph of the embedder's as a shape: what it gets, what it cannot see, how it goes on (T3)."""
+"""A compiled LangGraph graph of the embedder's as a shape: what it gets, what it cannot see, how it resumes (T3)."""
 
 from __future__ import annotations
 

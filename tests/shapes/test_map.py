@@ -1,4 +1,4 @@
-"""`map`: one shape over many params. Each item is a task of its own: it fails, waits and goes on by itself (T3)."""
+"""`map`: one shape over many params. Each item is a task of its own: it fails, waits and resumes by itself (T3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Images and files in prompts: where they stand, what they leave as it was, and what of them is kept in the process."""
+"""Images and files in prompts: where they are, what they do not change, and what the process keeps of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What nobody awaits any more is closed by the collector, which may come while a thread pool takes a job.
+"""An abandoned coroutine is closed by the collector, which can run while a thread pool takes a job.
 
 Its locks are held then by the very thread that the collector runs in: whoever hands over another job stands still.
 """

@@ -1,4 +1,4 @@
-"""Rows and checkpoints that somebody else wrote: a typed error that names them, and nothing of them is run (T5)."""
+"""Rows and checkpoints that another program wrote: a typed error that names them, and nothing of them is run (T5)."""
 
 from __future__ import annotations
 

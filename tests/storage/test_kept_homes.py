@@ -1,4 +1,4 @@
-"""Homes that earlier versions wrote: today's code opens them and goes on with every turn that waits in them (D15)."""
+"""Homes that earlier versions wrote: today's code opens them and resumes every turn that waits in them (D15)."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from dspy.lm15 import Usage
 
-from support.agents import scripted_agent
+from support.agents import scripted_agent, streamed
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, openai_stub
 from worldagent.core import ModelUsage
 from worldagent.core import events as ev
@@ -31,9 +31,7 @@ async def test_reported_cost_is_traced(
         async with scripted_agent(tmp_path, "openai/answer", settings=settings) as agent:
             thread, events = agent.thread("t1"), list[Any]()
             if stream:
-                async with thread.stream("Hello") as stream_of:
-                    events = [event async for event in stream_of]
-                turn = stream_of.turn
+                turn, events = await streamed(thread.stream("Hello"))
             else:
                 turn = await thread.converse("Hello")
             trace = await agent.traces.get(turn.id)

@@ -1,4 +1,4 @@
-"""What was written before kill -9 is readable, and the turn goes on in its trace (H5, T5)."""
+"""What was written before kill -9 is readable, and the resumed turn continues its trace (H5, T5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a turn did stands in its trace: calls, tasks, model calls, approvals, errors, each in its place (H5)."""
+"""The trace of a turn has what it did: calls, tasks, model calls, approvals, errors, each in its place (H5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes at the very moment at which a turn begins, ends, goes on or is let go of (T4, T10)."""
+"""What happens at the very moment at which a turn begins, ends, resumes or is pruned (T4, T10)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks, replays and edits: a thread goes on from a message of another or of its own, and both share the past (T4)."""
+"""Forks, replays and edits: a thread continues from a message of another or of its own; both share the past (T4)."""
 
 from __future__ import annotations
 

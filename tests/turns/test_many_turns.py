@@ -1,4 +1,4 @@
-"""What holds of all turns: of their events whatever the model does, and of branches in any order (T4, T10)."""
+"""What holds of all turns: of their events for any model, and of branches in any order (T4, T10)."""
 
 from __future__ import annotations
 

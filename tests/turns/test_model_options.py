@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from support.agents import scripted_agent
+from support.agents import failure, scripted_agent
 from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import OpenAIStub, openai_stub
-from worldagent import Settings, WorldAgent
+from worldagent import Settings
 from worldagent.core.errors import FunctionInvalid, ProfileInvalid, SettingsInvalid, WorkerInvalid
 from worldagent.harness import Worker, load_workers
 from worldagent.profiles import Profiles
@@ -147,17 +147,12 @@ async def test_headers_are_in_no_text_and_no_file_of_the_agent(tmp_path: Path, s
     async with scripted_agent(
         home, "openai/quoting-400", settings={"api_base": stub.url, "model_options": ALL}, profile=chosen
     ) as agent:
-        failure = await failing(agent)
+        refusal = await failure(agent.thread("t").converse("Hi"))
         shown += repr(agent.settings)
     assert stub.headers[-1]["x-org"] == SECRET
-    assert SECRET not in shown + str(failure) + repr(failure)
+    assert "quoting" in str(refusal)
+    assert SECRET not in shown + str(refusal) + repr(refusal)
     assert not [path for path in home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-
-
-async def failing(agent: WorldAgent) -> BaseException:
-    with pytest.raises(Exception, match="quoting") as caught:
-        await agent.thread("t").converse("Hi")
-    return caught.value
 
 
 async def test_profiles_show_names_headers_alone(run: Run, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A turn may name its own model, and others for when that cannot be reached; it goes on with them, wherever that is."""
+"""A turn can name its own model and fallbacks; it resumes with them, in any process."""
 
 from __future__ import annotations
 

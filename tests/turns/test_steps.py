@@ -1,4 +1,4 @@
-"""Steps of a conversation: their numbers, what a model is told of them, those that cannot be used, and a resume."""
+"""Steps of a conversation: their numbers, what a model receives of them, invalid ones, and a resume."""
 
 from __future__ import annotations
 

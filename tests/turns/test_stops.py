@@ -1,4 +1,4 @@
-"""Turns that stop: their agent is drained, or they or a model call take too long; and how they go on (T5)."""
+"""Turns that stop: their agent is drained, or they or a model call take too long; and how they resume (T5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports and imports beside a removal of what they read, or killed: complete, or the thread is not there (D10)."""
+"""Exports and imports during a removal of what they read, or killed: complete, or the thread is not there (D10)."""
 
 from __future__ import annotations
 

@@ -20,6 +20,7 @@ from support.homes import WORDS, checkpoints_of, database_of, found, look, pay, 
 from support.postgres import new_database
 from worldagent import Role, WorldAgent
 from worldagent.agent import Thread
+from worldagent.agent.upkeep import Removed
 from worldagent.core.errors import StorageUnavailable, ThreadBusy, ThreadPaused, UnknownMessage
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
@@ -83,6 +84,13 @@ async def lived(agent: WorldAgent, name: str) -> None:
     await worked(thread)
 
 
+async def taken_away(agent: WorldAgent, name: str, **how: bool) -> Removed:
+    """Remove a thread that is there; gives what went with it."""
+    removed = await agent.upkeep.remove(name, **how)
+    assert removed is not None
+    return removed
+
+
 async def edited_later(agent: WorldAgent) -> str:
     """Let a thread do all of that after its second message, whose id it gives."""
     thread = agent.thread("t1")
@@ -111,8 +119,7 @@ async def test_no_byte_of_a_removed_thread_is_left(tmp_path: Path) -> None:
         texts = [text for place, text in WORDS.items() if place != "other"]
         for text in (*texts, NAME):
             assert found(tmp_path / "home", [text]), text
-        removed = await agent.upkeep.remove(NAME)
-        assert removed is not None
+        removed = await taken_away(agent, NAME)
         assert (removed.messages, removed.turns, removed.attachments) == (12 * 2 + 2 + 2 + 2, 14, 0)
         assert removed.calls >= 3
         assert removed.checkpoints > 14
@@ -134,15 +141,13 @@ async def test_what_a_fork_shares_outlasts_its_origin_and_goes_with_the_last_who
         await first.converse(WORDS["request"])
         fork = await first.fork(at=at, to="fork")
         shared = await fork.history()
-        removed = await agent.upkeep.remove("first")
-        assert removed is not None
+        removed = await taken_away(agent, "first")
         assert removed.messages == 2
         assert await fork.history() == shared
         assert found(tmp_path / "home", [WORDS["request"]]) == []
         await fork.converse(WORDS["argument"])
         assert len(await fork.history()) == 4
-        removed = await agent.upkeep.remove("fork")
-        assert removed is not None
+        removed = await taken_away(agent, "fork")
         assert removed.messages == 4
         assert await rows(agent, "wa_message") == 0
         assert await rows(agent, "wa_branch") == 0
@@ -156,8 +161,7 @@ async def test_thread_with_a_resumable_turn_is_removed_with_it_only(tmp_path: Pa
         with pytest.raises(ThreadPaused, match="is paused and can be resumed; resume it, or cancel it as well"):
             await agent.upkeep.remove("t1")
         assert await thread.pauses() == (pause,)
-        removed = await agent.upkeep.remove("t1", cancel=True)
-        assert removed is not None
+        removed = await taken_away(agent, "t1", cancel=True)
         assert removed.turns == 1
         assert found(tmp_path / "home", [WORDS["argument"]]) == []
         assert (await thread.pauses(), await thread.state()) == ((), None)
@@ -171,8 +175,7 @@ async def test_thread_whose_turn_runs_is_removed_after_its_cancellation(tmp_path
         await gate.begun.wait()
         with pytest.raises(ThreadBusy):
             await other.upkeep.remove("t1")
-        removed = await other.upkeep.remove("t1", cancel=True)
-        assert removed is not None
+        removed = await taken_away(other, "t1", cancel=True)
         assert removed.turns == 1
         assert (await turn).status == "cancelled"
         assert await rows(other, "wa_message") == 0
@@ -236,8 +239,7 @@ async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path
         said = await thread.history()
         for text in WORDS.values():
             assert found(tmp_path / "home", [text]), text
-        removed = await agent.upkeep.remove("before")
-        assert removed is not None
+        removed = await taken_away(agent, "before")
         assert (removed.messages, removed.turns) == (2 + 4 + 2, 3)
         assert removed.calls >= 4
         assert removed.checkpoints > 3 * 3
@@ -247,8 +249,7 @@ async def test_what_the_turns_of_a_kept_branch_did_goes_with_the_branch(tmp_path
         assert await thread.history() == said
         assert [message.body["text"] for message in said] == ["one", "Fine.", "two", "Fine."]
         assert (await thread.converse("three")).status == "done"
-        removed = await agent.upkeep.remove("t1")
-        assert removed is not None
+        removed = await taken_away(agent, "t1")
         assert (removed.messages, removed.turns) == (6, 3)
         for table in ("wa_message", "wa_turn", "checkpoints"):
             assert await rows(agent, table) == 0
@@ -261,8 +262,7 @@ async def test_paused_turn_of_an_edited_thread_resumes(tmp_path: Path) -> None:
         turn = await thread.edit("ask", at=await edited_later(agent), keep_as="before")
         assert turn.status == "paused"
         before = await rows(agent, "checkpoints", "thread_id LIKE 'novel/t1%'")
-        removed = await agent.upkeep.remove("before")
-        assert removed is not None
+        removed = await taken_away(agent, "before")
         assert found(tmp_path / "home", [*WORDS.values()]) == []
         assert await rows(agent, "checkpoints", "thread_id LIKE 'novel/t1%'") == before - removed.checkpoints
     async with opened(tmp_path / "home", answer="Fine.") as agent:

@@ -1,4 +1,4 @@
-"""What nothing goes on from any more: checkpoints go by count and by age, and the usage of days that are over (T5)."""
+"""Pruning: checkpoints go by count and by age, and the usage of days that are over (T5)."""
 
 from __future__ import annotations
 

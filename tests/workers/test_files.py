@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from support.agents import refused, scripted_agent
-from worldagent import WorldAgent
 from worldagent.core.errors import (
     FunctionInvalid,
     InvalidArgument,
@@ -212,19 +211,6 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 
 
 # --- agents ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "given",
-    [{"tools": None}, {"tools": "put"}, {"workers": None}, {"approver": 3}],
-)
-def test_an_agent_says_which_argument_is_none(tmp_path: Path, given: dict[str, Any]) -> None:
-    def make() -> WorldAgent:
-        return scripted_agent(tmp_path, ScriptedLM([]), **given)
-
-    error = refused(make)
-    assert isinstance(error, InvalidArgument)
-    assert f"`{next(iter(given))}`" in error.problem
 
 
 async def test_of_many_functions_those_that_are_nearest_are_named(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A worker that waits for a person goes on elsewhere, and one that is killed loses and repeats nothing (H3, T5)."""
+"""A paused worker resumes in another process, and a killed one loses and repeats nothing (H3, T5)."""
 
 from __future__ import annotations
 
