@@ -157,7 +157,7 @@ SHOPS = {
 
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("page", SHOPS)
-def test_program_beside_that_of_another_framework_does_the_same(page: str, tmp_path: Path) -> None:
+def test_program_does_the_same_as_that_of_another_framework(page: str, tmp_path: Path) -> None:
     said, printed = SHOPS[page]
     [(name, code)] = files_of(START / f"{page}.md").items()
     (tmp_path / name).write_text(code, encoding="utf-8")

@@ -173,7 +173,7 @@ def check_outcome(turn: Branched, outcome: Any) -> None:
 
 
 async def on_without_a_role(turn: Branched) -> None:
-    """Another process forks what there is and goes on; it has no role and needs none."""
+    """Another process forks what there is and continues; it has no role and needs none."""
     case = turn.case
     lm = ScriptedLM(lambda call: {"reply": "Fine."})
     async with scripted_agent(turn.home, lm) as agent:

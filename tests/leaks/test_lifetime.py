@@ -62,7 +62,7 @@ async def run(case: Case, home: Path, role: Role, kept: set[tuple[str, int]]) ->
 
 @pytest.mark.requirement("R3", "R7")
 @pytest.mark.parametrize("case", ENDED, ids=str)
-async def test_when_a_turn_has_ended_nobody_holds_its_role(tmp_path: Path, case: Case) -> None:
+async def test_after_a_turn_no_object_holds_its_role(tmp_path: Path, case: Case) -> None:
     role, content = role_of(case), case.content
     before = alive()
     left = await run(case, tmp_path, role, holders(content))
@@ -85,7 +85,7 @@ HOSTED = [
 
 @pytest.mark.requirement("R7", "R9")
 @pytest.mark.parametrize("case", HOSTED, ids=str)
-async def test_when_an_agent_is_closed_nobody_holds_a_role_of_its_host(tmp_path: Path, case: Case) -> None:
+async def test_after_an_agent_is_closed_no_object_holds_a_role_of_its_host(tmp_path: Path, case: Case) -> None:
     content = case.content
     before = holders(content)
     lm = ScriptedLM(Behaviour(case))
@@ -96,7 +96,7 @@ async def test_when_an_agent_is_closed_nobody_holds_a_role_of_its_host(tmp_path:
             with contextlib.suppress(WorldAgentError):
                 await ask(case, agent.thread("t", account="ana", channel="den"), None)
             assert content in "".join(call.text for call in lm.calls)
-            assert holders(content) - before, "nobody held it while it was in use, so this shows nothing"
+            assert holders(content) - before, "no object held it while it was in use, so this shows nothing"
             lm.calls.clear()
 
     await use()
@@ -106,7 +106,7 @@ async def test_when_an_agent_is_closed_nobody_holds_a_role_of_its_host(tmp_path:
 
 
 @pytest.mark.requirement("R3")
-async def test_a_text_that_somebody_holds_is_seen() -> None:
+async def test_a_text_that_an_object_holds_is_found() -> None:
     content = Case("converse", "call", "sync", "answers", 400).content
     before = holders(content)
     kept = [{"plain": f"Act as {content.upper()}."}]

@@ -1,4 +1,4 @@
-"""However a turn waits, goes on, is cancelled, killed or drained: its roles are nowhere afterwards, nor meanwhile."""
+"""However a turn waits, is resumed, cancelled, killed or drained: its roles are nowhere afterwards, nor meanwhile."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ plants = Plants()
 
 
 def asking(home: Path, handler: Callable[[TaskContext], Awaitable[str]]) -> WorldAgent:
-    """An agent whose shape `job` is this handler, with a function that needs leave and one that does not."""
+    """An agent whose shape `job` is this handler, with a function that requires approval and one that does not."""
 
     async def echo(what: str) -> str:
         return what
@@ -43,7 +43,7 @@ async def pause_in(seen: Watch, handler: Callable[[TaskContext], Awaitable[str]]
             await seen.outcome(thread.resume({turn.pauses[0].id: answer}))
 
 
-@plants("role as argument of a call that waits for leave", "wa_call.input")
+@plants("role as argument of a call that waits for approval", "wa_call.input")
 async def in_argument(seen: Watch, text: str) -> None:
     await pause_in(seen, lambda ctx: ctx.call("pay", {"what": text}))
 

@@ -43,7 +43,7 @@ MORE_KILLED = [
 
 @pytest.mark.requirement("R7")
 @pytest.mark.parametrize("case", KILLED, ids=str)
-async def test_a_process_killed_in_mid_call_leaves_no_role_and_the_thread_goes_on(tmp_path: Path, case: Case) -> None:
+async def test_a_process_killed_in_mid_call_leaves_no_role_and_the_thread_continues(tmp_path: Path, case: Case) -> None:
     await check_killed(case, tmp_path / "home")
 
 

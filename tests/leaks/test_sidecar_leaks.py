@@ -37,7 +37,7 @@ async def check(case: SidecarCase, folder: Path) -> None:
             assert events_kept(found.home) > 0, "no event was kept, so this shows nothing of them"
             held = await killed_in_mid_call(found)
         async with found.running():
-            await goes_on(found, held)
+            await resumed_later(found, held)
             await found.look()
         assert sidecar.process.returncode is not None
         await found.look()
@@ -61,8 +61,8 @@ async def killed_in_mid_call(found: Looked) -> Asking:
     return asking
 
 
-async def goes_on(found: Looked, asking: Asking) -> None:
-    """Go on with the turn in another process."""
+async def resumed_later(found: Looked, asking: Asking) -> None:
+    """Resume the turn in another process."""
     (found.home / "later").touch()
     async with found.client() as client:
         await asking.place(client)
@@ -92,7 +92,7 @@ async def test_a_role_that_any_client_gave_is_nowhere_afterwards(tmp_path: Path,
 
 
 @pytest.mark.requirement("R7")
-async def test_what_everybody_sees_of_a_process_has_no_token_and_no_role(tmp_path: Path) -> None:
+async def test_the_command_line_of_a_process_has_no_token_and_no_role(tmp_path: Path) -> None:
     case = SidecarCase("http", "2026-07-28", "call", 400)
     from support.sidecars import over_http
 

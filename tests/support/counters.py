@@ -42,7 +42,7 @@ def held() -> Counter[str]:
     found, seen = Counter[str](), set[int]()
     known = gc.get_objects()
     for each in known:
-        if each is seen or each is known or isinstance(each, Counter):  # of this module, or of nobody else
+        if each is seen or each is known or isinstance(each, Counter):  # of this module alone
             continue
         found[_name(each)] += 1
         _count(found, each)

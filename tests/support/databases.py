@@ -32,7 +32,7 @@ _URL = "database-url"
 
 
 def storage_of(home: Path) -> Storage:
-    """The storage of a home, the same for whoever asks in whatever process."""
+    """The storage of a home, the same in every process."""
     url = home / _URL
     return Storage(home=home, url=url.read_text() if url.exists() else None)
 
@@ -53,7 +53,7 @@ def made(engine: Engine, home: Path) -> Path:
 
 
 def copied(home: Path, to: Path) -> None:
-    """Copy a home that nobody has open, with its database."""
+    """Copy a home that is not open, with its database."""
     shutil.copytree(home, to)
     if url := storage_of(home).url:
         from support.postgres import new_database
@@ -71,7 +71,7 @@ def removed(home: Path) -> None:
 
 
 def rows_of(home: Path, query: str) -> list[tuple[Any, ...]]:
-    """What a query finds in the database of a home that nobody has open."""
+    """What a query finds in the database of a home that is not open."""
     if (url := storage_of(home).url) is None:
         with contextlib.closing(sqlite3.connect(home / "agent.db")) as database:
             return database.execute(query).fetchall()
@@ -82,7 +82,7 @@ def rows_of(home: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def execute(home: Path, statement: str) -> None:
-    """Run a statement in the database of a home, whoever has it open."""
+    """Run a statement in the database of a home, which may be open."""
     if (url := storage_of(home).url) is None:
         with contextlib.closing(sqlite3.connect(home / "agent.db")) as database, database:
             database.execute(statement)

@@ -1,6 +1,6 @@
 """A write that fails in a turn: the disk is full, the connection is cut, or the answer to a commit is lost.
 
-Whoever runs the turn is told, makes room, and goes on in the same process.
+The caller gets an error, makes room, and resumes the turn in the same process.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _branch(home: Path, way: str, killer: Killer) -> Passed:
 
 
 def _look(home: Path, way: str) -> dict[str, Any]:
-    """See what there is, go on with it, and do it again where nothing is there."""
+    """See what there is, continue it, and do it again where nothing is there."""
 
     async def work() -> dict[str, Any]:
         async with agent_of(home, Killer(None, home / "where")) as agent:

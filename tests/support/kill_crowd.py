@@ -68,7 +68,7 @@ class Crowd:
 
     @property
     def functions(self) -> list[Function]:
-        """What the turns call: a gate, and an effect that nobody can take back."""
+        """What the turns call: a gate, and an effect that cannot be taken back."""
 
         async def gate(who: str) -> str:
             self._waiting.add(who)
@@ -100,7 +100,7 @@ class Crowd:
             await self._all_wait.wait()
 
     async def to_the_end(self, agent: WorldAgent) -> dict[str, Any]:
-        """Resume each turn in a process that nobody kills; returns what came of them."""
+        """Resume each turn in a process that is not killed; returns what came of them."""
         self._go.set()
         texts: dict[str, str] = {}
         for who in MEMBERS:

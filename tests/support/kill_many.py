@@ -31,7 +31,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 THREADS = 50
 PLAIN, NOTED = ("a", "b"), ("n",)
-"""What each turn does: two effects side by side that nobody can take back, and one whose receiver knows its key."""
+"""What each turn does: two effects side by side that cannot be taken back, and one whose receiver knows its key."""
 
 SPAN, MAX_SPAN = 2.5, 15.0  # seconds after its start within which a process is killed, on an idle and on a busy machine
 TURN = ("message", "plan", "result", "result", "result", "answer")

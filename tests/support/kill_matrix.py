@@ -233,7 +233,7 @@ class Matrix:
 
 
 def _run(work: Callable[[Path, Killer], Coroutine[Any, Any, Any]], home: Path, killer: Killer) -> Any:
-    """Begin the turn, or go on with it, in this process."""
+    """Begin the turn, or resume it, in this process."""
     armed(killer)
     numbered(home)  # outside of what the killer does, which dies in it
     return asyncio.run(work(home, killer)) or {}

@@ -97,7 +97,7 @@ class Killer:
         if when != BEFORE or self.point not in (Point(WITHIN, what, nth), Point(AFTER, what, nth)):
             return False
         if self.point.when == WITHIN or self.crowd is not None:
-            await self._settled()  # while a transaction is open nobody else can come to rest
+            await self._settled()  # while a transaction is open nothing else can come to rest
         self._next = self.point.when == WITHIN
         return True
 
@@ -156,7 +156,7 @@ class Killer:
             await self._settled()
             await self.crowd.press()
             await self.crowd.written()
-        except BaseException:  # nobody awaits it, and those who are held would wait for ever
+        except BaseException:  # no task awaits it, and those that are held would wait for ever
             traceback.print_exc()
             os._exit(3)
         self._kill()
@@ -293,7 +293,7 @@ def prepare(home: Path) -> None:
 def numbered(home: Path) -> None:
     """Give each part a number, in this process.
 
-    What an owner writes after a transaction that failed, to say how the turn ended, is counted anew under "key!".
+    What an owner writes after a transaction that failed, to say how the turn ended, is counted again under "key!".
     """
     enqueue, commit, recover = Lease.enqueue, Lease.commit, Lease.recover
     counts: Counter[tuple[str, int]] = Counter()

@@ -159,7 +159,7 @@ async def begin(home: Path, killer: Killer) -> None:
 
 
 async def go_on(home: Path, killer: Killer) -> dict[str, Any]:
-    """Go on with the turn, whatever became of it, in this process to its end; gives what came of it."""
+    """Resume the turn, whatever became of it, in this process to its end; gives what came of it."""
     found, under_way = state_of(home)
     asked: dict[str, bool] = {}
     async with agent_of(home, killer) as agent:
@@ -263,7 +263,7 @@ def happened(pause: Pause, home: Path) -> bool:
 
 
 def state_of(home: Path) -> tuple[str, list[str]]:
-    """How the turn stands in the database, and the effects that nobody but a person can tell of."""
+    """The status of the turn in the database, and the effects of which only a person can know."""
     turn = rows_of(home, _STATUS)
     under_way = sorted(call for (call,) in rows_of(home, _UNDER_WAY))
     if not turn:
@@ -273,5 +273,5 @@ def state_of(home: Path) -> tuple[str, list[str]]:
 
 
 def leaks_of(home: Path) -> list[str]:
-    """Where the turn's role stands in the bytes of a home that nobody has open."""
+    """Where the turn's role is in the bytes of a home that is not open."""
     return [str(finding) for finding in scan_for_roles([contents_of(home)], ROLE.content).findings]

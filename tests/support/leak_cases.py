@@ -303,7 +303,7 @@ VERIFIED_PATHS = (
     "model repeats the role and echo is fail",
     "judge repeats the role and echo is fail",
     "paused while it mends",
-    "goes on under another role",
+    "resumes under another role",
     "cancelled while judged",
     "cancelled while it mends",
     "drained while judged",

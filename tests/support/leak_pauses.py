@@ -207,7 +207,7 @@ async def paused(turn: Paused, thread: Thread) -> Any:
 
 
 async def ends(turn: Paused, thread: Thread, answers: Any = None, *, roled: bool = True, **how: Any) -> None:
-    """Go on with the turn to its end, under its role where it is `roled`."""
+    """Resume the turn to its end, under its role where it is `roled`."""
     since = len(turn.lm.calls)
     resumed = await turn.told(turn.resume(thread, answers, **how))
     assert resumed.status == "done", resumed

@@ -73,7 +73,7 @@ def review_shape(case: Case) -> Shape[ReviewParams, ReviewResult]:
             await ctx.task("subagent", REQUEST, role=Role(case.label, case.content))
         made = await ctx.predict(Review, text=params.text)
         if case.outcome.startswith("handler raises"):
-            raise ValueError(f"cannot go on with {made['verdict']}", made)
+            raise ValueError(f"cannot continue with {made['verdict']}", made)
         if case.outcome.startswith("role as value") and case.surface == "shape":
             return {"score": made["verdict"], "summary": "ok"}
         last = await ctx.predict(Summarise, verdict=made["verdict"])
@@ -413,7 +413,7 @@ class HeldTurn(ABC, Generic[R]):
                 return await thread.run_scheduled(trigger, unattended="pause", **self.call_role)
 
     async def resume(self, thread: Thread, answers: Any = None, *, again: bool = True, **how: Any) -> Turn:
-        """Go on with the turn, with the call's role `again` unless `how` names another."""
+        """Resume the turn, with the call's role `again` unless `how` names another."""
         if again:
             how = {**self.call_role, **how}
         if self.case.surface != "stream":

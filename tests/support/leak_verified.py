@@ -29,7 +29,7 @@ class Verified(HeldTurn[VerifiedCase]):
 
     Attributes:
         now: The role that there is.
-        hold: What to hold open: `judged` is the judge's call, `mends` the answer that is given anew.
+        hold: What to hold open: `judged` is the judge's call, `mends` the answer that is given again.
         out: Whether the judge fails in a way that ends the turn.
     """
 
@@ -92,7 +92,7 @@ class Verified(HeldTurn[VerifiedCase]):
         return [call for call in self.lm.calls if "answer" in call.fields]
 
     async def _reply(self, call: ScriptedCall) -> Any:
-        # Whoever answers or mends is known by what it is sent: a process that goes on knows nothing of the one before.
+        # A call is known by what it is sent: a process that resumes knows nothing of the one before.
         at = "judged" if "answer" in call.fields else "mends" if "A check of it found" in call.text else ""
         if at and at == self.hold:
             self.hold = ""
@@ -128,8 +128,8 @@ class Verified(HeldTurn[VerifiedCase]):
         return {"reply": said, "calls": self._work(call) if mends else []}
 
     def _work(self, call: ScriptedCall) -> list[dict[str, Any]]:
-        """What the planner has done before it answers anew."""
-        if self.case.path in ("paused while it mends", "goes on under another role"):
+        """What the planner has done before it answers again."""
+        if self.case.path in ("paused while it mends", "resumes under another role"):
             return [] if "They said" in call.text else [{"tool": "ask", "arguments": {}}]
         if self.case.path == "wanting once":
             return [] if "Looked at" in call.text else [{"tool": "critic", "arguments": {"request": "Judge it."}}]
@@ -166,7 +166,7 @@ PATHS = path = Paths()
 
 
 async def ends(turn: Verified, **how: Any) -> None:
-    """Go on with the turn in an agent of its own, to its end."""
+    """Resume the turn in an agent of its own, to its end."""
     async with turn.agent() as agent:
         thread = await turn.thread_of(agent)
         ended = await turn.told(turn.resume(thread, **how))
@@ -221,7 +221,7 @@ async def _(turn: Verified) -> None:
     await ends(turn, answers=dict.fromkeys((pause.id for pause in begun.pauses), "red"))
 
 
-@path("goes on under another role")
+@path("resumes under another role")
 async def _(turn: Verified) -> None:
     async with turn.agent() as agent:
         thread = await turn.thread_of(agent)

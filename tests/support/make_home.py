@@ -1,4 +1,4 @@
-"""A home with turns that wait, as a text that is kept for each release: later versions must go on with them (D15).
+"""A home with turns that wait, as a text that is kept for each release: later versions must resume them (D15).
 
 As a program: `python tests/support/make_home.py` writes the home of the present version to `tests/fixtures/homes/`.
 

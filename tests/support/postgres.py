@@ -1,4 +1,4 @@
-"""A Postgres server for the tests of one process, from a wheel, and a database of its own for whoever asks."""
+"""A Postgres server for the tests of one process, from a wheel, and databases of their own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class OwnServer:
         self._server.ensure_postgres_running()
 
     def hang(self) -> None:
-        """Have it answer nobody, and end no connection, as a machine that the network has lost."""
+        """Have it answer nothing, and end no connection, as a machine that the network has lost."""
         for process in self._processes():
             process.suspend()
 
@@ -92,18 +92,18 @@ def new_database(like: str | None = None) -> str:
 
 
 def drop_database(url: str) -> None:
-    """Remove a database, whoever is connected to it."""
+    """Remove a database, with its connections."""
     with psycopg.connect(server().get_uri(), autocommit=True) as connection:
         connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(_name(url))))
 
 
 def left_alone(url: str, limit: float = 20) -> None:
-    """Wait until nobody is connected to a database; the server notices a moment after it that a process was killed."""
+    """Wait until a database has no connection; the server notices a moment after it that a process was killed."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname=%s"
     deadline = time.monotonic() + limit
     with psycopg.connect(server().get_uri(), autocommit=True) as connection:
         while connection.execute(query, (_name(url),)).fetchone() != (0,):
-            assert time.monotonic() < deadline, "somebody stays connected"
+            assert time.monotonic() < deadline, "a connection remains"
             time.sleep(0.005)
 
 

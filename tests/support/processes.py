@@ -130,7 +130,7 @@ async def eventually(condition: Callable[[], bool], limit: float = 10) -> bool:
 
 
 def runs(pid: int) -> bool:
-    """Tell whether a process runs, whoever's it is: not one that has ended and is still to be waited for."""
+    """Tell whether a process runs, of any parent: not one that has ended and is still to be waited for."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -91,7 +91,7 @@ class StubHost:
         self.loop.call_soon_threadsafe(self.listener.close)
 
     def change(self, tier: str, scope_id: str, content: str) -> None:
-        """Change a role as somebody else would, and tell who listens. Called from another thread than the host's."""
+        """Change a role as another client would, and notify listeners. Called from another thread than the host's."""
         self.kept[tier, scope_id] = ("x", content)
         assert self.loop is not None
         event = ResourceUpdated(uri=f"role://{tier}/{scope_id}")
@@ -135,7 +135,7 @@ class StubHost:
         return self._answer(name, arguments)
 
     def _told(self) -> bool:
-        """Whether somebody made a file beside the log; it tells later processes of this host too."""
+        """Whether there is a file next to the log, which later processes of this host see too."""
         return self.log is not None and self.log.with_suffix(".told").exists()
 
     async def _hang(self) -> None:

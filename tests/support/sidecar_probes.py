@@ -28,7 +28,7 @@ INTERNAL = -32603
 """What the protocol has instead of HTTP's 500."""
 NUMBER = b"@NUMBER@"
 """Stands in a line for a number that no other line has."""
-_SILENCE = 0.05  # seconds after which a request that nobody answers is taken for one of which more must come
+_SILENCE = 0.05  # seconds after which a request without an answer is taken for one of which more must come
 _HALF = re.compile(r"\\ud800(?!\\u)")  # the one that `RAW_VALUES` has
 _FIRST = 10**6  # above the ids of the clients
 

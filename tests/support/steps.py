@@ -70,7 +70,7 @@ class Abandoned(Exception):
 async def abandon(coroutine: Coroutine[Any, Any, T], suspension: int) -> T:
     """Let a coroutine run up to its suspension of this number, and let the collector have it there.
 
-    The collector comes while a thread pool takes a job: whoever hands one over then waits for a lock of its own thread.
+    The collector comes while a thread pool takes a job: who hands one over then waits for a lock of its own thread.
 
     Args:
         coroutine: It has not begun yet.

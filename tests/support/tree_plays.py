@@ -58,14 +58,14 @@ class Move:
         at: After how many steps or effects.
         unit: Which of the two.
         seed: Chooses the pauses that are answered.
-        anew: Whether a new agent goes on.
+        fresh: Whether a new agent resumes it.
     """
 
     how: How
     at: int
     unit: Literal["steps", "effects"]
     seed: int
-    anew: bool
+    fresh: bool
 
 
 @dataclass
@@ -109,8 +109,8 @@ class Play:
     # --- one run ----------------------------------------------------------------------------------------------------
 
     async def _moved(self, move: Move | None, *, begin: bool) -> str:
-        if move is not None and move.anew:
-            await self._anew()
+        if move is not None and move.fresh:
+            await self._reopened()
         pauses = () if begin else await open_pauses(self.agent.thread("t"))
         for pause in pauses:
             assert (
@@ -180,7 +180,7 @@ class Play:
             except errors.TurnTimeout:
                 status = "late"
         if move.how in ("drain", "cut"):
-            await self._anew()
+            await self._reopened()
         await self._nothing_left()
         return status
 
@@ -188,7 +188,7 @@ class Play:
         """A run of a new agent, once it has come so far, or has ended."""
         reached = asyncio.Event()
         steps = Steps(at, unit, reached.set)
-        await self._anew(steps.passed)
+        await self._reopened(steps.passed)
         running = asyncio.create_task(self._run(answers, begin=begin))
         end, reaching = steps.watch(), asyncio.create_task(reached.wait())
         await asyncio.wait({running, reaching}, timeout=LIMIT, return_when=asyncio.FIRST_COMPLETED)
@@ -251,7 +251,7 @@ class Play:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     async def _ended(self, end: End, at: int, *, begin: bool) -> None:
-        """End the turn in the middle of a run: nothing goes on, nothing happens twice, the thread is free."""
+        """End the turn in the middle of a run: nothing continues, nothing happens twice, the thread is free."""
         answers = self._answers(() if begin else await open_pauses(self.agent.thread("t")), None)
         running = await self._reached(at, "effects", answers, begin=begin)
         async with asyncio.timeout(LIMIT):
@@ -291,7 +291,7 @@ class Play:
         more = {"settings": {"turn_timeout": TURN_TIMEOUT}, "clock": self.clock}
         return await agent_of(self.home, self.tree, passed, **more).start()
 
-    async def _anew(self, passed: Callable[[], None] = lambda: None) -> None:
+    async def _reopened(self, passed: Callable[[], None] = lambda: None) -> None:
         await self.agent.aclose()
         self.agent = await self._opened(passed)
 

@@ -64,7 +64,7 @@ def grown(tree: Node, path: str = "r", *, in_task: bool = True) -> dict[str, Any
 
 
 def chance(path: str, of: int) -> int:
-    """The same for a path each time, whoever asks in whatever process."""
+    """The same for a path each time, in every process."""
     return zlib.crc32(path.encode()) % of
 
 
@@ -76,7 +76,7 @@ class Outcome:
         value: What its caller gets; the code of an error where it fails.
         fails: Whether it fails.
         must: The effects that happen.
-        may: Those that may happen beside them, since nobody waits for them any more.
+        may: Those that may happen beside them, since nothing waits for them any more.
     """
 
     value: Any

@@ -12,7 +12,7 @@ from worldagent.core.errors import InvalidArgument
 from worldagent.testing import VirtualClock
 
 
-def test_it_is_a_clock_and_stands_still() -> None:
+def test_it_is_a_clock_that_moves_only_when_advanced() -> None:
     start = datetime(2026, 5, 4, 12, tzinfo=timezone(timedelta(hours=2)))
     clock = VirtualClock(start)
     assert isinstance(clock, Clock)

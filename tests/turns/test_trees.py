@@ -45,7 +45,7 @@ TREES = st.builds(
     st.lists(BRANCHES, min_size=2, max_size=4),
 )
 MOVES = st.builds(
-    lambda how, unit, effect, step, seed, anew: Move(how, effect if unit == "effects" else step, unit, seed, anew),
+    lambda how, unit, effect, step, seed, fresh: Move(how, effect if unit == "effects" else step, unit, seed, fresh),
     st.sampled_from(HOWS),
     st.sampled_from(["effects", "effects", "steps"]),
     st.integers(1, 8),
