@@ -107,25 +107,20 @@ async def test_grandchildren_spend_what_their_grandparent_has_left(tmp_path: Pat
 
 
 async def test_turn_over_its_calls_ends_and_resumes_with_a_higher_limit(tmp_path: Path) -> None:
-    done, functions = list[str](), list[Function]()
-    functions.append(looking(done))
-    async with scripted_agent(
-        tmp_path, scripted(looks=3), workers=[scout()], tools=functions, settings={"turn_calls": 3}
-    ) as agent:
+    done: list[str] = []
+    given: dict[str, Any] = {"workers": [scout()], "tools": [looking(done)]}
+    async with scripted_agent(tmp_path, scripted(looks=3), settings={"turn_calls": 3}, **given) as agent:
         events, error = await events_of(agent)
         assert isinstance(error, LimitReached)
         assert error.problem == "the turn reached its limit of 3 calls"
         assert error.remedy == "raise the setting turn_calls, and resume the turn to continue"
-        last = events[-1]
-        assert isinstance(last, TurnEnded)
-        assert (last.status, last.code) == ("failed", "limit_reached")
+        assert isinstance(events[-1], TurnEnded)
+        assert (events[-1].status, events[-1].code) == ("failed", "limit_reached")
         assert done == ["thing 0", "thing 1"]  # the worker itself is one of the calls
         with pytest.raises(LimitReached):
             await agent.thread("t").resume()
         assert done == ["thing 0", "thing 1"]
-    async with scripted_agent(
-        tmp_path, scripted(looks=3), workers=[scout()], tools=functions, settings={"turn_calls": 4}
-    ) as agent:
+    async with scripted_agent(tmp_path, scripted(looks=3), settings={"turn_calls": 4}, **given) as agent:
         turn = await agent.thread("t").resume()
         assert turn.status == "done"
         assert (await agent.usage()).calls == 4
@@ -143,15 +138,11 @@ async def test_flow_cannot_catch_the_limit_of_its_turn(tmp_path: Path) -> None:
                 continue
         return "done"
 
-    agent = scripted_agent(
-        tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings={"turn_calls": 2}
-    )
-    async with agent:
+    given: dict[str, Any] = {"tools": writing.functions, "shapes": [shape(job)], "settings": {"turn_calls": 2}}
+    async with scripted_agent(tmp_path, answering(), **given) as agent:
         with pytest.raises(LimitReached, match="the turn reached its limit of 2 calls"):
             await agent.thread("t").task("job", {})
-        state = await agent.thread("t").state()
-        assert state is not None
-        assert state.status == "failed"
+        assert [state.status for state in await agent.threads()] == ["failed"]
     assert writing.done == ["a"]
 
 
@@ -171,6 +162,10 @@ async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_cal
         assert (await agent.usage()).tokens == used
 
 
+async def write_once(ctx: TaskContext) -> str:
+    return str(await ctx.call("write", {"what": "a"}))
+
+
 # --- of a day -------------------------------------------------------------------------------------------------------
 
 
@@ -178,13 +173,9 @@ async def test_a_turn_that_has_used_up_its_tokens_ends_before_the_next_model_cal
 async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> None:
     writing, clock = Writing(), VirtualClock(datetime(2031, 5, 1, 23, tzinfo=UTC))
 
-    async def job(ctx: TaskContext) -> str:
-        return str(await ctx.call("write", {"what": "a"}))
-
     settings = {"account_limits": {"calls": 4}, "workspace_limits": {"calls": 6}}
-    agent = scripted_agent(
-        tmp_path, answering(), tools=writing.functions, shapes=[shape(job)], settings=settings, clock=clock
-    )
+    given: dict[str, Any] = {"tools": writing.functions, "shapes": [shape(write_once)], "clock": clock}
+    agent = scripted_agent(tmp_path, answering(), settings=settings, **given)
 
     async def run(account: str) -> str:
         thread = agent.thread(f"of-{account}-{len(writing.done)}", account=account)
@@ -213,21 +204,9 @@ async def test_an_account_and_a_workspace_have_so_much_a_day(tmp_path: Path) -> 
 
 @pytest.mark.on_every_database
 async def test_many_turns_at_once_lose_nothing_of_what_is_used(tmp_path: Path) -> None:
-    writing = Writing()
-
-    async def job(ctx: TaskContext) -> str:
-        return str(await ctx.call("write", {"what": "a"}))
-
-    agents = [
-        scripted_agent(
-            tmp_path,
-            answering(),
-            tools=writing.functions,
-            shapes=[shape(job)],
-            settings={"account_limits": {"calls": 1000}},
-        )
-        for _ in range(2)
-    ]
+    given: dict[str, Any] = {"tools": Writing().functions, "shapes": [shape(write_once)]}
+    settings = {"account_limits": {"calls": 1000}}
+    agents = [scripted_agent(tmp_path, answering(), settings=settings, **given) for _ in range(2)]
     async with agents[0], agents[1]:
         runs = [
             agents[number % 2].thread(f"t{number}", account=f"a{number % 3}").task("job", {}) for number in range(30)
