@@ -84,6 +84,7 @@ class Output:
             self._json(turn.to_json() | ({} if resume is None else {"resume": resume}))
         elif self.form == "text" and turn.status == "done":
             self._replace(f"{_result_text(turn)}\n")
+            self._shown = ""  # later output begins on a new line already
             self._shown = ""  # the line has ended, so an error needs no new one
         elif self.form == "text" and self._shown:
             self._line("")  # later output begins on a new line
