@@ -1,4 +1,4 @@
-"""Role hosts over HTTP that break the contract in one way each: the reference host with a part replaced.
+"""Role hosts over HTTP that break the contract, mostly in one way each: the reference host with a part replaced.
 
 Its roles are in memory. Hosts that are programs and break as such are in `raw_hosts`.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, cast
 
 from mcp.shared.exceptions import MCPError
-from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, TextContent, Tool
 
 from support.role_host_stub import StubHost, over_http
 from worldagent.core import STORED_TIERS, Tier
@@ -55,10 +56,10 @@ class MemoryStore:
 
 
 class BrokenHost(RoleHost):
-    """The reference host with one fault; without one it is sound.
+    """The reference host with faults; without one it is sound.
 
     Args:
-        how: The fault.
+        how: The fault, or several with ` + ` between them.
         tokens: As for the reference host.
         prefix: Stands before the names of its tools.
     """
@@ -66,9 +67,12 @@ class BrokenHost(RoleHost):
     def __init__(
         self, how: str = "", *, tokens: Tokens[Grant] | None = None, grant: Grant = EVERYTHING, prefix: str = ""
     ) -> None:
-        self.how, self.prefix = how, prefix
+        self.faults, self.prefix = how.split(" + "), prefix
         limits = {"takes more than it may": 512 * 1024 + 1, "takes little": 16 * 1024}
         self.store = MemoryStore(limits.get(how, 32 * 1024), tierless=how == "knows no tiers")
+        self.first: dict[tuple[str, str], str] = {}
+        self.revision = ""
+        self.lists: Counter[str] = Counter()
         self.loop: asyncio.AbstractEventLoop | None = None
         self.refused: set[str] = set()
         self.last = ""
@@ -76,31 +80,18 @@ class BrokenHost(RoleHost):
 
     def app(self, token: str | None = None) -> Any:
         """The ASGI application; `over_http` asks for it."""
-        return application(self, Address("0.0.0.0" if self.how == "serves pages" else "127.0.0.1", 0))
+        return application(self, Address("0.0.0.0" if "serves pages" in self.faults else "127.0.0.1", 0))
 
     def _granted(self) -> Grant:
-        return EVERYTHING if self.how == "ignores scopes of tokens" else super()._granted()
+        return EVERYTHING if "ignores scopes of tokens" in self.faults else super()._granted()
 
     # --- the two requests -------------------------------------------------------------------------------------------
 
     async def _list_tools(self, ctx: Any, params: Any) -> ListToolsResult:
         tools = {tool.name: tool.model_copy(deep=True) for tool in (await super()._list_tools(ctx, params)).tools}
-        match self.how:
-            case "lacks a tool":
-                del tools["role_get"]
-            case "requires nothing":
-                tools["role_get"].input_schema["required"] = ["tier"]
-            case "offers the call tier":
-                for name in ("role_get", "role_put", "role_delete"):
-                    tools[name].input_schema["properties"]["tier"]["enum"].append("call")
-            case "publishes schemas of successes alone":  # which is no fault
-                for name, tool in tools.items():
-                    tool.output_schema = TOOLS[name].answer.model_json_schema()
-            case "differs between revisions":
-                if ctx.protocol_version == "2025-11-25":
-                    tools["role_get"].input_schema["title"] = "Get"
-            case _:
-                pass
+        self.revision = ctx.protocol_version
+        for change in (_TOOLS[fault] for fault in self.faults if fault in _TOOLS):
+            change(self, tools)
         renamed = [tool.model_copy(update={"name": self.prefix + name}) for name, tool in tools.items()]
         return ListToolsResult(tools=renamed)
 
@@ -110,22 +101,58 @@ class BrokenHost(RoleHost):
             raise MCPError(-32602, "unknown tool")
         params = params.model_copy(update={"name": params.name.removeprefix(self.prefix)})
         if params.name not in TOOLS:
-            if self.how == "answers unknown tools":
+            if "answers unknown tools" in self.faults:
                 return _said("there is no such tool", {"contract": 1, "code": "invalid"}, failed=True)
             raise MCPError(-32602, "unknown tool")
-        before = _BEFORE.get(self.how)
-        if before is not None:
+        self.revision = ctx.protocol_version
+        for before in (_BEFORE[fault] for fault in self.faults if fault in _BEFORE):
             early: CallToolResult | None = await before(self, params.name, given)
             if early is not None:
                 return early
         answer = await super()._call_tool(ctx, CallToolRequestParams(name=params.name, arguments=given))
-        after = _AFTER.get(self.how)
-        if after is not None and answer.structured_content is not None:
-            after(self, params.name, given, answer)
+        for after in (_AFTER[fault] for fault in self.faults if fault in _AFTER):
+            if answer.structured_content is not None:
+                after(self, params.name, given, answer)
         return answer
 
+    async def _listen(self, ctx: Any, params: Any) -> Any:
+        if "tells of another address" in self.faults:
+            wanted = params.notifications
+            others = [f"{uri}-other" for uri in wanted.resource_subscriptions]
+            params.notifications = wanted.model_copy(update={"resource_subscriptions": others})
+        return await super()._listen(ctx, params)
+
     async def _notify(self, tier: Tier, scope_id: str) -> None:
-        await super()._notify(tier, f"{scope_id}-other" if self.how == "tells of another address" else scope_id)
+        await super()._notify(tier, f"{scope_id}-other" if "tells of another address" in self.faults else scope_id)
+
+
+# --- faults of the tools ----------------------------------------------------------------------------------------------
+
+_WITH_TIER = ("role_get", "role_put", "role_delete")
+
+
+def _offers(change: Callable[[list[str]], object], *names: str) -> Callable[[BrokenHost, dict[str, Tool]], object]:
+    """Change the tiers in the schemas of some tools."""
+    return lambda host, tools: [change(tools[name].input_schema["properties"]["tier"]["enum"]) for name in names]
+
+
+def _publishes_successes(host: BrokenHost, tools: dict[str, Tool]) -> None:  # which is no fault
+    for name, tool in tools.items():
+        tool.output_schema = TOOLS[name].answer.model_json_schema()
+
+
+_TOOLS: dict[str, Callable[[BrokenHost, dict[str, Tool]], object]] = {
+    "lacks a tool": lambda host, tools: tools.pop("role_get"),
+    "requires nothing": lambda host, tools: tools["role_get"].input_schema.update(required=["tier"]),
+    "offers the call tier": _offers(lambda tiers: tiers.append("call"), *_WITH_TIER),
+    "offers no account": _offers(lambda tiers: tiers.remove("account"), *_WITH_TIER),
+    "offers no channel": _offers(lambda tiers: tiers.remove("channel"), *_WITH_TIER),
+    "deletes no channel": _offers(lambda tiers: tiers.remove("channel"), "role_delete"),
+    "publishes schemas of successes alone": _publishes_successes,
+    "differs between revisions": lambda host, tools: (
+        host.revision == "2025-11-25" and tools["role_get"].input_schema.update(title="Get")
+    ),
+}
 
 
 # --- faults before the call: they change what is asked, or wait -------------------------------------------------------
@@ -135,12 +162,12 @@ Given = dict[str, Any]
 
 async def _hangs(host: BrokenHost, tool: str, given: Given) -> None:
     if tool == "role_list":
-        await asyncio.sleep(SLOW) if host.how == "is slow" else await asyncio.Event().wait()
+        await asyncio.sleep(SLOW) if "is slow" in host.faults else await asyncio.Event().wait()
 
 
 async def _changes_text(host: BrokenHost, tool: str, given: Given) -> None:
     if isinstance(text := given.get("content"), str):
-        given["content"] = text.strip() if host.how == "trims texts" else text if text.strip() else "none"
+        given["content"] = text.strip() if "trims texts" in host.faults else text if text.strip() else "none"
 
 
 async def _appends(host: BrokenHost, tool: str, given: Given) -> None:
@@ -182,6 +209,27 @@ async def _mixes_up(host: BrokenHost, tool: str, given: Given) -> None:
             given["scope_ids"] = json.loads(host.last)
 
 
+async def _tires(host: BrokenHost, tool: str, given: Given) -> CallToolResult | None:
+    """It lists the roles of the same scopes eight times, which only load.many exceeds."""
+    places = json.dumps(given.get("scope_ids"))
+    host.lists[places] += tool == "role_list"
+    return _unavailable() if tool == "role_list" and host.lists[places] > 8 else None
+
+
+async def _notes_first(host: BrokenHost, tool: str, given: Given) -> None:
+    if tool == "role_put" and "content" in given:
+        host.first.setdefault((given["tier"], given["scope_id"]), given["content"])
+
+
+def _refuses(refused: str) -> Callable[[BrokenHost, str, Given], Any]:
+    """Refuse every call of a tool."""
+
+    async def refuse(host: BrokenHost, tool: str, given: Given) -> CallToolResult | None:
+        return _unavailable() if tool == refused else None
+
+    return refuse
+
+
 # --- faults after the call: they change the answer --------------------------------------------------------------------
 
 Change = Callable[["BrokenHost", Given, Given], object]
@@ -209,6 +257,19 @@ def _lists_others(host: BrokenHost, given: Given, content: Given) -> None:
         content["roles"] += [{"name": role.name, "content": role.content, "tier": tier} for role in others[-1:]]
 
 
+def _lists_first(host: BrokenHost, given: Given, content: Given) -> None:
+    firsts = {tier: host.first.get((tier, scope_id)) for tier, scope_id in given["scope_ids"].items()}
+    roles = [{"name": "doctor", "content": text, "tier": tier} for tier, text in firsts.items() if text]
+    content["roles"] = roles
+
+
+def _gets_others(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
+    others = [role for (tier, _), role in host.store.kept.items() if tier == given.get("tier")]
+    if tool == "role_get" and _content(answer).get("code") == "not_found" and others:
+        role = {"name": "doctor", "content": others[-1].content, "tier": given["tier"]}
+        answer.structured_content, answer.is_error = {"contract": 1, "role": role}, False
+
+
 def _remembers_refusals(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
     """It has a code of its own for a role that it refused, until the scope is cleared."""
     place = json.dumps([given.get("tier"), given.get("scope_id")])
@@ -227,7 +288,7 @@ def _keeps(host: BrokenHost, given: Given, content: Given) -> None:
 
 def _speaks(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
     """It says in words what it was sent where it fails, or what it gives where it does not."""
-    repeats = host.how == "repeats what was sent"
+    repeats = "repeats what was sent" in host.faults
     if repeats == bool(answer.is_error):
         said = given if repeats else answer.structured_content
         answer.content = [TextContent(type="text", text=json.dumps(said))]
@@ -239,6 +300,10 @@ def _content(answer: CallToolResult) -> Given:
 
 def _said(text: str, structured: Given, *, failed: bool = False) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=structured, is_error=failed)
+
+
+def _unavailable() -> CallToolResult:
+    return _said("later", {"contract": 1, "code": "unavailable"}, failed=True)
 
 
 _SOME = {"name": "x", "content": "Be brief.", "tier": "workspace"}
@@ -253,6 +318,10 @@ _BEFORE: dict[str, Callable[[BrokenHost, str, Given], Any]] = {
     "takes the thread tier": _takes_thread,
     "deletes nothing gladly": _forgets_to_miss,
     "mixes calls up": _mixes_up,
+    "tires": _tires,
+    "lists the first": _notes_first,
+    "refuses to list": _refuses("role_list"),
+    "refuses to put": _refuses("role_put"),
 }
 _AFTER: dict[str, After] = {
     "gives two roles": _changes("role_list", lambda host, given, answer: answer.update(roles=answer["roles"] * 2)),
@@ -266,6 +335,17 @@ _AFTER: dict[str, After] = {
         "role_list", lambda host, given, answer: given == {"scope_ids": {}} and answer.update(roles=[_SOME])
     ),
     "lists roles of others": _changes("role_list", _lists_others),
+    "lists nothing": _changes("role_list", lambda host, given, answer: answer.update(roles=[])),
+    "lists the first": _changes("role_list", _lists_first),
+    "lists by revision": _changes(
+        "role_list", lambda host, given, answer: host.revision == "2025-11-25" and answer.update(roles=[_SOME])
+    ),
+    "gets roles of others": _gets_others,
+    "lists a workspace too": _changes(
+        "role_list",
+        lambda host, given, answer: given["scope_ids"].keys() == {"account"} and answer["roles"].append(_SOME),
+    ),
+    "deletes without a role": _changes("role_delete", lambda host, given, answer: answer.pop("role")),
     "says invalid": _recodes("role_get", "not_found", "invalid"),
     "has a code of its own": _recodes("role_put", "too_long", "content_too_large"),
     "remembers refusals": _remembers_refusals,
@@ -279,7 +359,7 @@ _AFTER: dict[str, After] = {
 
 @contextlib.contextmanager
 def broken_host(how: str = "", **more: Any) -> Generator[tuple[str, BrokenHost]]:
-    """Serve a host with one fault in a thread; give its address and the host."""
+    """Serve a host with faults in a thread; give its address and the host."""
     host = BrokenHost(how, **more)
     with over_http(cast("StubHost", host)) as url:
         yield url, host

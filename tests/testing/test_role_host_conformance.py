@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,6 @@ WRITE = HostCheckOptions(write=True)
 LIMITS = {
     "is slow": HostCheckOptions(write=True, slow=SLOW / 2),
     "hangs": HostCheckOptions(write=True, timeout=1),
-    "tells of another address": HostCheckOptions(write=True, timeout=4),
 }
 """Of the faults that are about time."""
 TOKEN = "t0ken-of-the-novel"
@@ -78,6 +78,20 @@ HTTP_FAULTS = {
     "has a code of its own": "put.too_long error.code",
     "keeps what is deleted": "delete.answer delete.again write.cleanup",
 }
+TOGETHER = {
+    "refuses to put": "error.tier error.arguments error.scope put.answer",
+    "answers unknown tools + requires nothing + offers no account + differs between revisions + refuses to list": (
+        "tools.arguments tools.tiers protocol.same list.answer error.tool"
+    ),
+    "deletes no channel + lists the first + lists by revision + gives ids + lists a workspace too + tires": (
+        "tools.tiers protocol.same put.replace list.records list.tiers delete.answer load.many"
+    ),
+    "lists nothing + gets roles of others + deletes without a role + tells of another address": (
+        "put.text put.too_long put.blank list.records get.agrees scope.apart delete.answer delete.again change.notice"
+        " write.cleanup"
+    ),
+}
+"""Faults of one host, which show many points in one check."""
 HALF_NOW = [pytest.param(fault, marks=[pytest.mark.soak] * (at % 2)) for at, fault in enumerate(HTTP_FAULTS)]
 """The other half in the soak: a check has a point for each, and takes a second."""
 STDIO_FAULTS = {
@@ -120,12 +134,12 @@ async def test_the_reference_host_passes_every_point_and_nothing_is_left_in_it(k
 
 
 @pytest.mark.requirement("R9")
-@pytest.mark.parametrize("fault", HALF_NOW)
+@pytest.mark.parametrize("fault", [*HALF_NOW, *TOGETHER])
 async def test_a_host_over_http_fails_at_the_point_that_it_breaks_and_at_no_other(fault: str) -> None:
     with broken_host(fault) as (url, host):
         results = await check_host(HttpHost(url), LIMITS.get(fault, WRITE))
         assert host.store.kept == {} or fault == "keeps what is deleted"
-    assert failed(results) == HTTP_FAULTS[fault].split(), told(results)
+    assert failed(results) == (HTTP_FAULTS | TOGETHER)[fault].split(), told(results)
     assert all(result.problem and result.remedy for result in results if result.status == "fail")
 
 
@@ -181,10 +195,32 @@ async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are
         assert failed(results) == ([] if point is None else [point]), told(results)
 
 
-async def test_a_host_that_lets_a_page_of_another_site_in_is_warned_of() -> None:
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({}, "list.answer: this caller must not use the scopes that were read"),
+        (
+            {"scopes": {Tier.ACCOUNT: "ana"}},
+            "list.answer: this caller must not use the account scope that --scope names",
+        ),
+        ({"scopes": {Tier.CHANNEL: "c1"}, "write": True}, "write.scope: the host keeps no channel roles"),
+    ],
+)
+async def test_scopes_that_the_caller_or_the_host_does_not_have_are_reported(
+    options: dict[str, Any], problem: str
+) -> None:
+    with broken_host("offers no channel", grant=Grant({})) as (url, _):
+        results = await check_host(HttpHost(url), HostCheckOptions(**options))
+    assert f"fail {problem}" in told(results)
+
+
+async def test_a_slow_host_and_one_that_lets_a_page_of_another_site_in_are_warned_of() -> None:
     with broken_host("serves pages") as (url, _):
-        results = await check_host(HttpHost(url))
-    assert [result.id for result in results if result.status == "warn"] == ["http.token", "http.page"]
+        results = await check_host(HttpHost(url), HostCheckOptions(slowish=0))
+        warned = [result.id for result in results if result.status == "warn"]
+        assert warned == ["speed.list", "http.token", "http.page"]
+        remote = await check_host(HttpHost(url.replace("127.0.0.1", "0.0.0.0")))
+    assert {result.id: result.problem for result in remote}["http.page"].startswith("it is not on this machine")
 
 
 @pytest.mark.parametrize(
