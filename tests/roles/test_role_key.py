@@ -106,8 +106,9 @@ async def test_turns_under_an_earlier_key_resume(tmp_path: Path, monkeypatch: py
 async def test_role_under_an_unstretched_key_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await write_as_before(tmp_path, monkeypatch)
     async with opened(tmp_path, role_key="another key of some length") as agent:
-        with pytest.raises(RoleKeyMismatch):
-            await resumed(agent, "roled")
+        for name, says in (("roled", "noted its role"), ("skill", "noted its skill")):
+            with pytest.raises(RoleKeyMismatch, match=says):
+                await resumed(agent, name)
     async with opened(tmp_path, role_key=CHOSEN) as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("house", "Answer at length."))
         with pytest.raises(RoleChanged):

@@ -54,6 +54,14 @@ async def change(agent: WorldAgent, statement: str, *given: Sequence[object]) ->
     await database_of(agent).transact(work)
 
 
+async def branched(agent: WorldAgent, name: str, parent: str | None, *drafts: Draft, root: str = "") -> None:
+    """Make a thread with messages that no turn of this package wrote, after a message of the thread `t1`."""
+    stores, key = agent._runner.parts.stores, f"novel/{name}"
+    head = await stores.log.append(parent, drafts, thread=root or key, turn_id="turn") if drafts else parent
+    async with stores.leases.hold(key, wait=1) as lease:
+        await stores.branches.add(stores.branches.branch(key, head, origin="novel/t1"), lease=lease)
+
+
 def counting() -> ScriptedLM:
     """A model whose answers are `a1`, `a2` and so on, and whose workers say `done`."""
     numbers = itertools.count(1)

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape, streamed, which
-from support.homes import counting, grown, ids, row_counts, said
+from support.homes import branched, counting, grown, ids, row_counts, said
 from support.shop import Order
 from worldagent import Role, Storage, Tier, WorldAgent
 from worldagent.agent import Composed, Settings, Trigger
@@ -298,6 +298,15 @@ async def test_invalid_replay_or_edit_is_refused_and_nothing_is_written(tmp_path
         await agent.thread("new").edit("ONE")
     assert grown(before, row_counts(tmp_path)).keys() <= {"wa_epoch"}
     assert await said(thread) == ["one", "a2"]
+
+
+async def test_branch_that_loses_a_race_is_refused(agent: WorldAgent) -> None:
+    await agent.thread("t1").converse("one")
+    await agent.thread("t1").fork(to="t2")
+    with pytest.raises(NameTaken, match="the thread 'novel/t2' exists already"):
+        await branched(agent, "t2", (await ids(agent.thread("t1")))[0])
+    with pytest.raises(UnknownMessage, match="message 'gone' was just removed"):
+        await branched(agent, "t3", "gone")
 
 
 async def test_a_thread_whose_turn_waits_is_not_edited(tmp_path: Path) -> None:

@@ -103,6 +103,8 @@ async def test_what_was_in_the_place_is_never_touched(tmp_path: Path) -> None:
         for taken in ("file", "full", "home"):
             with pytest.raises(InvalidArgument, match="exists already"):
                 await agent.upkeep.back_up(tmp_path / taken)
+        with pytest.raises(InvalidArgument, match="must not contain a NUL character"):
+            await agent.upkeep.back_up(tmp_path / "a\0b")
         with pytest.raises(StorageUnavailable, match="could not be made"):
             await agent.upkeep.back_up(tmp_path / "nowhere" / "copy")
         assert (await agent.upkeep.back_up(tmp_path / "empty")).files
@@ -123,6 +125,16 @@ async def test_a_damaged_database_gives_no_copy(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     with pytest.raises(InvalidArgument, match="there is no home"):
         await back_up(Storage(home=tmp_path / "none"), tmp_path / "copy", roles=True, home_only=False)
+
+
+async def test_damage_that_shows_in_the_copy_alone_gives_no_copy(tmp_path: Path) -> None:
+    await talked(tmp_path / "home")
+    with (tmp_path / "home" / "agent.db").open("r+b") as file:
+        file.seek(36)
+        file.write((7).to_bytes(4, "big"))  # how many pages are free; a reader of rows does not need it
+    with pytest.raises(StorageUnavailable, match=r"the copy of '.*agent\.db' is damaged; check both disks"):
+        await copied(tmp_path / "home", tmp_path / "copy")
+    assert [path.name for path in tmp_path.iterdir()] == ["home"]
 
 
 async def test_a_database_on_a_server_is_left_to_its_own_tools(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import io
+import json
 import os
 import stat
 import threading
@@ -17,7 +18,7 @@ import pytest
 import pytest_asyncio
 
 from support.agents import answering, scripted_agent
-from support.homes import Line, change, read, renamed, row_counts, write
+from support.homes import Line, branched, change, read, renamed, row_counts, write
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import ExportInvalid, InvalidArgument, NameTaken, StorageInvalid, StorageUnavailable
 from worldagent.memory import Draft, Message
@@ -42,17 +43,6 @@ async def said_on(agent: WorldAgent, name: str, *texts: str) -> tuple[Message, .
     for text in texts:
         await thread.converse(text)
     return await thread.history(limit=1000)
-
-
-async def branched(agent: WorldAgent, name: str, parent: str | None, texts: Sequence[str]) -> None:
-    """Make a thread on which some texts were said after a message."""
-    parts = agent._runner.parts
-    drafts = [Draft("ana", "message", {"text": text}) for text in texts]
-    head = await parts.stores.log.append(parent, drafts, thread=f"novel/{name}", turn_id="turn")
-    async with parts.stores.leases.hold(f"novel/{name}", wait=1) as lease:
-        await parts.stores.branches.add(
-            parts.stores.branches.branch(f"novel/{name}", head, origin="novel/t1"), lease=lease
-        )
 
 
 @pytest.mark.requirement("R7")
@@ -114,7 +104,8 @@ async def test_repeated_import_changes_and_replaces_nothing(tmp_path: Path, agen
 async def test_a_long_thread_keeps_its_order_over_pages_and_its_marks(tmp_path: Path, agent: WorldAgent) -> None:
     file = tmp_path / "t1.jsonl"
     said = await said_on(agent, "t1", "one")
-    await branched(agent, "long", said[-1].id, [str(number) for number in range(450)])
+    drafts = [Draft("ana", "message", {"text": str(number)}) for number in range(450)]
+    await branched(agent, "long", said[-1].id, *drafts)
     long = agent.thread("long")
     whole = await long.history(limit=1000)
     await long.keep(whole[3].id)
@@ -146,6 +137,8 @@ async def test_attachments_go_along(tmp_path: Path, agent: WorldAgent) -> None:
     assert (exported.attachments, exported.missing) == (0, (attachment.sha256,))
 
 
+DEEP = json.loads("[" * 501 + "]" * 501)
+SUMMARY = {"text": "Said.", "first": "0" * 32, "last": "0" * 32, "messages": 1, "results": []}
 STRANGER = {"attachment": "0" * 64, "data": base64.b64encode(b"x").decode()}
 
 
@@ -164,6 +157,11 @@ CHANGES: list[tuple[Callable[[list[Line]], object], str]] = [
     (lambda lines: lines.insert(-1, STRANGER), "line 6 of .* holds the content of an attachment that no earlier"),
     (lambda lines: again(lines, 1, at="9999-12-31T23:59:59+00:00"), "line 2 of .* cannot be read: at: "),
     (lambda lines: again(lines, 1, body={"text": 5}), r"line 2 of .* cannot be read: body\.text"),
+    (
+        lambda lines: lines[1]["body"].update(deep=DEEP),
+        "line 2 of .* cannot be read: body: not JSON, or nested too deep",
+    ),
+    (lambda lines: again(lines, 1, kind="summary", body=SUMMARY), r"line 2 of .* body\.last and body\.results must"),
     (lambda lines: again(lines, 1, turn="a\0b"), "line 2 of .* cannot be read: turn: must be a valid id"),
     (lambda lines: lines[0].update(version=True), "line 1 of .* version"),
     (lambda lines: lines[0].update(thread="a\nb"), "line 1 of .* thread"),
@@ -200,6 +198,7 @@ async def test_a_file_that_is_not_whole_is_refused(tmp_path: Path, agent: WorldA
     for other in (
         whole + b"{}\n",
         whole.replace(b"one", b"two"),
+        whole.replace(b'"exported": "2', b'"exported": "1'),
         b"[]\n" + whole,
         b"\xff\n",
         b"[" * 100_000 + b"\n",
@@ -216,6 +215,10 @@ async def test_failed_export_or_import_leaves_no_file(tmp_path: Path, agent: Wor
     await said_on(agent, "t1", "one")
     with pytest.raises(StorageUnavailable, match="cannot be written"):
         await agent.upkeep.export("t1", tmp_path / "nowhere" / "t1.jsonl")
+    with pytest.raises(InvalidArgument, match="must not contain a NUL character"):
+        await agent.upkeep.export("t1", tmp_path / "a\0b")
+    with pytest.raises(StorageUnavailable, match="is not a valid file name"):
+        await agent.upkeep.import_thread(tmp_path / "a\0b")
     with pytest.raises(StorageUnavailable, match="cannot be read"):
         await agent.upkeep.import_thread(tmp_path / "nothing.jsonl")
     body = '{"text":"changed by a stranger"}'
@@ -223,6 +226,21 @@ async def test_failed_export_or_import_leaves_no_file(tmp_path: Path, agent: Wor
     with pytest.raises(StorageInvalid, match=r"is not what was written|has changed since"):
         await agent.upkeep.export("t1", tmp_path / "t1.jsonl")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
+
+
+ODD_MESSAGES: list[tuple[str, dict[str, Any], str]] = [
+    ("", {"text": 5}, r"has changed since it was written: it cannot be read: body\.text; restore"),
+    ("no/thread/key", {"text": "one"}, "the root of thread 'novel/odd' must be a thread key, got 'no/thread/key'"),
+]
+
+
+@pytest.mark.parametrize(("root", "body", "says"), ODD_MESSAGES)
+async def test_messages_that_this_package_did_not_write_are_not_exported(
+    tmp_path: Path, agent: WorldAgent, root: str, body: dict[str, Any], says: str
+) -> None:
+    await branched(agent, "odd", None, Draft("ana", "message", body), root=root)
+    with pytest.raises(StorageInvalid, match=says):
+        await agent.upkeep.export("odd", tmp_path / "odd.jsonl")
 
 
 async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(tmp_path: Path) -> None:
@@ -361,6 +379,10 @@ async def test_a_thread_goes_through_a_stream_and_a_pipe(tmp_path: Path, agent: 
 async def test_long_content_comes_back(tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{FILES}.MAX_LINE_BYTES", 4000)
     monkeypatch.setattr(f"{FILES}.PIECE_BYTES", 1000)
+    await agent.thread("long").converse("x" * 4000)
+    with pytest.raises(InvalidArgument, match="a message is longer than 4000 bytes"):
+        await agent.upkeep.export("long", tmp_path / "long.jsonl")
+    await agent.upkeep.remove("long")
     file, data = tmp_path / "t1.jsonl", [os.urandom(100_000), os.urandom(999)]
     await agent.thread("t1").converse("one", attachments=data)
     assert (await agent.upkeep.export("t1", file)).attachments == 2
