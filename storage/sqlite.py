@@ -116,8 +116,6 @@ class Lane:
         self._executor.shutdown(wait=True)
 
     async def _submit(self, job: Callable[[], T]) -> T:
-        if self._closing is not None:
-            raise closed(self._path)
         return await outcome(self._executor.submit(job))
 
     def _file_identity(self) -> tuple[int, int] | None:
