@@ -15,7 +15,7 @@ from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
 
 from support.databases import Engine, fresh
-from worldagent.core.errors import LeaseLost, StorageInvalid
+from worldagent.core.errors import LeaseLost, StorageInvalid, StorageUnavailable
 from worldagent.graphs.checkpoints import CheckpointSaver
 from worldagent.graphs.checkpoints.saver import LEASE
 from worldagent.storage import EPOCHS, Database, Leases, PostgresAddress
@@ -129,3 +129,13 @@ async def test_changed_tables_are_a_typed_error(tmp_path: Path) -> None:
         with pytest.raises(StorageInvalid, match=r"agent\.db' are not in the form of LangGraph") as caught:
             await saver.aget_tuple({"configurable": {"thread_id": "t"}})
         assert "restore the file from a copy" in caught.value.remedy
+
+
+async def test_full_disk_is_not_taken_for_changed_tables(tmp_path: Path) -> None:
+    async with ours(tmp_path / "agent.db") as saver:
+        [(pages,)] = await saver.database.transact(lambda tx: tx.execute("PRAGMA page_count"))
+        await saver.database.transact(lambda tx: tx.execute(f"PRAGMA max_page_count={pages}"))
+        checkpoint, config = empty_checkpoint(), {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+        checkpoint["channel_values"] = {"head": "x" * 100_000}
+        with pytest.raises(StorageUnavailable, match="disk is full"):
+            await saver.aput(config, checkpoint, {}, {})

@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from support.agents import Nothing, Said, answering, scripted_agent
 from worldagent import WorldAgent
-from worldagent.core.errors import StorageInvalid, UnknownMessage
+from worldagent.core.errors import Diverged, RoleChanged, StorageInvalid, UnknownMessage
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.checkpoints import tables as checkpoints
@@ -165,6 +165,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
         home, fault=extension(2, *INTERRUPT, {"value": extension(0, *SYSTEM), "id": "x"})
     ),
     "a pending function": lambda home: pending(home, "__interrupt__", [extension(0, *SYSTEM)]),
+    "a pending interrupt that is none": lambda home: pending(home, "__interrupt__", [7]),
     "a pending write that no graph makes": lambda home: pending(home, "work", 7),
     "an answer that nobody gave": lambda home: pending(home, "__resume__", ["yes"]),
     "a pickle": lambda home: typed(home, "pickle", pickle.dumps(Evil())),
@@ -295,6 +296,43 @@ async def test_invalid_row_is_refused(tmp_path: Path, pause: str, where: str, co
         assert done == []
         assert (await agent.thread("before").converse("Hello")).status == "done"
         assert table == "wa_turn" or await thread.cancel()
+
+
+OTHER_MESSAGE: list[tuple[Callable[[Path], object], str]] = [
+    (lambda home: run(home, "UPDATE wa_turn SET asked='0'"), "began with the message '0', which does not exist"),
+    (lambda home: valued(home, asked="0"), "the turn's message '0' must come after the messages"),
+]
+
+
+@pytest.mark.parametrize(("damage", "says"), OTHER_MESSAGE)
+async def test_turn_of_another_message_is_refused(
+    tmp_path: Path, pause: str, damage: Callable[[Path], object], says: str
+) -> None:
+    async def resume() -> None:
+        turn = await agent.thread("t").resume({pause: Approve()})
+        await agent.thread("t").resume({turn.pauses[0].id: {"name": "Ada"}})
+
+    damage(tmp_path)
+    async with agent_of(tmp_path, []) as agent:
+        with pytest.raises(StorageInvalid, match=says):
+            await resume()
+
+
+@pytest.mark.usefixtures("pause")
+async def test_answered_call_that_is_not_made_again_is_named(tmp_path: Path) -> None:
+    assert run(tmp_path, f"UPDATE {LEAVE.replace('WHERE', 'SET id=?, parent=? WHERE')}", "gone/pay", "gone") == 1
+    async with agent_of(tmp_path, []) as agent:
+        [pause] = await agent.thread("t").pauses()
+        with pytest.raises(Diverged, match="did not repeat calls that were answered: 'gone/pay'; make bodies depend"):
+            await agent.thread("t").resume({pause.id: Approve()})
+
+
+@pytest.mark.requirement("R13")
+async def test_state_of_another_role_is_refused(tmp_path: Path, pause: str) -> None:
+    valued(tmp_path, role="key:digest")
+    async with agent_of(tmp_path, []) as agent:
+        with pytest.raises(RoleChanged, match=r"'turn_\w+' cannot resume under another role; restore the role"):
+            await agent.thread("t").resume({pause: Approve()})
 
 
 BRANCH_VALUES = [("head", b"\xff\x00"), ("at", "soon"), ("at", -1)]

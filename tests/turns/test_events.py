@@ -19,6 +19,7 @@ from worldagent.agent import Composed, Trigger
 from worldagent.agent.recording import Recorder
 from worldagent.core import Scope
 from worldagent.core.errors import (
+    AgentClosed,
     EventsGone,
     InvalidArgument,
     KeyReused,
@@ -171,6 +172,14 @@ async def test_each_bad_request_for_events_has_its_own_error(tmp_path: Path) -> 
         for after in (last + 1, 1 << 63):
             with pytest.raises(InvalidArgument, match=f"last event, {last}; read on after {last}"):
                 await taken(agent.events(turn.id, after=after))
+
+
+async def test_reader_of_another_agents_turn_fails_while_its_own_agent_closes(tmp_path: Path) -> None:
+    async with under_way(tmp_path) as (model, _, stream), scripted_agent(tmp_path, answering()) as other:
+        await other._runner.parts.recorder.aclose()
+        with pytest.raises(AgentClosed, match="closed meanwhile; follow the turn with the agent that is open now"):
+            await taken(other.events(stream.turn_id))
+        model.may.set()
 
 
 @pytest.mark.on_every_database

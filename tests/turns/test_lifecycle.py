@@ -140,8 +140,8 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
     agent = scripted_agent(tmp_path, answering())
     thread = agent.thread("t")
     async with agent:
-        made_before = thread.stream("Hi")
-        roles = agent.roles
+        made_before, entered_after = thread.stream("Hi"), thread.stream("Hi")
+        roles, followed = agent.roles, agent.events("turn_x")
     uses: list[Any] = [
         lambda: thread.converse("Hi"),
         thread.history,
@@ -151,6 +151,7 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
         lambda: agent.roles.get(Tier.WORKSPACE),
         roles.list,
         made_before.__aenter__,
+        lambda: anext(followed),
     ]
     for use in uses:
         with pytest.raises(AgentClosed, match=r"; .*(open|start)"):
@@ -159,6 +160,9 @@ async def test_after_close_every_use_is_refused_with_the_way_to_open(tmp_path: P
         thread.stream("Hi")
     with pytest.raises(AgentClosed):
         agent.program("Converse")
+    async with agent:
+        with pytest.raises(AgentClosed, match="closed meanwhile; start the turn with the agent that is open now"):
+            await entered_after.__aenter__()
 
 
 async def test_waiting_turns_that_end_hold_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

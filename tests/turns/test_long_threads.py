@@ -14,12 +14,13 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
+from support.homes import branched
 from worldagent import Role, Settings, Storage, WorldAgent
 from worldagent.agent import Thread
-from worldagent.core.errors import InvalidArgument, UnknownMessage
+from worldagent.core.errors import InvalidArgument, StorageInvalid, UnknownMessage
 from worldagent.core.events import HistorySummarised, SummaryFailed
 from worldagent.graphs import Shape, TaskContext
-from worldagent.memory import Message
+from worldagent.memory import Draft, Message
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 SHORT = {"history_limit": 8}
@@ -163,6 +164,17 @@ async def test_a_turn_that_waits_for_a_person_is_not_summed_up_nor_what_it_got(t
 
 
 @pytest.mark.requirement("T1")
+@pytest.mark.parametrize(("last", "results"), [("0" * 32, []), ("", [{"a": 1}])])
+async def test_summary_of_missing_messages_is_refused(tmp_path: Path, last: str, results: list[Any]) -> None:
+    async with scripted_agent(tmp_path, model(), settings=SHORT) as agent:
+        await say(agent.thread("t1"), "n0")
+        said = (await everything(agent.thread("t1")))[-1].id
+        body = {"text": "Said.", "first": said, "last": last or said, "messages": 1, "results": results}
+        await branched(agent, "t2", said, Draft("agent", "summary", body))
+        with pytest.raises(StorageInvalid, match=r"the messages that the summary '\w+' replaces are missing"):
+            await agent.thread("t2").converse("And now?")
+
+
 @pytest.mark.parametrize("limit", [1, 3])
 async def test_every_message_is_seen_or_summed_up(tmp_path: Path, limit: int) -> None:
     lm = model()

@@ -11,6 +11,7 @@ import pytest
 from support.agents import CRITIC, Muse, Said, Writing, answering, open_pauses, scripted_agent, shape
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent.agent.runtime.work import interruptible
 from worldagent.core.errors import AgentClosed, HostError, ModelTimeout, ThreadPaused, TurnTimeout
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import RunAgain
@@ -120,6 +121,12 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
         scene.go.set()
         assert (await asyncio.wait_for(running, LIMIT)).result == Said(text="yes a no")
     assert scene.done == ["a"]
+
+
+async def test_own_time_limit_of_a_turn_is_not_taken_for_the_turns() -> None:
+    with pytest.raises(TimeoutError, match="mine"):
+        async with interruptible(RuntimeError):
+            raise TimeoutError("mine")
 
 
 async def test_turn_that_does_not_stop_is_interrupted(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, AnyUrl, BaseModel, Discriminator, Field, Tag
 
-from support.agents import CRITIC, Nothing, Said, answering, scripted_agent, shape, streamed
+from support.agents import CRITIC, Ask, Muse, Nothing, Said, answering, scripted_agent, shape, streamed
 from worldagent import WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
@@ -294,6 +294,18 @@ async def test_invalid_timeout_or_key_of_a_call_is_refused(tmp_path: Path) -> No
         return "refused"
 
     async with agent_of(tmp_path, handler) as agent:
+        assert (await agent.thread("t").task("job", {})).result == Said(text="refused")
+
+
+async def test_model_is_asked_with_a_declared_signature_and_its_inputs_alone(tmp_path: Path) -> None:
+    async def handler(ctx: TaskContext) -> str:
+        with pytest.raises(FunctionInvalid, match="the Signature 'Ask' is not declared by the shape"):
+            await ctx.predict(Ask, message="Hi")
+        with pytest.raises(InvalidArgument, match=r"the inputs of 'Muse' must be \['about'\], got \['topic'\]"):
+            await ctx.predict(Muse, topic="hats")
+        return "refused"
+
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape(handler, entry=Muse)]) as agent:
         assert (await agent.thread("t").task("job", {})).result == Said(text="refused")
 
 
