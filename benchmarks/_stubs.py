@@ -17,6 +17,7 @@ from worldagent.graphs import TurnEngine, TurnOutcome, TurnRequest, TurnRun
 from worldagent.graphs.context import Services
 from worldagent.harness import Registry, Worker
 from worldagent.memory import ConversationLog, Draft, Message, Tail
+from worldagent.memory.attachments import LIMIT, Attachments
 from worldagent.role_resolution import NO_ROLE, ResolvedRole, Role, RoleResolver
 from worldagent.signatures import open_model
 from worldagent.signatures.models import Models
@@ -122,6 +123,7 @@ class BareTurns:
             registry=registry if registry is not None else Registry((), workers),
             resolver=RoleResolver(_NoStore(), {}),
             log=MemoryLog(),
+            attachments=_NoAttachments(),
         )
         engine = TurnEngine(None, services, shapes=())
         return cls(engine)
@@ -135,6 +137,11 @@ class BareTurns:
         run = TurnRun(turn_id=emit.turn_id, role=role, emit=emit, stream=stream)
         asked = await self.engine.begin(request, turn_id=run.turn_id)
         return await self.engine.run(request, run, asked=asked)
+
+
+class _NoAttachments(Attachments):
+    def __init__(self) -> None:
+        self.limit = LIMIT
 
 
 class _NoStore:

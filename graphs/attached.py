@@ -95,8 +95,7 @@ class Shown:
             AttachmentMissing: An attachment of the turn's own message is gone, or differs from what was stored.
         """
         gather = _ContentLoader(turn, report)
-        store = turn.services.attachments
-        most_bytes = ROOM if store is None else room_of(store)
+        most_bytes = room_of(turn.services.attachments)
         room = _Room(takes=turn.services.caller.takes, left=most_bytes, media=MEDIA, own=True)
         if ATTACHED in message:
             message = await gather.fields(message, room)
@@ -182,13 +181,11 @@ class _ContentLoader:
         """The content, or the address if models fetch it themselves, or None if it is gone."""
         if attachment.url is not None:
             return attachment.url
-        store = self._turn.services.attachments
-        if store is not None:
-            try:
-                return await store.read(attachment)
-            except AttachmentMissing:
-                if room.own:
-                    raise
+        try:
+            return await self._turn.services.attachments.read(attachment)
+        except AttachmentMissing:
+            if room.own:
+                raise
         self._left_out(attachment, "missing")
         return None
 

@@ -56,12 +56,12 @@ class Services:
         predictors: The programs of the Signatures.
         resolver: Resolves roles; its key makes the digests of roles that are stored.
         log: The conversation log.
+        attachments: Contents of attachments.
         clock: Tells the time.
         summary_cooldown: The threads whose summaries failed recently in this process, and are not tried at every turn.
         options: The limits of a turn.
         on_error: Receives exceptions that code of the embedder raised.
         journal: The calls of turns; None stores none, and then a turn is over when its run ends.
-        attachments: Contents of attachments.
         kept: Messages that people marked.
         policy: Decides what requires approval.
         approver: Decides in place of a person.
@@ -75,12 +75,12 @@ class Services:
     predictors: PredictorPool = field(default_factory=PredictorPool)
     resolver: RoleResolver
     log: ConversationLog
+    attachments: Attachments
     clock: Clock = field(default_factory=SystemClock)
     summary_cooldown: Expiring[bool] = field(default_factory=lambda: Expiring(SystemClock()))
     options: GraphOptions = field(default_factory=GraphOptions)
     on_error: OnError | None = None
     journal: Journal | None = None
-    attachments: Attachments | None = None
     kept: KeptMessages | None = None
     policy: Policy = field(default_factory=Policy)
     approver: Approver | None = None

@@ -287,9 +287,9 @@ class TurnEngine:
             AttachmentInvalid: Their total size is too large.
         """
         services = await self._services_with(model)
-        caller, store = services.caller, services.attachments
-        if store is not None and services.options.attachment_fallback == "fail":
-            check_taken(attachments, caller.takes, model=caller.connection.name, room=room_of(store))
+        caller, room = services.caller, room_of(services.attachments)
+        if services.options.attachment_fallback == "fail":
+            check_taken(attachments, caller.takes, model=caller.connection.name, room=room)
 
     async def message(self, message_id: str) -> Message:
         """One message of a log."""

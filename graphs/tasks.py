@@ -66,15 +66,8 @@ class TaskContext:
 
     @property
     def attachments(self) -> Attachments:
-        """The images and files that messages refer to.
-
-        Raises:
-            InvalidArgument: The engine was made without attachments, as for measurements.
-        """
-        found = self.turn.services.attachments
-        if found is None:
-            raise InvalidArgument("this engine has no attachments", remedy="run the task on an agent")
-        return found
+        """The images and files that messages refer to."""
+        return self.turn.services.attachments
 
     async def predict(self, signature: Signature, /, **inputs: Any) -> Mapping[str, Any]:
         """Call the model with one of the shape's declared Signatures. The role is added if it applies (R6).
