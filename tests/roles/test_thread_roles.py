@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from worldagent.core import Scope
 from worldagent.core.errors import (
     AgentClosed,
     InvalidArgument,
+    LeaseLost,
     NobodyToAsk,
     RoleInvalid,
     RoleTooLong,
@@ -223,6 +226,17 @@ async def test_only_a_message_that_the_turns_account_said_on_this_thread_is_take
         assert "It failed (unknown_message): " in turn.text
         assert message_id in turn.text
         assert (await thread.converse("Well?")).role_tiers == ()
+
+
+async def test_request_of_a_turn_that_lost_its_thread_is_refused(tmp_path: Path) -> None:
+    def plan(call: ScriptedCall) -> dict[str, Any]:
+        with closing(sqlite3.connect(tmp_path / "agent.db")) as database, database:
+            database.execute("UPDATE wa_turn SET id='turn_of_another_owner'")
+        return {"reply": "", "calls": [{"tool": "thread_role", "arguments": {}}]}
+
+    async with opened(tmp_path, ScriptedLM(plan)) as agent:
+        with pytest.raises(LeaseLost, match=r"the turn 'turn_\w+' no longer owns its thread; begin a new turn"):
+            await agent.thread("t").converse(WORDS)
 
 
 @pytest.mark.requirement("R15", "R10")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +201,17 @@ async def test_program_over_its_limit_resumes_with_a_higher_one(tmp_path: Path) 
         turn = await solver.thread("t").resume()
     assert found(turn.result).steps[0].output.startswith("'paid for hat'")
     assert done == ["pay hat"]
+
+
+async def test_program_that_does_not_repeat_its_calls_is_named(tmp_path: Path) -> None:
+    async with agent(tmp_path, ScriptedLM([program("pay('hat')")]), shop([])) as solver:
+        await solver.thread("t").task("investigation", {"question": "?", "functions": ["pay"]})
+    with closing(sqlite3.connect(tmp_path / "agent.db")) as database, database:
+        database.execute("UPDATE wa_call SET id=id || '0' WHERE name='pay'")
+    async with agent(tmp_path, ScriptedLM([]), shop([])) as solver:
+        [pause] = await solver.thread("t").pauses()
+        with pytest.raises(Diverged, match=r"does not repeat the calls that it made before the pause: 'pay:\w+'"):
+            await solver.thread("t").resume({pause.id: Approve()})
 
 
 def test_a_function_that_python_cannot_call_by_its_name_is_refused() -> None:

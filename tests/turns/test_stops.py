@@ -12,7 +12,7 @@ from support.agents import CRITIC, Muse, Said, Writing, answering, open_pauses, 
 from support.processes import eventually, others
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.agent.runtime.work import interruptible
-from worldagent.core.errors import AgentClosed, HostError, ModelTimeout, ThreadPaused, TurnTimeout
+from worldagent.core.errors import AgentClosed, HostError, ModelTimeout, NothingToResume, ThreadPaused, TurnTimeout
 from worldagent.core.events import TurnEnded
 from worldagent.core.pauses import RunAgain
 from worldagent.graphs import TaskContext
@@ -103,7 +103,10 @@ async def test_drain_refuses_waiting_turns_and_stops_their_owner(tmp_path: Path,
     assert await kinds(tmp_path) == (["task", "result"] if elsewhere else ["task"])
 
 
-async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_kept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_kept(
+    tmp_path: Path, cancelled: bool
+) -> None:
     scene = Scene()
     async with scene.agent(tmp_path) as owner:
         paused = await owner.thread("t").task("ask", {})
@@ -115,6 +118,11 @@ async def test_a_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_k
         async with asyncio.timeout(LIMIT):
             while await open_pauses(owner.thread("t")):  # noqa: ASYNC110 -- what stands in the database sets no event
                 await asyncio.sleep(0)
+        if cancelled:
+            assert await owner.thread("t").cancel()
+            with pytest.raises(NothingToResume, match="was cancelled meanwhile; begin a new turn"):
+                await waiting
+            return await agent.aclose()
         await agent.drain(LIMIT)
         with pytest.raises(AgentClosed):
             await waiting
