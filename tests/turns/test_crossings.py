@@ -177,6 +177,8 @@ async def test_follower_of_another_process_is_refused_when_its_agent_closes(how:
         running = asyncio.create_task(agent.thread("t").converse("Hello", key="k"))
         await asyncio.wait_for(model.asked.wait(), LIMIT)
         async with scripted_agent(tmp_path, answering()) as other:
+            async with other.thread("t").stream("Hello", key="k") as left:  # leaving it raises nothing
+                assert isinstance(await anext(left), TurnStarted)
             follower = other.thread("t").stream("Hello", key="k")
             async with follower:
                 assert isinstance(await anext(follower), TurnStarted)

@@ -127,6 +127,15 @@ async def test_a_damaged_database_gives_no_copy(tmp_path: Path) -> None:
         await back_up(Storage(home=tmp_path / "none"), tmp_path / "copy", roles=True, home_only=False)
 
 
+async def test_file_that_this_user_cannot_read_is_named(tmp_path: Path) -> None:
+    await talked(tmp_path / "home")
+    key = tmp_path / "home" / "role.key"
+    key.unlink()
+    key.symlink_to("/proc/sys/vm/drop_caches")  # no user can read it, not even root
+    with pytest.raises(StorageUnavailable, match=r"'.*role\.key' cannot be read .*; make it readable for this user"):
+        await copied(tmp_path / "home", tmp_path / "copy")
+
+
 async def test_damage_that_shows_in_the_copy_alone_gives_no_copy(tmp_path: Path) -> None:
     await talked(tmp_path / "home")
     with (tmp_path / "home" / "agent.db").open("r+b") as file:
