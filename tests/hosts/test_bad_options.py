@@ -1,7 +1,8 @@
-"""Options of commands that exclude each other or are incomplete, and answers that name no open pause."""
+"""What commands refuse: options that exclude each other or are incomplete, and answers that name no open pause."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,7 +15,9 @@ from worldagent.core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgume
 from worldagent.core.pauses import Pause
 from worldagent.hosts.cli.answers import OptionAnswers
 from worldagent.hosts.cli.app import app
+from worldagent.hosts.cli.chat.screen import Screen
 from worldagent.hosts.cli.chat.session import Waiting
+from worldagent.hosts.cli.command import until_sigterm
 from worldagent.hosts.cli.options import AgentOptions
 from worldagent.hosts.cli.output import Output
 from worldagent.hosts.cli.sources import message
@@ -38,6 +41,7 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     ((*RESUME, "--role", "x", "--no-role"), "--role and --no-role exclude each other"),
     ((*RESUME, "--on-role-change", "x"), "--on-role-change 'x' is unknown"),
     (("approvals", "approve", "a", "b", "--hash", "x"), "--hash must be given with exactly one ID"),
+    (("approvals", "approve", "pay"), "'pay' is not waiting, and may be answered already"),
     (("roles", "get", "--account", "a", "--channel", "c"), "--account and --channel are both given"),
     (("roles", "get", "--tier", "account"), "--tier account needs the id of its account"),
     (("role-host", "--stdio", "--allow-remote"), "--token-file and --allow-remote are for --http"),
@@ -101,6 +105,19 @@ def test_an_answer_that_names_no_open_pause_is_refused(
         call()
     assert told in caught.value.problem
     assert caught.value.remedy
+
+
+def test_a_dumb_terminal_has_no_clipboard(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("TERM", "dumb"), ("FORCE_COLOR", "1"), ("SSH_CONNECTION", "there")):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InvalidArgument, match="this terminal has no clipboard"):
+        Screen().copy("Paris.")
+
+
+async def test_only_a_signal_ends_a_command_without_an_error() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await until_sigterm(asyncio.Event().wait())
 
 
 def test_a_message_is_required_where_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

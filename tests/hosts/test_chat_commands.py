@@ -265,21 +265,26 @@ async def test_piped_input_fails_with_1_where_the_last_line_failed(
     assert json.loads(out)["error"]["code"] == "model_unavailable"
 
 
-@pytest.mark.parametrize("midway", [False, True])
-async def test_a_piped_chat_is_interrupted_with_130_in_an_answer_and_while_it_reads(
-    environment: dict[str, str], home: Path, service: Service, midway: bool
+@pytest.mark.parametrize(("midway", "number"), [(False, signal.SIGINT), (True, signal.SIGINT), (True, signal.SIGTERM)])
+async def test_a_signal_ends_a_piped_chat_in_an_answer_and_while_it_reads(
+    environment: dict[str, str], home: Path, service: Service, midway: bool, number: signal.Signals
 ) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")] if midway else []
     async with started(home, "chat", "--lm", "openai/answer", "--json", **environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
+        assert process.stderr is not None
         process.stdin.write(b"Tell me.\n")
         if midway:
             await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
         else:
             assert json.loads(await asyncio.wait_for(process.stdout.readline(), BOUND))["text"] == "Paris."
-        process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), BOUND) == 130
+        process.send_signal(number)
+        if number == signal.SIGTERM:
+            assert b"stopping at the next step" in await asyncio.wait_for(process.stderr.readline(), BOUND)
+            process.send_signal(number)  # which does not wait for that step
+        assert await asyncio.wait_for(process.wait(), BOUND) == 128 + number
         out = await process.stdout.read()
-    assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == ["interrupted"] * midway
+    interrupted = ["interrupted"] * (midway and number == signal.SIGINT)
+    assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == interrupted
     assert len(service.stub.requests) == 1

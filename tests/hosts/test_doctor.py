@@ -11,7 +11,9 @@ import shlex
 import shutil
 import sqlite3
 from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -194,6 +196,14 @@ def test_each_thing_that_is_wrong_is_named_with_a_remedy(
     assert told in f"{found.problem} {found.remedy}"
     assert "much" not in found.problem
     assert found.remedy
+
+
+def test_the_requirements_of_a_package_that_is_not_installed_are_skipped(
+    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.metadata.requires", Mock(side_effect=PackageNotFoundError))
+    results = check(home)
+    assert {results[f"package.{point}"].status for point in ("versions", "extras")} == {"skip"}
 
 
 def test_a_token_file_of_a_sidecar_must_be_valid_and_private(

@@ -15,6 +15,7 @@ import pytest
 from support.command_line import APP, BOUND, Run, home, run, started
 from support.hat_shop import agent, effects
 from support.processes import eventually
+from worldagent.core.errors import StorageUnavailable
 from worldagent.hosts.cli.sidecars import RunningSidecar, SidecarFile, running_sidecars
 
 __all__ = ["home", "run"]  # fixtures
@@ -44,6 +45,12 @@ async def test_where_nothing_runs_it_says_so_and_makes_no_home(tmp_path: Path, r
     assert done.stderr.splitlines() == ["no sidecar of this home runs", "no turn runs"]
     assert json.loads((await run(*words, "--json")).stdout) == {"sidecars": [], "turns": []}
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_home_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "sidecars").write_text("")
+    with pytest.raises(StorageUnavailable, match="sidecars' cannot be written: File exists"):
+        SidecarFile(sidecar()).add(tmp_path / "sidecars")
 
 
 async def test_sidecars_are_listed_with_how_they_are_reached_the_newest_first(home: Path, run: Run) -> None:

@@ -171,6 +171,25 @@ async def test_at_the_end_turns_stop_and_new_calls_are_refused(tmp_path: Path) -
         assert (again["turn"]["id"], again["turn"]["status"]) == (answer["turn"]["id"], "done")
 
 
+async def test_a_call_that_waits_for_an_agent_to_open_is_refused_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opening = asyncio.Event()
+
+    async def start(agent: WorldAgent) -> WorldAgent:
+        opening.set()
+        await asyncio.Event().wait()
+        return agent
+
+    monkeypatch.setattr(WorldAgent, "start", start)
+    sidecar = Sidecar(agents(tmp_path, lm=answering()))
+    async with served(sidecar) as url, caller_of(url, "auto") as ask:
+        asking = asyncio.create_task(ask.refused("converse", workspace="one", thread="t1", text="Well?"))
+        await asyncio.wait_for(opening.wait(), BOUND)
+        await sidecar.drain(0)
+        assert (await asking)["code"] == "draining"
+
+
 @pytest.mark.parametrize(("name", "value"), [("turns", 0), ("workspaces", -1), ("reader_stall", float("nan"))])
 def test_a_limit_that_is_none_is_refused(name: str, value: float) -> None:
     limits: dict[str, Any] = {name: value}

@@ -14,7 +14,7 @@ from mcp.types import InputRequiredResult
 from support.sidecar_served import CANCEL, Said, Shop, accept, asked, call, task
 from worldagent import Role, Roles, Tier, WorldAgent
 from worldagent.core import Scope
-from worldagent.hosts.sidecar import Grant, Sidecar
+from worldagent.hosts.sidecar import EVERYTHING, Grant, Sidecar
 from worldagent.hosts.sidecar.asking import Round, call_digest
 
 pytestmark = pytest.mark.requirement("T4")
@@ -207,7 +207,16 @@ async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path)
             other = Round(turn="turn_0", thread="t1", call=call_digest("task", given)).text()
             refused = await again(bob, given, other, {pause["id"]: accept(decision="approve")})
             assert "error" in refused.structured_content
-    assert shop.done == []
+        assert shop.done == []
+        sidecar._grant = EVERYTHING
+        async with Client(sidecar.server) as ana:
+            await call(
+                ana, "resume", workspace="novel", thread="t1", account="ana", answers={pause["id"]: {"approve": {}}}
+            )
+        sidecar._grant = grant
+        async with Client(sidecar.server, elicitation_callback=Said([CANCEL])) as bob:
+            late = await again(bob, given, forged, {pause["id"]: accept(decision="approve")})
+            assert late.structured_content["error"]["code"] == "already_answered"
 
 
 async def test_invalid_responses_are_asked_again_and_then_given_up(tmp_path: Path) -> None:
