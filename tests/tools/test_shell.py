@@ -19,6 +19,7 @@ from worldagent import WorldAgent
 from worldagent.core.errors import AgentClosed, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.files import Roots
+from worldagent.tools.program import Program
 from worldagent.tools.shell import ShellResult, shell_function
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.skipif(os.name != "posix", reason="there is no /bin/sh")]
@@ -58,6 +59,29 @@ def left(mark: str) -> list[psutil.Process]:
 async def test_output_comes_back_in_order_with_the_exit_code(tmp_path: Path) -> None:
     result = await run(tmp_path, "echo one; echo two >&2; echo three; exit 3")
     assert result == ShellResult(exit_code=3, output="one\ntwo\nthree\n", stopped=None, cut=0)
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        ("a\0b", "must not contain a null character"),
+        ("x" * 100_001, "is longer than 100,000 bytes"),
+    ],
+)
+async def test_a_command_that_no_shell_takes_is_refused(tmp_path: Path, command: str, says: str) -> None:
+    with pytest.raises(ToolFailed, match=says):
+        await shell_function(Roots([tmp_path])).body(command=command)
+
+
+async def test_a_cancelled_wait_for_the_end_of_a_program_is_raised_after_its_end(tmp_path: Path) -> None:
+    (tmp_path / "reads.py").write_text("import sys; sys.stdin.read()")
+    program = await Program.start(tmp_path / "reads.py", env={})
+    ending = asyncio.create_task(program.end(patience=20))
+    await asyncio.sleep(0)
+    ending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ending
+    assert program.exit_code is not None
 
 
 async def test_it_has_no_input_and_no_terminal(tmp_path: Path) -> None:
