@@ -85,20 +85,25 @@ async def test_effect_that_happened_is_not_repeated(tmp_path: Path) -> None:
     assert done == ["x"]
 
 
-async def test_a_body_that_takes_another_path_is_refused_before_any_effect(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("key", "says"), [(None, "write:"), ("k", "'turn_1/main:.*/write:k' was recorded with another")]
+)
+async def test_a_body_that_takes_another_path_is_refused_before_any_effect(
+    tmp_path: Path, key: str | None, says: str
+) -> None:
     done: list[str] = []
     times = 0
 
     async def main(ctx: CallContext) -> Any:
         nonlocal times
         times += 1
-        await ctx.call("write", {"what": f"{times}"})
+        await ctx.call("write", {"what": f"{times}"}, key=key)
         return await ctx.call("ask", {"what": "x"})
 
     async with turns_of(tmp_path, effects(done), effects(done, approval=True, name="ask"), flow_of(main)) as turns:
         [pause] = await turns.drive("main", {})
         await turns.answer(pause, Approve())
-        with pytest.raises(Diverged, match="write:"):
+        with pytest.raises(Diverged, match=says):
             await turns.drive("main", {})
     assert done == ["1"]
 
@@ -165,6 +170,13 @@ def test_answer_that_leaves_fields_out_has_the_defaults_of_the_form(value: Any, 
         assert found == {"kind": "answer", "value": kept}
     with pytest.raises(AnswerInvalid, match="does not fit its schema"):
         decision_of(form({"type": "object", "properties": properties, "required": ["note"]}), Answer({}))
+
+
+def test_arguments_that_are_not_a_mapping_are_refused() -> None:
+    arguments: Any = [1]
+    pause = Pause(id="turn_1/f:x", kind="approval", function="f", schema={}, since=datetime.now(UTC))
+    with pytest.raises(AnswerInvalid, match="the arguments for the pause 'turn_1/f:x' must be a mapping, got 'list'"):
+        decision_of(pause, Approve(arguments=arguments))
 
 
 @pytest.mark.requirement("T4")

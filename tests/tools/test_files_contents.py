@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from support.agents import scripted_agent
 from support.tools import FileTools, Waited, open_files, outcome, tree
-from worldagent.core.errors import ParamsInvalid, PathRefused, ToolFailed
+from worldagent.core.errors import InvalidArgument, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.files import Roots, file_functions, walk
 
@@ -150,6 +150,17 @@ def test_it_makes_a_file_with_the_folders_that_are_missing_and_replaces_one(tmp_
     assert open_files() == before
 
 
+def test_sizes_and_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
+    files = FileTools(tree(tmp_path, "file"))
+    with pytest.raises(ToolFailed, match="'new' is, or would be, larger than"):
+        files.write("new", "\u20ac" * 4_000_000)
+    with pytest.raises(ToolFailed, match="'file' has only 1 lines"):
+        files.read("file", offset=1)
+    with pytest.raises(InvalidArgument, match="`limit` must be an integer of at least 1,000, got 999"):
+        file_functions(Roots([tmp_path]), limit=999)
+    assert os.listdir(tmp_path) == ["file"]
+
+
 @pytest.mark.parametrize("mode", [0o640, 0o4755])
 def test_the_mode_stays_and_no_more_than_that(tmp_path: Path, mode: int) -> None:
     path = tree(tmp_path, "file") / "file"
@@ -203,12 +214,13 @@ def test_an_edit_replaces_a_text_that_is_there_once(tmp_path: Path) -> None:
         ("1\tone", "x", "the old text is not in 'file'; omit the line numbers"),
         ("two", "x", "the old text occurs 2 times in 'file': in line 2, 3; include more of the text around it"),
         ("one", "one", "the same"),
+        ("a", "x" * 4_000_000, "'file' is, or would be, larger than"),
     ],
 )
 def test_an_edit_that_is_not_clear_changes_nothing_and_says_why(tmp_path: Path, old: str, new: str, says: str) -> None:
     (tmp_path / "file").write_text(content := "one\ntwo\ntwo\naaa\n")
     with pytest.raises(ToolFailed) as caught:
-        FileTools(tmp_path).edit("file", old, new)
+        FileTools(tmp_path).edit("file", old, new, replace_all=old == "a")
     assert says in str(caught.value)
     assert (tmp_path / "file").read_text() == content
 

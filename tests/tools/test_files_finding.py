@@ -83,6 +83,14 @@ def test_a_pattern_does_not_lead_out(ws: Path, pattern: str) -> None:
             doing(pattern)
 
 
+@pytest.mark.parametrize(
+    ("pattern", "says"), [("./", "matches nothing"), ("{a,b}" * 7, "expands to too many patterns")]
+)
+def test_a_pattern_of_nothing_or_too_much_is_refused(ws: Path, pattern: str, says: str) -> None:
+    with pytest.raises(ToolFailed, match=says):
+        FileTools(ws).glob(pattern)
+
+
 def test_a_pattern_with_many_parts_is_matched_with_many_names_in_little_time(tmp_path: Path) -> None:
     """All of its parts are compared with each name, and most of them are the same."""
     below = tmp_path.joinpath(*["d"] * 40)

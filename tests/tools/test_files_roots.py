@@ -105,6 +105,36 @@ def test_no_way_out_is_read_written_listed_or_searched(home: Path) -> None:
     assert open_files() == before
 
 
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("a/loop", "leads over too many links"),
+        ("a\0b", "has a character that no name can have"),
+        ("\ud800", "has a character that no name can have"),
+        ("a/" * 3000, "is too long; use at most 4,096 characters"),
+    ],
+)
+def test_a_path_that_leads_nowhere_is_refused(home: Path, path: str, says: str) -> None:
+    (home / "ws/a/loop").symlink_to("loop")
+    with pytest.raises(PathRefused, match=says):
+        Roots([home / "ws"]).folder(path)
+
+
+def test_a_folder_that_is_moved_before_its_way_up_is_walked_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real_open = tree(tmp_path / "ws", "a/b/", "a/file") / "a/b", os.open
+
+    def moving(path: Any, *args: Any, **options: Any) -> int:
+        if path == "..":
+            folder.rename(tmp_path / "b")
+        return real_open(path, *args, **options)
+
+    monkeypatch.setattr(os, "open", moving)
+    with pytest.raises(ToolFailed, match=r"a folder on the path .* was moved meanwhile"):
+        FileTools(tmp_path / "ws").read("a/b/../file")
+
+
 def test_links_that_lead_out_are_named_and_never_followed(home: Path) -> None:
     ways_out(home)
     files = FileTools(home / "ws")

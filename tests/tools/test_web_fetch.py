@@ -193,6 +193,7 @@ async def test_no_cookie_and_no_password_is_sent(monkeypatch: pytest.MonkeyPatch
     "url",
     [
         "file:///etc/passwd",
+        "ftp://example.org/",
         "http://user:canary@example.org/",
         "http://a\\@b/",
         "http://ex%61mple.org/",
@@ -238,6 +239,11 @@ async def test_a_name_that_leads_inward_is_refused(address: str) -> None:
         with pytest.raises(AddressRefused, match=r"evil\.org"):
             await fetch("https://evil.org/", outside(names, dial))
         assert (names.asked, dial.dialled) == (["evil.org"], [])
+
+
+async def test_a_name_without_an_address_is_named() -> None:
+    with pytest.raises(ToolFailed, match=r"the host 'nowhere\.org' has no address"):
+        await fetch("http://nowhere.org/", outside(Names()))
 
 
 @pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808", "192.88.98.1"])

@@ -120,6 +120,8 @@ BAD: dict[str, tuple[Any, str]] = {
     ),
     "no YAML": ("---\na: [1\n---\nGo.", r"shopper.worker.md:\d+ cannot be read"),
     "an anchor": ("---\ntools: &a [x]\ncapabilities: *a\n---\nGo.", r":2 cannot be read: anchors"),
+    "no front matter": ("Go.", r":1 has no front matter; begin the file with a line '---'"),
+    "a list": ("---\n- x\n---\nGo.", r":2: the front matter must be a mapping"),
     "an open end": ("---\nname: a\nGo.", r":1 has front matter without an end"),
     "no instructions": (f"{FRONT}---\n \n", r":4 has no instructions; write them below"),
     "other bytes": (b"---\nname: a\n---\n\xff", r":4 is not UTF-8"),
