@@ -564,7 +564,7 @@ class TurnEngine:
             emit: Receives their events.
             use: What they can use.
         """
-        run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, use=use)
+        run = TurnRun(turn_id=path, role=NO_ROLE, emit=emit, lease=None, use=use)
         turn = self._context(TurnRequest("task", scope, {}), run, {}, self.services)
         drive = Drive(path, clock=self.services.clock)
         return calls_of(replace(turn, drive=drive), Frame(drive, path, 0), CODE)

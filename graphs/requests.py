@@ -118,11 +118,11 @@ class TurnRun:
     turn_id: str
     role: ResolvedRole = field(repr=False)
     emit: Emitter
-    lease: Lease | None = None
+    lease: Lease | None
     stream: bool = False
     role_key: str = ""
     refreshed: bool = False
-    use: Use | None = None
+    use: Use | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

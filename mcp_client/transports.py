@@ -20,6 +20,7 @@ import sys
 from abc import ABC, abstractmethod
 from asyncio.subprocess import DEVNULL, SubprocessStreamProtocol
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
 import httpx2
@@ -162,7 +163,9 @@ class _Stream:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
+    ) -> None:
         await self.aclose()
 
 

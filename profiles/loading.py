@@ -157,7 +157,7 @@ class ProfileKeys(Part):
     sections: Sections = Field(
         "auto", description="Which sections the instructions have; all adds those for demanding work"
     )
-    agents_md: bool = Field(True, description="Whether the instructions mention AGENTS.md files")
+    agents_md: bool = Field(default=True, description="Whether the instructions mention AGENTS.md files")
     memory: MemoryOverrides | None = None
     skills: Skills | None = None
     verification: Verification | None = None

@@ -37,28 +37,36 @@ class MemoryOverrides(Part):
     place. `selective` does too, but keeps results of tasks word for word.
     """
 
-    short_term_size: int | None = Field(None, ge=1, le=1000, description="Messages of the log that the model sees")
+    short_term_size: int | None = Field(
+        default=None, ge=1, le=1000, description="Messages of the log that the model sees"
+    )
     compression_threshold: int | None = Field(
-        None, ge=1, le=100_000_000, description="Tokens of messages above which older ones are compressed"
+        default=None, ge=1, le=100_000_000, description="Tokens of messages above which older ones are compressed"
     )
     compression_ratio: float | None = Field(
-        None, gt=0, le=1, description="The longest summary, as a fraction of the text that it replaces"
+        default=None, gt=0, le=1, description="The longest summary, as a fraction of the text that it replaces"
     )
-    strategy: Strategy | None = Field(None, description="What happens to older messages; null chooses by the model")
-    long_term_memory: bool = Field(True, description="Whether messages that are marked as kept stay, however old")
+    strategy: Strategy | None = Field(
+        default=None, description="What happens to older messages; null chooses by the model"
+    )
+    long_term_memory: bool = Field(
+        default=True, description="Whether messages that are marked as kept stay, however old"
+    )
 
 
 class Skills(Part):
     """Whether skills can run."""
 
-    enabled: bool = Field(True, description="Whether skills can run")
+    enabled: bool = Field(default=True, description="Whether skills can run")
 
 
 class Verification(Part):
     """Whether an answer is checked before it is final."""
 
-    enabled: bool = Field(True, description="Whether answers are checked")
-    max_iterations: int = Field(3, ge=1, le=10, description="How often an answer can be rejected and written again")
+    enabled: bool = Field(default=True, description="Whether answers are checked")
+    max_iterations: int = Field(
+        default=3, ge=1, le=10, description="How often an answer can be rejected and written again"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,9 +266,9 @@ class EchoFilter(Hidden):
         self._gone = 0  # how many of its characters were already withheld and are only kept for comparison
         self._marked = False  # whether the last output is a mark
 
-    def feed(self, chunk: str) -> str:
-        """Take the next chunk and return the text that can be shown now."""
-        shown = self._text.add(chunk)
+    def feed(self, text: str) -> str:
+        """Take the next part and return the text that can be shown now."""
+        shown = self._text.add(text)
         return shown + self._settle(len(self._text.normal) - self._guard.reach(self._text.normal))
 
     def close(self) -> str:

@@ -289,8 +289,7 @@ class HttpEngine:
 
         Not every model supports all of them.
         """
-        asked = {kind: Message.user((part,)) for kind, part in _SAMPLES.items()}
-        return frozenset(kind for kind, message in asked.items() if self._plans(message))
+        return frozenset(kind for kind, part in _SAMPLES.items() if self._plans(Message.user((part,))))
 
     def tools(self) -> bool:
         """Whether the service's interface supports tools. A custom server can lack them."""
