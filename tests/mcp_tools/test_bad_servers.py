@@ -91,8 +91,9 @@ async def test_a_server_that_dies_in_mid_call_fails_that_call_and_serves_the_nex
     assert len({call["pid"] for call in calls_in(tmp_path)}) == 2
 
 
-async def test_a_call_that_takes_too_long_fails_with_its_bound(tmp_path: Path) -> None:
-    async with agent_over(tmp_path, stdio(tmp_path, timeout=0.5)) as agent:
+@pytest.mark.parametrize("more", [{}, {"mode": "legacy", "elicitation": True}])
+async def test_a_call_that_takes_too_long_fails_with_its_bound(tmp_path: Path, more: dict[str, Any]) -> None:
+    async with agent_over(tmp_path, stdio(tmp_path, timeout=0.5, **more)) as agent:
         began = time.monotonic()
         error = await failure(agent.call("t_hang", {}))
         assert isinstance(error, McpServerUnavailable)

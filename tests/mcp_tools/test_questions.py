@@ -15,7 +15,7 @@ from worldagent.core.errors import AnswerInvalid, EffectLost, McpServerUnavailab
 from worldagent.core.pauses import Answer, Happened, NotHappened
 from worldagent.harness import tool
 from worldagent.mcp_client import HttpHost
-from worldagent.mcp_client.tools import McpServer
+from worldagent.mcp_client.tools import McpServer, rounds
 
 MODES = ["auto", "legacy"]
 TWICE = {"function": "t_ask", "arguments": {"times": 2}}
@@ -75,6 +75,15 @@ async def test_a_call_without_a_turn_cannot_ask(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=True)) as agent:
         assert isinstance(await failure(agent.call("t_ask", {})), NobodyToAsk)
         assert await agent.call("t_echo", {"text": "here"}) == "here"
+
+
+async def test_a_server_that_asks_too_often_fails_the_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "MAX_QUESTIONS", 1)
+    async with agent_over(tmp_path, stdio(tmp_path, mode="legacy", elicitation=True)) as agent:
+        thread = agent.thread("a")
+        [pause] = (await thread.task("use", TWICE)).pauses
+        error = await failure(thread.resume({pause.id: Answer({"colour": "red"})}))
+        assert "'t' must ask at most 1 questions in one call" in str(error)
 
 
 async def test_a_server_without_elicitation_is_refused(tmp_path: Path) -> None:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import answering, scripted_agent
+from support.agents import answering, refused, scripted_agent
 from support.mcp_tool_server import command
 from support.mcp_tools import agent_over, stdio
 from support.pages import blocks
 from worldagent import Settings
-from worldagent.core.errors import NameTaken, SettingsInvalid
+from worldagent.core.errors import InvalidArgument, NameTaken, SettingsInvalid
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import McpEntry
+from worldagent.mcp_client.tools import McpEntry, McpServer
 from worldagent.profiles import Profile
 
 
@@ -83,6 +84,23 @@ def test_a_mistake_is_named_without_the_value(given: dict[str, Any], says: str) 
         Settings(mcp_servers=given)
     assert says in str(caught.value)
     assert "s3cret" not in str(caught.value)
+
+
+HOST: Any = StdioHost(["x"])
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: StdioHost(["x"], timeout=0), "`timeout` must be a positive number of seconds, got 0"),
+        (lambda: HttpHost("https://a", connect_timeout=True), "`connect_timeout` must be a positive number"),
+        (lambda: StdioHost(["x"], tools=HOST), "`tools` must be a mapping"),
+        (lambda: McpServer("x"), "`host` must be an HttpHost or a StdioHost"),
+        (lambda: McpServer(HOST, result_limit=0), "`result_limit` must be a positive number of characters, got 0"),
+    ],
+)
+def test_invalid_server_is_refused(make: Callable[[], object], says: str) -> None:
+    assert says in refused(make, InvalidArgument).problem
 
 
 async def test_prefixes_that_clash_are_refused_between_settings_profile_and_arguments(

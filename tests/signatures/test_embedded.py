@@ -109,6 +109,9 @@ def test_schemas_get_ends(schema: Mapping[str, Any], expected: Mapping[str, Any]
         {"type": "string", "pattern": "^a+$"},
         {"type": "string", "minLength": 500},
         {"$ref": "#"},
+        {"$ref": "#/properties/x"},
+        {"type": "object", "required": ["y"]},
+        False,
         {"not": {"type": "string"}},
     ],
 )

@@ -16,6 +16,7 @@ from dspy.lm15 import Message, Response, Usage
 from support.agents import Ask
 from support.openai_stub import openai_stub
 from worldagent.core.errors import (
+    AgentClosed,
     InvalidArgument,
     ModelNotConfigured,
     ModelTimeout,
@@ -110,6 +111,14 @@ async def test_a_time_limit_of_the_caller_hangs_up_and_is_a_timeout() -> None:
         await asyncio.wait_for(stub.gone.wait(), 10)
         await connection.aclose()
     assert type(classify(TimeoutError(), model="m")) is ModelTimeout
+
+
+async def test_a_call_after_the_close_opens_no_connection() -> None:
+    async with openai_stub() as stub:
+        connection = await connect_model("openai/answer", api_base=stub.url)
+        await connection.aclose()
+        assert type(await failure_of(connection)) is AgentClosed
+    assert stub.requests == []
 
 
 class Echo:

@@ -130,6 +130,7 @@ async def test_closing_stops_a_running_call() -> None:
     with pytest.raises(dspy.utils.exceptions.LMConfigurationError) as caught:
         await call
     assert type(classify(caught.value, model="local")) is AgentClosed
+    assert type(await failure_of(connection, QUESTION)) is AgentClosed
 
 
 def _threads() -> int:
