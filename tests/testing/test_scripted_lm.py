@@ -124,7 +124,7 @@ async def test_an_async_iterator_streams_as_it_yields() -> None:
         (RateLimitError("slow down", retry_after=0.0), dspy.LMRateLimitError),
         (ContextLengthError("too long"), dspy.ContextWindowExceededError),
         (KeyError("anything else"), dspy.LMUnexpectedError),
-        (KeyError, dspy.LMUnexpectedError),
+        (RateLimitError, dspy.LMRateLimitError),
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
