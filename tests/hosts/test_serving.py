@@ -357,4 +357,5 @@ def test_an_invalid_token_file_is_refused_and_not_quoted(tmp_path: Path, text: s
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidArgument) as caught:
         read(path)
+    assert "tokens.toml' is invalid: " in caught.value.problem
     assert TOKEN not in str(caught.value)
