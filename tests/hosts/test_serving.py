@@ -343,19 +343,22 @@ def test_an_invalid_token_is_refused_with_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "told"),
     [
-        f"[[token]]\ntoken = '{TOKEN}'",
-        f"[[token]]\ntoken = '{TOKEN} {TOKEN}'\nship = 'a'",
-        f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'",
-        f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n[[token]]\ntoken = '{TOKEN}'\nship = 'b'",
-        f"[[token]\n{TOKEN}",
+        (f"[[token]]\ntoken = '{TOKEN}'", "is invalid: [[token]] number 1 does not name one ship"),
+        (
+            f"[[token]]\ntoken = '{TOKEN} {TOKEN}'\nship = 'a'",
+            "is invalid: [[token]] number 1 has no token, or an invalid",
+        ),
+        (f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'", "is invalid: [[token]] number 1 does not name"),
+        (f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n" * 2, "two entries have the same token"),
+        (f"[[token]\n{TOKEN}", "is invalid: it must be TOML with only [[token]] tables"),
     ],
 )
-def test_an_invalid_token_file_is_refused_and_not_quoted(tmp_path: Path, text: str) -> None:
+def test_an_invalid_token_file_is_refused_and_not_quoted(tmp_path: Path, text: str, told: str) -> None:
     path = tmp_path / "tokens.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(InvalidArgument) as caught:
         read(path)
-    assert "tokens.toml' is invalid: " in caught.value.problem
+    assert told in caught.value.problem
     assert TOKEN not in str(caught.value)
