@@ -26,11 +26,13 @@ from worldagent.role_resolution import Role
 from worldagent.testing import assert_no_role_leak
 from worldagent.testing.role_host_conformance import (
     HOST_POINTS,
+    Failed,
     HostCheckOptions,
     Result,
     assert_conforms,
     check_host,
 )
+from worldagent.testing.role_host_conformance.kit import Kit
 
 WRITE = HostCheckOptions(write=True)
 LIMITS = {
@@ -274,6 +276,11 @@ async def test_another_program_fails_to_connect_in_bounded_time(argv: list[str])
     assert failed(results) == ["connect.time"], told(results)
     assert {result.status for result in results} == {"fail", "skip"}
     assert await eventually(lambda: held()[2] == before[2])
+
+
+async def test_a_link_that_is_lost_fails_its_point_if_no_point_before_did() -> None:
+    with pytest.raises(Failed):
+        await Kit(StdioHost(["no-such-program-anywhere"]), WRITE).link()
 
 
 async def test_an_address_without_a_host_fails_to_connect() -> None:
