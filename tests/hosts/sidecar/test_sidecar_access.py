@@ -122,13 +122,20 @@ def test_a_token_file_grants_workspaces_accounts_and_threads(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "entry", ['workspaces = ["s3cret", 3]', 'accounts = ["s3cret"]', 'workspaces = ["s3cret"]\noperator = 1']
+    ("entry", "told"),
+    [
+        ('workspaces = ["s3cret", 3]', "must have a list of ids as workspaces"),
+        ('accounts = ["s3cret"]', "must name at least one workspace"),
+        ('workspaces = ["s3cret"]\noperator = 1', "must have true or false as operator"),
+        ('workspaces = ["s3cret"]\nscopes = ["s3cret"]', "must have only the keys token, workspaces"),
+    ],
 )
-def test_an_invalid_token_file_is_refused_without_its_text(tmp_path: Path, entry: str) -> None:
+def test_an_invalid_token_file_is_refused_without_its_text(tmp_path: Path, entry: str, told: str) -> None:
     file = tmp_path / "tokens.toml"
     file.write_text(f'[[token]]\ntoken = "t0ken"\n{entry}\n')
     with pytest.raises(InvalidArgument) as raised:
         read_token_file(file)
+    assert f"[[token]] number 1 {told}" in raised.value.problem
     assert not any(hidden in str(raised.value) for hidden in ("s3cret", "t0ken"))
 
 
