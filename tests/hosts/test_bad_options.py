@@ -15,10 +15,12 @@ from worldagent.core.errors import AlreadyAnswered, AnswerInvalid, InvalidArgume
 from worldagent.core.pauses import Pause
 from worldagent.hosts.cli.answers import OptionAnswers
 from worldagent.hosts.cli.app import app
+from worldagent.hosts.cli.chat.lines import LineInput, Printer
+from worldagent.hosts.cli.chat.loop import Chat
 from worldagent.hosts.cli.chat.screen import Screen
-from worldagent.hosts.cli.chat.session import Waiting
+from worldagent.hosts.cli.chat.session import Session, Waiting
 from worldagent.hosts.cli.command import until_sigterm
-from worldagent.hosts.cli.options import AgentOptions
+from worldagent.hosts.cli.options import AgentOptions, ChatOptions
 from worldagent.hosts.cli.output import Output
 from worldagent.hosts.cli.sources import message
 from worldagent.hosts.service.answers import read_answers
@@ -114,10 +116,14 @@ def test_a_dumb_terminal_has_no_clipboard(monkeypatch: pytest.MonkeyPatch) -> No
         Screen().copy("Paris.")
 
 
-async def test_only_a_signal_ends_a_command_without_an_error() -> None:
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0):
-            await until_sigterm(asyncio.Event().wait())
+async def test_only_a_signal_ends_a_command_without_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key-of-a-test")
+    options = ChatOptions(lm="openai/none", home=tmp_path)
+    chat = Chat(Session(options, None, Printer(options)), LineInput())
+    for work in (until_sigterm(asyncio.Event().wait()), chat.run()):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await work
 
 
 def test_a_message_is_required_where_standard_input_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
