@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from support.leak_cases import PAUSED_PATHS, PausedCase, each_third, every_paused_case, paused_sample
-from support.leak_pauses import PATHS, Paused
+from support.leak_cases import each_third
+from support.leak_pauses import PATHS, Paused, PausedCase, every_paused_case, paused_sample
 from support.leaks import watch
 from worldagent.graphs.checkpoints import DURABILITY
 
@@ -42,7 +42,3 @@ async def test_a_role_is_in_no_table_while_its_turn_waits_nor_after(tmp_path: Pa
 @pytest.mark.parametrize("case", REST, ids=str)
 async def test_a_role_is_nowhere_while_any_turn_waits_nor_after(tmp_path: Path, case: PausedCase) -> None:
     await check(case, tmp_path / "home")
-
-
-def test_every_path_is_carried_out() -> None:
-    assert set(PATHS) == set(PAUSED_PATHS)

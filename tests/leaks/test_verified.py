@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.agents import scripted_agent
-from support.leak_cases import VERIFIED_PATHS, VerifiedCase, each_third, every_verified_case, verified_sample
-from support.leak_verified import FINDING, PATHS, Verified
+from support.leak_cases import each_third
+from support.leak_verified import FINDING, PATHS, Verified, VerifiedCase, every_verified_case, verified_sample
 from support.leaks import LONG, awkward_canary, on_the_server, traces_of, watch
 from worldagent import Role
 from worldagent.core.events import AnswerChecked
@@ -68,9 +68,8 @@ async def test_a_role_is_nowhere_after_any_answers_were_judged(tmp_path: Path, c
     await check(case, tmp_path / "home")
 
 
-def test_every_path_is_carried_out() -> None:
-    assert set(PATHS) == set(VERIFIED_PATHS)
-    assert {case.path for case in SAMPLE} == set(VERIFIED_PATHS)
+def test_every_path_is_in_the_sample() -> None:
+    assert {case.path for case in SAMPLE} == set(PATHS)
 
 
 def judging(verdict: Any) -> ScriptedLM:

@@ -1,4 +1,4 @@
-"""The three products that the leak suite runs, and samples of them: turns that end, that pause, and that are judged."""
+"""The product of turns that the leak suite runs to their end, samples of it, and what cases of other turns share."""
 
 from __future__ import annotations
 
@@ -171,42 +171,6 @@ def each_third(cases: list[C]) -> list[Any]:
     return [case if at % 3 == 0 else pytest.param(case, marks=pytest.mark.soak) for at, case in enumerate(cases)]
 
 
-# --- turns that pause -------------------------------------------------------------------------------------------------
-
-PAUSED_SOURCES = ("call", "thread", "both", "code")
-"""Where the role is from; `both` is one of the call over another of the thread, `code` is T8's."""
-PAUSES = ("approval", "question at depth", "siblings")
-PAUSED_SURFACES = ("converse", "stream", "task")
-# What becomes of the turn, in the words of a test's name; `support.leak_pauses` carries it out.
-_ANY = (
-    "resumed here",
-    "resumed elsewhere",
-    "resumed by two at once",
-    "answers are refused",
-    "role changed",
-    "key changed",
-    "model fails after the resume",
-    "cancelled while paused",
-    "cancelled while paused from elsewhere",
-    "cancelled while running",
-    "cancelled while running from elsewhere",
-    "drained",
-    "drained and cut off",
-    "killed while running",
-    "killed while paused",
-    "killed in the resume",
-)
-# What only the role of the turn itself can meet, and who may have it.
-_OF_THE_TURN = {
-    "role left out": ("call", "thread", "both"),
-    "refreshed with another role": ("call", "thread", "both"),
-    "without a role on purpose": ("call", "both"),
-    "pinned": ("call", "thread", "both"),
-    "pinned elsewhere": ("call", "thread", "both"),
-    "thread role expired": ("thread", "both"),
-    "thread role replaced while running": ("thread", "both"),
-}
-PAUSED_PATHS = (*_ANY, *_OF_THE_TURN)
 ANOTHER = "another"
 """The role that comes instead of one of the turn's own, where it does."""
 
@@ -214,6 +178,8 @@ ANOTHER = "another"
 class Roled(ABC):
     """A case whose turn has roles of its own, so that what one case leaves is not taken for another's."""
 
+    path: str
+    surface: str
     source: str
     length: int
 
@@ -240,118 +206,3 @@ class Roled(ABC):
     def labels(self) -> list[str]:
         """The names that must be in no file, log, event or error."""
         return [self.role(which).name for which in (*self.planted, ANOTHER)]
-
-
-@dataclass(frozen=True)
-class PausedCase(Roled):
-    """One turn to run, and to find nothing of its roles after.
-
-    Attributes:
-        path: What becomes of it.
-        source: Where its role is from.
-        pause: What it waits for.
-        length: Characters of each role.
-        mode: LangGraph's durability.
-        surface: Through what it is asked for, and whether its resume is streamed.
-    """
-
-    path: str
-    source: str
-    pause: str
-    length: int
-    mode: Durability
-    surface: str
-
-    @property
-    def planted(self) -> tuple[str, ...]:
-        return ("call", "thread") if self.source == "both" else (self.source,)
-
-
-def every_paused_case() -> list[PausedCase]:
-    """The product of paths, sources, pauses and lengths; modes and surfaces take turns over it."""
-    product = itertools.product(PAUSED_PATHS, PAUSED_SOURCES, PAUSES, LENGTHS)
-    possible = [four for four in product if four[1] in _OF_THE_TURN.get(four[0], PAUSED_SOURCES)]
-    turns = itertools.cycle(random.Random("turns").sample(list(itertools.product(MODES, PAUSED_SURFACES)), 9))
-    return [PausedCase(*four, *next(turns)) for four in possible]
-
-
-def paused_sample() -> list[PausedCase]:
-    """Cases such that each path but one is met, and every two values of the rest; the same in every run."""
-
-    def meetings(case: PausedCase) -> Iterator[Values]:
-        path, *rest = enumerate(astuple(case))
-        # A process to kill takes seconds to start; that it is gone with its pause differs little from resuming in
-        # another agent.
-        if case.path != "killed while paused":
-            yield (path,)
-        yield from itertools.combinations(rest, 2)
-
-    return covering(every_paused_case(), meetings)
-
-
-# --- answers that are judged ------------------------------------------------------------------------------------------
-
-VERIFIED_SOURCES = ("call", "thread", "channel", "workspace", "account")
-# What becomes of the turn, in the words of a test's name; `support.leak_verified` carries it out.
-VERIFIED_PATHS = (
-    "satisfied at once",
-    "wanting once",
-    "wanting to the last",
-    "judge refuses and quotes the prompts",
-    "judge crashes and quotes the prompts",
-    "judge cannot be parsed and quotes the prompts",
-    "model repeats the role and echo is fail",
-    "judge repeats the role and echo is fail",
-    "paused while it mends",
-    "resumes under another role",
-    "cancelled while judged",
-    "cancelled while it mends",
-    "drained while judged",
-    "killed while judged",
-    "killed while it mends",
-)
-
-
-@dataclass(frozen=True)
-class VerifiedCase(Roled):
-    """One turn to run, and to find nothing of its role after.
-
-    Attributes:
-        path: What becomes of it.
-        surface: Through what it is asked for.
-        source: The role's tier.
-        length: Characters of the role.
-        mode: LangGraph's durability.
-    """
-
-    path: str
-    surface: str
-    source: str
-    length: int
-    mode: Durability
-
-    @property
-    def planted(self) -> tuple[str, ...]:
-        return ("first",)
-
-
-def every_verified_case() -> list[VerifiedCase]:
-    """The product of paths, surfaces, sources and lengths; modes take turns over it."""
-    modes = itertools.cycle(MODES)
-    product = itertools.product(VERIFIED_PATHS, PLANNED, VERIFIED_SOURCES, (len(SHORT), len(LONG)))
-    # What a model says is withheld from 40 characters on; less is its own word (R16).
-    possible = [four for four in product if four[3] >= ECHO_RUN or "repeats" not in four[0]]
-    random.Random("verified leaks").shuffle(possible)
-    return [VerifiedCase(*four, next(modes)) for four in possible]
-
-
-def verified_sample() -> list[VerifiedCase]:
-    """Cases such that each path meets each length, and any two values of the rest each other; the same in every run."""
-
-    def meetings(case: VerifiedCase) -> Iterator[tuple[tuple[int, object], ...]]:
-        path, surface, source, length, mode = enumerate(astuple(case))
-        # A process to kill takes a second to start, so each of those paths is there once.
-        yield (path,) if case.path.startswith("killed") else (path, length)
-        yield from itertools.combinations((surface, source, length, mode), 2)
-
-    return covering(every_verified_case(), meetings)

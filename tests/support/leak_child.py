@@ -18,10 +18,10 @@ from typing import Any
 from langchain_core.globals import set_debug
 from langchain_core.tracers.langchain import wait_for_all_tracers
 
-from support.leak_cases import Case, PausedCase, VerifiedCase
-from support.leak_pauses import Paused
+from support.leak_cases import Case
+from support.leak_pauses import Paused, PausedCase
 from support.leak_turns import Behaviour, ask, opened, put_role
-from support.leak_verified import Verified
+from support.leak_verified import Verified, VerifiedCase
 from worldagent.agent import Thread
 from worldagent.graphs.checkpoints import DURABILITY
 from worldagent.testing import ScriptedLM

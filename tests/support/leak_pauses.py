@@ -1,15 +1,17 @@
-"""The agent, the model and the roles of a case whose turn pauses. Then what becomes of the turn: a function for each
-path of `leak_cases.PAUSED_PATHS`."""
+"""Turns that pause: the cases of the leak suite, their agent, model and roles, and a function for each path."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import itertools
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from support.agents import CRITIC, open_pauses, scripted_agent
-from support.leak_cases import ANOTHER, PausedCase
+from support.leak_cases import ANOTHER, LENGTHS, MODES, Roled, Values, covering
 from support.leak_turns import (
     REQUEST,
     HeldTurn,
@@ -27,10 +29,42 @@ from worldagent.agent import Thread, Turn
 from worldagent.core import ECHO_RUN, errors
 from worldagent.core.pauses import Approve, Happened, Pause, RunAgain
 from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.checkpoints.saver import Durability
 from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedCall, VirtualClock
 
 _WAIT = 60.0
+SOURCES = ("call", "thread", "both", "code")
+"""Where the role is from; `both` is one of the call over another of the thread, `code` is T8's."""
+OF_THE_TURN = SOURCES[:3]
+"""Where the role of the turn itself is from."""
+PAUSES = ("approval", "question at depth", "siblings")
+SURFACES = ("converse", "stream", "task")
+
+
+@dataclass(frozen=True)
+class PausedCase(Roled):
+    """One turn to run, and to find nothing of its roles after.
+
+    Attributes:
+        path: What becomes of it.
+        source: Where its role is from.
+        pause: What it waits for.
+        length: Characters of each role.
+        mode: LangGraph's durability.
+        surface: Through what it is asked for, and whether its resume is streamed.
+    """
+
+    path: str
+    source: str
+    pause: str
+    length: int
+    mode: Durability
+    surface: str
+
+    @property
+    def planted(self) -> tuple[str, ...]:
+        return ("call", "thread") if self.source == "both" else (self.source,)
 
 
 class Paused(HeldTurn[PausedCase]):
@@ -169,7 +203,9 @@ PATHS = path = Paths()
 _EMPTY = 21  # bytes that `COPY` gives of a table without rows
 
 
-def waiting(name: str, *, elsewhere: bool = False) -> Callable[[WaitingPath], WaitingPath]:
+def waiting(
+    name: str, *, elsewhere: bool = False, sources: tuple[str, ...] = ()
+) -> Callable[[WaitingPath], WaitingPath]:
     """A path of a turn that waits, in the agent that began it, or `elsewhere`: in another one after that was closed."""
 
     def add(work: WaitingPath) -> WaitingPath:
@@ -181,7 +217,7 @@ def waiting(name: str, *, elsewhere: bool = False) -> Callable[[WaitingPath], Wa
             async with turn.on_thread() as thread:
                 await work(turn, thread, answers)
 
-        PATHS[name] = whole
+        path(name, sources=sources)(whole)
         return work
 
     return add
@@ -263,32 +299,6 @@ async def _(turn: Paused, thread: Thread, answers: Any) -> None:
     await ends(turn, thread, answers)
 
 
-@path("model fails after the resume")
-async def _(turn: Paused) -> None:
-    async with turn.on_thread() as thread:
-        answers = await paused(turn, thread)
-        turn.fail = True
-        failed = await turn.told(turn.resume(thread, answers))
-        assert isinstance(failed, errors.ModelUnavailable) or turn.case.source == "code", failed
-        await turn.look(thread)
-    if not isinstance(failed, BaseException):
-        return  # the planner was told that the task failed, and answered
-    async with turn.on_thread() as thread:
-        await ends(turn, thread)
-
-
-# --- another role ---------------------------------------------------------------------------------------------------
-
-
-@waiting("role left out", elsewhere=True)
-async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    if turn.case.source == "thread":
-        thread.role.clear()
-    await fails(turn, errors.RoleRequired, thread, answers, again=False)
-    turn.set_thread_role(thread)
-    await ends(turn, thread, answers)
-
-
 @waiting("role changed")
 async def _(turn: Paused, thread: Thread, answers: Any) -> None:
     another, role = turn.case.role(ANOTHER), {}
@@ -315,56 +325,18 @@ async def _(turn: Paused) -> None:
         await ends(turn, thread, answers)
 
 
-@waiting("refreshed with another role")
-async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    thread.role.set(turn.case.role(ANOTHER))
-    since = len(turn.lm.calls)
-    await ends(turn, thread, answers, roled=False, role=None, on_role_change="refresh")
-    assert turn.case.role(ANOTHER).content in turn.sent(since)
-
-
-@waiting("without a role on purpose")
-async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    thread.role.clear()
-    await ends(turn, thread, answers, roled=False, role=None)
-
-
-@waiting("pinned")
-async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    thread.role.clear()
-    await ends(turn, thread, answers, again=False, on_role_change="pin")
-
-
-@waiting("pinned elsewhere", elsewhere=True)
-async def _(turn: Paused, thread: Thread, answers: Any) -> None:
-    await fails(turn, errors.RoleRequired, thread, answers, on_role_change="pin")
-    await ends(turn, thread, answers)
-
-
-@path("thread role expired")
+@path("model fails after the resume")
 async def _(turn: Paused) -> None:
-    turn.clock = VirtualClock()
-    async with turn.on_thread(thread_role_ttl=100) as thread:
-        answers = await paused(turn, thread)
-        await turn.clock.advance(100)
-        await fails(turn, errors.RoleRequired, thread, answers)
-        turn.set_thread_role(thread)
-        await ends(turn, thread, answers)
-
-
-@path("thread role replaced while running")
-async def _(turn: Paused) -> None:
-    turn.hold = True
     async with turn.on_thread() as thread:
-        running = await turn.begin_held(thread)
-        thread.role.set(turn.case.role(ANOTHER))
-        turn.release.set()
-        begun = await running
-        assert begun.status == "paused"
-        answers = turn.answers(begun.pauses)
-        await fails(turn, errors.RoleChanged, thread, answers)
-        turn.set_thread_role(thread)
-        await ends(turn, thread, answers)
+        answers = await paused(turn, thread)
+        turn.fail = True
+        failed = await turn.told(turn.resume(thread, answers))
+        assert isinstance(failed, errors.ModelUnavailable) or turn.case.source == "code", failed
+        await turn.look(thread)
+    if not isinstance(failed, BaseException):
+        return  # the planner was told that the task failed, and answered
+    async with turn.on_thread() as thread:
+        await ends(turn, thread)
 
 
 # --- cancelled, drained ---------------------------------------------------------------------------------------------
@@ -452,3 +424,92 @@ async def _resumed_to_the_end(turn: Paused) -> None:
         assert ended.status == "done", ended
         assert all(text in turn.sent() for text in turn.planted)
         await turn.look(thread)
+
+
+# --- another role of the turn -----------------------------------------------------------------------------------------
+
+
+@waiting("role left out", elsewhere=True, sources=OF_THE_TURN)
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    if turn.case.source == "thread":
+        thread.role.clear()
+    await fails(turn, errors.RoleRequired, thread, answers, again=False)
+    turn.set_thread_role(thread)
+    await ends(turn, thread, answers)
+
+
+@waiting("refreshed with another role", sources=OF_THE_TURN)
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    thread.role.set(turn.case.role(ANOTHER))
+    since = len(turn.lm.calls)
+    await ends(turn, thread, answers, roled=False, role=None, on_role_change="refresh")
+    assert turn.case.role(ANOTHER).content in turn.sent(since)
+
+
+@waiting("without a role on purpose", sources=("call", "both"))
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    thread.role.clear()
+    await ends(turn, thread, answers, roled=False, role=None)
+
+
+@waiting("pinned", sources=OF_THE_TURN)
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    thread.role.clear()
+    await ends(turn, thread, answers, again=False, on_role_change="pin")
+
+
+@waiting("pinned elsewhere", elsewhere=True, sources=OF_THE_TURN)
+async def _(turn: Paused, thread: Thread, answers: Any) -> None:
+    await fails(turn, errors.RoleRequired, thread, answers, on_role_change="pin")
+    await ends(turn, thread, answers)
+
+
+@path("thread role expired", sources=("thread", "both"))
+async def _(turn: Paused) -> None:
+    turn.clock = VirtualClock()
+    async with turn.on_thread(thread_role_ttl=100) as thread:
+        answers = await paused(turn, thread)
+        await turn.clock.advance(100)
+        await fails(turn, errors.RoleRequired, thread, answers)
+        turn.set_thread_role(thread)
+        await ends(turn, thread, answers)
+
+
+@path("thread role replaced while running", sources=("thread", "both"))
+async def _(turn: Paused) -> None:
+    turn.hold = True
+    async with turn.on_thread() as thread:
+        running = await turn.begin_held(thread)
+        thread.role.set(turn.case.role(ANOTHER))
+        turn.release.set()
+        begun = await running
+        assert begun.status == "paused"
+        answers = turn.answers(begun.pauses)
+        await fails(turn, errors.RoleChanged, thread, answers)
+        turn.set_thread_role(thread)
+        await ends(turn, thread, answers)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def every_paused_case() -> list[PausedCase]:
+    """The product of paths, sources, pauses and lengths; modes and surfaces take turns over it."""
+    product = itertools.product(PATHS, SOURCES, PAUSES, LENGTHS)
+    possible = [four for four in product if four[1] in PATHS.sources.get(four[0], SOURCES)]
+    turns = itertools.cycle(random.Random("turns").sample(list(itertools.product(MODES, SURFACES)), 9))
+    return [PausedCase(*four, *next(turns)) for four in possible]
+
+
+def paused_sample() -> list[PausedCase]:
+    """Cases such that each path but one is met, and every two values of the rest; the same in every run."""
+
+    def meetings(case: PausedCase) -> Iterator[Values]:
+        path, *rest = enumerate(astuple(case))
+        # A process to kill takes seconds to start; that it is gone with its pause differs little from resuming in
+        # another agent.
+        if case.path != "killed while paused":
+            yield (path,)
+        yield from itertools.combinations(rest, 2)
+
+    return covering(every_paused_case(), meetings)

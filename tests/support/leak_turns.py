@@ -16,7 +16,7 @@ import dspy
 from pydantic import BaseModel
 
 from support.agents import CRITIC, scripted_agent
-from support.leak_cases import Case, PausedCase, VerifiedCase
+from support.leak_cases import Case, Roled
 from support.leaks import Watch, kill_child, on_the_server, repeated, traces_of
 from support.openai_stub import OpenAIStub, openai_stub
 from support.role_hosts import reference
@@ -27,7 +27,7 @@ from worldagent.graphs import Shape, TaskContext
 from worldagent.mcp_client import HttpHost, StdioHost
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
-R = TypeVar("R", PausedCase, VerifiedCase)
+R = TypeVar("R", bound=Roled)
 REQUEST = {"worker": "critic", "request": "Judge it."}
 _HELD = ("cancelled in mid-call", "agent closed in mid-call")
 _FAILURES: dict[str, Callable[[str], Exception]] = {
@@ -345,10 +345,22 @@ async def _interrupted(case: Case, agent: WorldAgent, seen: Watch, turn: Awaitab
 
 
 class Paths(dict[str, Callable[[Any], Awaitable[None]]]):
-    """What becomes of a turn, by the paths' names."""
+    """What becomes of a turn, by the paths' names.
 
-    def __call__(self, *names: str) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
+    Attributes:
+        sources: Where the role is from on the paths that not every role can meet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sources: dict[str, tuple[str, ...]] = {}
+
+    def __call__(
+        self, *names: str, sources: tuple[str, ...] = ()
+    ) -> Callable[[Callable[[Any], Awaitable[None]]], None]:
         """Register the function that is decorated."""
+        if sources:
+            self.sources.update(dict.fromkeys(names, sources))
         return lambda work: self.update(dict.fromkeys(names, work))
 
 

@@ -1,14 +1,18 @@
-"""The agent of a case whose answers are judged, and what becomes of its turn: a function for each path."""
+"""Turns whose answers are judged: the cases of the leak suite, their agent, and a function for each path."""
 
 from __future__ import annotations
 
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 import dspy
 
 from support.agents import scripted_agent, shape
-from support.leak_cases import VerifiedCase
+from support.leak_cases import LENGTHS, MODES, PLANNED, Roled, Values, covering
 from support.leak_turns import HeldTurn, Paths, check_cancelled
 from support.leaks import TracePlaces, Watch, repeated
 from worldagent import Role, Roles, Tier, WorldAgent
@@ -16,12 +20,37 @@ from worldagent.agent import Thread
 from worldagent.core import ECHO_RUN, Scope
 from worldagent.core.errors import ModelUnavailable, RoleEchoed
 from worldagent.graphs import TaskContext
+from worldagent.graphs.checkpoints.saver import Durability
 from worldagent.harness import Worker
 from worldagent.profiles import Profile, Verification
 from worldagent.testing import ScriptedCall
 
+SOURCES = ("call", "thread", "channel", "workspace", "account")
 FINDING = "The judge looked at this"
 """What all findings begin with, so that a test can see where they are kept."""
+
+
+@dataclass(frozen=True)
+class VerifiedCase(Roled):
+    """One turn to run, and to find nothing of its role after.
+
+    Attributes:
+        path: What becomes of it.
+        surface: Through what it is asked for.
+        source: The role's tier.
+        length: Characters of the role.
+        mode: LangGraph's durability.
+    """
+
+    path: str
+    surface: str
+    source: str
+    length: int
+    mode: Durability
+
+    @property
+    def planted(self) -> tuple[str, ...]:
+        return ("first",)
 
 
 class Verified(HeldTurn[VerifiedCase]):
@@ -175,14 +204,7 @@ async def ends(turn: Verified, **how: Any) -> None:
         await turn.look(agent)
 
 
-@path(
-    "satisfied at once",
-    "wanting once",
-    "wanting to the last",
-    "judge refuses and quotes the prompts",
-    "judge cannot be parsed and quotes the prompts",
-)
-async def _(turn: Verified) -> None:
+async def _is_judged(turn: Verified) -> None:
     # How many answers are judged, and whether another one stands at the end.
     judged, mended = {"wanting once": (2, True), "wanting to the last": (2, True)}.get(turn.case.path, (1, False))
     async with turn.agent() as agent:
@@ -191,6 +213,9 @@ async def _(turn: Verified) -> None:
         turn.seen.kept.append(agent.program("CheckAnswer").dump_state())  # type: ignore[union-attr]  # it is there
         await turn.look(agent)
     assert len(turn.judged) == judged
+
+
+path("satisfied at once", "wanting once", "wanting to the last", "judge refuses and quotes the prompts")(_is_judged)
 
 
 @path("judge crashes and quotes the prompts")
@@ -202,6 +227,9 @@ async def _(turn: Verified) -> None:
         await turn.look(agent)
     turn.out = False
     await ends(turn)
+
+
+path("judge cannot be parsed and quotes the prompts")(_is_judged)
 
 
 @path("model repeats the role and echo is fail", "judge repeats the role and echo is fail")
@@ -266,3 +294,28 @@ async def _(turn: Verified) -> None:
     await turn.kill()
     await turn.look()
     await ends(turn)
+
+
+# --- cases ------------------------------------------------------------------------------------------------------------
+
+
+def every_verified_case() -> list[VerifiedCase]:
+    """The product of paths, surfaces, sources and lengths; modes take turns over it."""
+    modes = itertools.cycle(MODES)
+    product = itertools.product(PATHS, PLANNED, SOURCES, LENGTHS)
+    # What a model says is withheld from 40 characters on; less is its own word (R16).
+    possible = [four for four in product if four[3] >= ECHO_RUN or "repeats" not in four[0]]
+    random.Random("verified leaks").shuffle(possible)
+    return [VerifiedCase(*four, next(modes)) for four in possible]
+
+
+def verified_sample() -> list[VerifiedCase]:
+    """Cases such that each path meets each length, and any two values of the rest each other; the same in every run."""
+
+    def meetings(case: VerifiedCase) -> Iterator[Values]:
+        path, surface, source, length, mode = enumerate(astuple(case))
+        # A process to kill takes a second to start, so each of those paths is there once.
+        yield (path,) if case.path.startswith("killed") else (path, length)
+        yield from itertools.combinations((surface, source, length, mode), 2)
+
+    return covering(every_verified_case(), meetings)
