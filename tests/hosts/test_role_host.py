@@ -151,8 +151,9 @@ async def test_addresses_of_no_role_or_of_one_out_of_scope_are_refused(guarded: 
         with pytest.raises(MCPError) as caught:
             await client.read_resource("role://account/ben%20the%20other")
         assert caught.value.error.data == {"contract": 1, "code": "forbidden"}
+    async with http_client_of(guarded, "auto", TOKEN) as client:
         with pytest.raises(MCPError) as caught:
-            await client.read_resource("role://account/ben")
+            await client.read_resource("role://account/without%20one")
         assert caught.value.error.data == {"contract": 1, "code": "not_found"}
 
 
