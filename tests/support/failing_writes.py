@@ -1,6 +1,7 @@
-"""A write that fails in a turn: the disk is full, the connection is cut, or the answer to a commit is lost.
+"""A turn, an edit or a branch that breaks at any point: a write fails, or the process is killed.
 
-The caller gets an error, makes room, and resumes the turn in the same process.
+Where a write fails, the disk is full, the connection is cut, or the answer to a commit is lost: the caller gets an
+error, makes room, and resumes the turn in the same process. After a kill another process resumes it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from support.databases import Engine, made, removed, storage_of
 from support.homes import said
 from support.kill_points import (
     AFTER,
-    BEFORE,
+    IN,
     WITHIN,
     Killer,
     Point,
@@ -100,6 +102,53 @@ def _answer(pause: Pause, home: Path) -> object:
     return Happened(which) if which in lines(home / "effects") else RunAgain()
 
 
+WAYS = ("fork", "replay", "edit back")
+SAID = ["one", "Fine.", "two", "Fine."]
+EDITED = ["one", "Fine.", "TWO", "Fine."]
+
+
+async def _branched(way: str, thread: Thread) -> None:
+    """Branch; what is new, or what was, gets the name `new`."""
+    match way:
+        case "fork":
+            await thread.fork(to="new")
+        case "replay":
+            await thread.replay(to="new", role=kill_turn.ROLE)
+        case _:
+            await thread.edit("TWO", keep_as="new", role=kill_turn.ROLE)
+
+
+async def branch_through(way: str, home: Path, killer: Killer) -> dict[str, Any]:
+    """Run two turns and branch their thread; where a killed process has, see what there is, and continue it."""
+
+    async def answer(call: ScriptedCall) -> dict[str, Any]:
+        await killer(IN, "a model call")
+        return {"reply": "Fine."}
+
+    settings = Settings(model_attempts=1, trace=False)  # traces are written beside the turn, whenever there is time
+    async with WorldAgent("novel", lm=ScriptedLM(answer), storage=storage_of(home), settings=settings) as agent:
+        prepare(home)
+        threads = thread, new = agent.thread("t"), agent.thread("new")
+        if await thread.state() is None:
+            for text in SAID[::2]:
+                await thread.converse(text)
+            killer.on = True
+            await _branched(way, thread)
+            killer.on = False
+            return {}
+        found = [await said(each) for each in threads]
+        for each in threads:
+            state = await each.state()
+            if state is not None and state.resumable:
+                await each.resume(role=kill_turn.ROLE)
+        if await new.state() is None:
+            await _branched(way, thread)
+        then = [await said(each) for each in threads]
+        for each in threads:
+            await each.converse("on")
+        return {"found": found, "then": then, "on": [await said(each) for each in threads]}
+
+
 _UNBOUNDED = 1_000_000  # pages
 _FILLER = 2_000_000  # bytes, more than is free in any page of a home of a test
 
@@ -162,7 +211,11 @@ class FailingWrites(Killer):
             transaction.execute(f"PRAGMA max_page_count={_UNBOUNDED}")
 
 
-TURNS = {"parts": kill_turn.through, "edit": edit_through}
+TURNS = {
+    "parts": kill_turn.through,
+    "edit": edit_through,
+    **{way: partial(branch_through, way) for way in WAYS},
+}
 
 
 def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
@@ -180,27 +233,28 @@ def ran(turn: str, killer: Killer, home: Path) -> tuple[int, dict[str, Any]]:
 def failures(
     turn: str, engine: Engine, *, kills: bool = False, sample: int | None = None, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
-    """Have each write of a turn fail, or kill the process there, or do so at `sample` of them."""
+    """Have each write of a turn fail, or kill the process at each point, or do so at `sample` of them."""
     source = random.Random(seed)
+    fails = (WITHIN,) if engine == "sqlite" else (WITHIN, AFTER)
     with tempfile.TemporaryDirectory() as folder:
         home = made(engine, Path(folder, "counted"))
         ended, counted = ran(turn, Killer(None, home / "where"), home)
         assert ended == 0, f"the turn {turn!r} ended with {ended}"
-        whens = (BEFORE, WITHIN, AFTER) if kills else (WITHIN,) if engine == "sqlite" else (WITHIN, AFTER)
-        written = [point for point in points_of(counted["points"]) if point.when == WITHIN]
-        points = [replace(point, when=when) for point in written for when in whens]
+        points = [point for point in points_of(counted["points"]) if kills or point.when in fails]
         for number, point in enumerate(some(points, sample, source)):
             home = made(engine, Path(folder, str(number)))
+            leaks: list[str] = []
             if kills:
                 ended, _ = ran(turn, Killer(point, home / "where"), home)
                 assert ended == -signal.SIGKILL, f"the turn {turn!r} did not come to {point}"
+                leaks = kill_turn.leaks_of(home)
                 ended, found = ran(turn, Killer(None, home / "where"), home)
             else:
                 ended, found = ran(turn, FailingWrites(point, home, engine, elsewhere=source.random() < 0.5), home)
             assert ended == 0, f"the turn {turn!r} did not come through with {point}"
             gaps, _ = lost_parts(home)
             removed(home)
-            yield {"when": point.when, "what": point.what, "nth": point.nth, "gaps": gaps, "kills": kills} | found
+            yield {**asdict(point), "gaps": gaps, "leaks": leaks, "kills": kills} | found
 
 
 if __name__ == "__main__":
