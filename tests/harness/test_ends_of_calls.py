@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from support.agents import failure, scripted_agent, shape
+from support.steps import effects, flow_of, turns_of
 from worldagent.core.errors import FunctionInvalid, TaskFailed
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Worker, flow, tool
+from worldagent.harness.inside import without_exit
 from worldagent.testing import ScriptedLM
 
 pytestmark = [pytest.mark.requirement("H4"), pytest.mark.timeout(120)]
@@ -111,3 +113,31 @@ async def test_a_context_calls_nothing_once_its_call_is_over(tmp_path: Path) -> 
             assert isinstance(error, FunctionInvalid)
             assert "is over" in error.problem
     assert done == []
+
+
+async def test_closing_an_abandoned_body_is_not_an_exit() -> None:
+    running = without_exit(asyncio.sleep(60))
+
+    async def begin() -> None:
+        running.send(None)
+
+    await asyncio.create_task(begin())
+    running.close()
+
+
+async def test_cancellation_while_a_suspended_body_is_ended_is_raised(tmp_path: Path) -> None:
+    ending = asyncio.Event()
+
+    async def main(ctx: CallContext) -> Any:
+        try:
+            await ctx.call("write", {"what": "x"})
+        except asyncio.CancelledError:
+            ending.set()
+            await asyncio.Event().wait()
+
+    async with turns_of(tmp_path, effects([], approval=True), flow_of(main)) as turns:
+        running = asyncio.create_task(turns.drive("main", {}))
+        await ending.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running

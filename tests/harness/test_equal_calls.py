@@ -13,10 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.steps import Turns, flow_of, turns_of
+from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core.errors import CallRefused, Diverged, InvalidArgument
 from worldagent.core.pauses import Approve, Reject
-from worldagent.harness import CallContext, Function, tool
-from worldagent.harness.journal import frame
+from worldagent.harness import CallContext, Function, Registry, call, tool
+from worldagent.harness.journal import Drive, frame
 
 pytestmark = pytest.mark.requirement("T5")
 
@@ -250,3 +251,22 @@ async def test_call_of_a_cancelled_branch_is_not_made_by_a_resume(tmp_path: Path
         await turns.answer(pause, "yes")
         assert await turns.drive("main", {}) == ["yes"]
     assert done == ["0", "1", "2"]
+
+
+async def test_equal_calls_of_a_context_of_the_host_are_refused() -> None:
+    @tool(risk="read_only")
+    async def look() -> int:
+        await asyncio.sleep(0)
+        return 1
+
+    clock = SystemClock()
+    ctx = CallContext(
+        scope=Scope(workspace="w"),
+        registry=Registry([look]),
+        emit=Emitter("turn", clock, lambda event: None),
+        frame=frame.Frame(Drive("turn", clock=clock), "turn", 0),
+    )
+    first, second = await asyncio.gather(*(call("look", {}, ctx) for _ in range(2)), return_exceptions=True)
+    assert first == 1
+    assert isinstance(second, InvalidArgument)
+    assert "two equal calls of 'look' run at the same time" in second.problem

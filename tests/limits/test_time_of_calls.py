@@ -28,7 +28,7 @@ from worldagent.core.errors import (
 from worldagent.core.events import CallRetried
 from worldagent.graphs import TaskContext
 from worldagent.harness import CallContext, Function, ToolContext, flow, tool
-from worldagent.harness.limits import Limits, Retry
+from worldagent.harness.limits import Limits, Retry, with_timeout
 from worldagent.testing import ScriptedLM, VirtualClock
 
 pytestmark = pytest.mark.requirement("H4")
@@ -63,6 +63,25 @@ async def moved_on(clock: VirtualClock, running: asyncio.Future[Any], seconds: f
         while not running.done():
             await clock.advance(seconds)
             await asyncio.sleep(0.001)
+
+
+async def test_cancellation_while_a_late_call_is_ended_is_raised() -> None:
+    until, ending = asyncio.Event(), asyncio.Event()
+
+    async def dig() -> None:
+        while not until.is_set():
+            try:
+                await until.wait()
+            except asyncio.CancelledError:
+                ending.set()
+
+    late = ToolFailed("it is late", remedy="wait")
+    running = asyncio.create_task(with_timeout(dig(), asyncio.sleep(0), what="it", late=lambda: late))
+    await ending.wait()
+    running.cancel()
+    until.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
 
 
 # --- time -----------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,13 @@ async def test_a_server_that_asks_too_often_fails_the_call(tmp_path: Path, monke
         [pause] = (await thread.task("use", TWICE)).pauses
         error = await failure(thread.resume({pause.id: Answer({"colour": "red"})}))
         assert "'t' must ask at most 1 questions in one call" in str(error)
+
+
+async def test_a_call_waits_for_another_one_no_longer_than_its_timeout() -> None:
+    lock = asyncio.Lock()
+    with pytest.raises(McpServerUnavailable, match=r"'t' was busy with another call for more than 0\.01 s"):
+        async with rounds._held(lock, 1, "t"), rounds._held(lock, 0.01, "t"):
+            pass
 
 
 async def test_a_server_without_elicitation_is_refused(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from worldagent import WorldAgent
 from worldagent.core.errors import InvalidArgument, MissingExtra, PathRefused, ToolFailed
 from worldagent.profiles import Profile
 from worldagent.tools import BuiltinTools, builtin
-from worldagent.tools.files import Roots
+from worldagent.tools.files import Roots, roots
 from worldagent.tools.files.roots import Handle
 
 pytestmark = [
@@ -118,6 +118,14 @@ def test_a_path_that_leads_nowhere_is_refused(home: Path, path: str, says: str) 
     (home / "ws/a/loop").symlink_to("loop")
     with pytest.raises(PathRefused, match=says):
         Roots([home / "ws"]).folder(path)
+
+
+def test_a_name_that_windows_reads_as_another_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = Roots([home / "ws"])
+    monkeypatch.setattr(roots, "_WINDOWS", True)
+    for name in ("file:stream", "dot.", "blank "):
+        with pytest.raises(PathRefused, match="has a name that Windows reads differently"):
+            folders.folder(name)
 
 
 def test_a_folder_that_is_moved_before_its_way_up_is_walked_is_not_left(
