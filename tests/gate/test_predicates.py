@@ -197,28 +197,7 @@ def test_text_that_is_too_long_to_read_is_a_doubt(said: Any, piece: str) -> None
     assert matches(said, piece * 3_000_000, "refuse")
 
 
-PIECES = st.sampled_from(
-    [
-        "https://",
-        "http:",
-        "//",
-        "/",
-        "\\",
-        "@",
-        ":",
-        "?",
-        "#",
-        ".",
-        "a.ok.com",
-        "ok.com",
-        "evil.io",
-        "%2e",
-        "\t",
-        "\n",
-        " ",
-        "443",
-    ]
-)
+PIECES = st.sampled_from([*"/\\@:?#.\t\n ", "https://", "http:", "//", "a.ok.com", "ok.com", "evil.io", "%2e", "443"])
 
 
 WORDS = ["https://", "a.ok.com", "/x"]
