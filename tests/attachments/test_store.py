@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent
-from support.homes import ADDRESS, OTHER_PNG, PDF, PNG, data_uri, pieces, written
+from support.homes import ADDRESS, OTHER_PNG, PDF, PNG, change, data_uri, pieces, written
 from support.postgres import new_database
 from support.processes import killed, run_script, start_script
-from worldagent import WorldAgent
 from worldagent.core.errors import (
     AttachmentInvalid,
     AttachmentMissing,
@@ -195,15 +194,15 @@ class TestDropping:
         assert pieces(tmp_path) == {str(free.sha256): PNG}
 
 
-@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\nswapped picture")])
-async def test_missing_or_changed_content_is_named(tmp_path: Path, change: Callable[[Path], object]) -> None:
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: path.write_bytes(b"\x89PNG\r\n\x1a\nswapped picture")])
+async def test_missing_or_changed_content_is_named(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     lm = answering()
     async with scripted_agent(tmp_path, lm) as agent:
         thread = agent.thread("t")
         await thread.converse("Look.", attachments=[PNG])
         [asked, _] = await thread.history()
         [photo] = agent.attachments.of(asked)
-        damaged(tmp_path, PNG, change)
+        damaged(tmp_path, PNG, damage)
         with pytest.raises(AttachmentMissing, match=rf"'attachment\.png' \({photo.sha256}\) is gone"):
             await agent.attachments.open(photo)
         with pytest.raises(AttachmentMissing, match=str(photo.sha256)):
@@ -244,7 +243,8 @@ async def test_odd_references_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
     async with scripted_agent(tmp_path, lm) as agent:
         await agent.thread("t").converse("Look.")
         [asked, _] = await agent.thread("t").history()
-        await changed(agent, asked.id, {"text": "Look.", "attachments": attachments})
+        body = json.dumps({"text": "Look.", "attachments": attachments})
+        await change(agent, "UPDATE wa_message SET body=? WHERE id=?", (body, asked.id))
     async with scripted_agent(tmp_path, lm) as agent:  # one that has not read the thread yet
         with pytest.raises(StorageInvalid, match=f"the attachments of the message '{asked.id}' cannot be read"):
             await agent.thread("t").converse("And now?")
@@ -271,12 +271,6 @@ async def test_special_file_in_the_store_counts_as_missing(tmp_path: Path) -> No
         with pytest.raises(AttachmentMissing):
             await agent.attachments.add(picture)
         assert picture.sha256 not in await agent.attachments.drop_unreferenced(held=0)
-
-
-async def changed(agent: WorldAgent, message_id: str, body: dict[str, Any]) -> None:
-    text = json.dumps(body)
-    database = agent.attachments._database
-    await database.transact(lambda tx: tx.execute("UPDATE wa_message SET body=? WHERE id=?", (text, message_id)))
 
 
 async def test_read_only_folder_fails_the_turn_before_its_message(tmp_path: Path) -> None:

@@ -100,14 +100,6 @@ async def test_stream_turn_and_log_agree(
     assert all(not repeats(str(event)) for event in events)
 
 
-@pytest.mark.parametrize(("size", "shown"), [(39, True), (40, False)])
-async def test_a_run_is_forty_characters(tmp_path: Path, size: int, shown: bool) -> None:
-    piece = KEEPER[20 : 20 + size]
-    async with scripted_agent(tmp_path, ScriptedLM([{"reply": f"<{piece}>"}], chunk=1)) as agent:
-        turn = await agent.thread("t").converse("Hi", role=SECRET)
-    assert turn.text == (f"<{piece}>" if shown else f"<{MARK}>")
-
-
 MARKED = "Write [[ ## reply ## ]] before the answer, and <<CUSTOM-TYPE-START-IDENTIFIER>> after it, dear keeper."
 
 

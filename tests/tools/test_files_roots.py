@@ -249,12 +249,6 @@ def swapped(first: Path, second: Path) -> Generator[None]:
             process.kill()
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing here is about what a disk keeps."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-
 RACES: list[Callable[[FileTools], str]] = [
     lambda files: files.read("d/secret"),
     lambda files: files.write("d/secret", "inside"),
@@ -267,9 +261,9 @@ RACES: list[Callable[[FileTools], str]] = [
 ]
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux swaps two names in one step")
-def test_a_folder_that_is_swapped_for_a_link_while_it_is_used_leads_nowhere(tmp_path: Path) -> None:
+def test_a_folder_swapped_for_a_link_during_use_leads_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # nothing here is about what a disk keeps
     ws, out = tree(tmp_path / "ws", "d/secret", content="inside"), tree(tmp_path / "out", "secret", content=SECRET)
     (ws / "link").symlink_to("../out")
     files, seen = FileTools(ws), {"done": 0, "kept out": 0}

@@ -259,14 +259,13 @@ async def test_a_file_of_an_earlier_version_is_read_and_written_again_as_it_was(
 
 
 DATA = (b"name,size\nhat,7\n", b"name,size\ncap,8\n")
-OWN = ("roles.db-journal", "attachments/t1.jsonl")
 
 
 def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("name", OWN)
+@pytest.mark.parametrize("name", ["roles.db-journal", "attachments/t1.jsonl"])
 async def test_an_export_takes_no_place_of_the_homes_own(tmp_path: Path, name: str) -> None:
     home = tmp_path / "home"
     (tmp_path / "link").symlink_to(home)
@@ -308,7 +307,8 @@ async def test_import_survives_a_concurrent_prune(
     tmp_path: Path, agent: WorldAgent, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     file = tmp_path / "t1.jsonl"
-    await export_with_attachments(agent, file)
+    await agent.thread("t1").converse("Look", attachments=DATA)
+    await agent.upkeep.export("t1", file)
     await agent.upkeep.remove("t1")
     done = getattr(Attachments, step)
 
@@ -320,22 +320,11 @@ async def test_import_survives_a_concurrent_prune(
     with monkeypatch.context() as patch:
         patch.setattr(Attachments, step, pruned)
         assert (await agent.upkeep.import_thread(file)).made
-    assert await attached(agent) == list(DATA)
+    message = (await agent.thread("t1").history())[0]
+    assert [await agent.attachments.read(one) for one in agent.attachments.of(message)] == list(DATA)
     assert not list((tmp_path / "home" / "attachments").rglob(".held-*"))
     await agent.upkeep.remove("t1")
     assert not [path for path in (tmp_path / "home" / "attachments").rglob("*") if path.is_file()]
-
-
-async def export_with_attachments(agent: WorldAgent, file: Path) -> None:
-    """Export a thread whose first message has attachments."""
-    await agent.thread("t1").converse("Look", attachments=DATA)
-    await agent.upkeep.export("t1", file)
-
-
-async def attached(agent: WorldAgent) -> list[bytes]:
-    """What is attached to the first message of the thread."""
-    message = (await agent.thread("t1").history())[0]
-    return [await agent.attachments.read(one) for one in agent.attachments.of(message)]
 
 
 FILES = "worldagent.agent.upkeep.thread_files"

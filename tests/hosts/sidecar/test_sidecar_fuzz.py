@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from mcp.types.methods import MONOLITH_NOTIFICATIONS, MONOLITH_REQUESTS
+from mcp.types.version import KNOWN_PROTOCOL_VERSIONS
 
 from support.sidecar_calls import Revision
 from support.sidecar_probes import INTERNAL, NUMBER, TOKEN, Probed, posted, probed, request, sound
@@ -29,39 +31,8 @@ PATHS = (
     "*",
     "/" + "x" * 9000,
 )
-CALLS = (
-    "initialize",
-    "notifications/initialized",
-    "notifications/cancelled",
-    "notifications/progress",
-    "notifications/roots/list_changed",
-    "ping",
-    "tools/list",
-    "tools/call",
-    "server/discover",
-    "resources/list",
-    "resources/read",
-    "resources/templates/list",
-    "prompts/list",
-    "prompts/get",
-    "completion/complete",
-    "logging/setLevel",
-    "tasks/get",
-    "elicitation/create",
-    "sampling/createMessage",
-    "roots/list",
-)
-NAMED_REVISIONS = (
-    "2026-07-28",
-    "2025-11-25",
-    "2025-06-18",
-    "2025-03-26",
-    "2024-11-05",
-    "1999-01-01",
-    "2031-01-01",
-    "",
-    "x",
-)
+CALLS = (*MONOLITH_REQUESTS, *MONOLITH_NOTIFICATIONS, "tasks/get")
+NAMED_REVISIONS = (*KNOWN_PROTOCOL_VERSIONS, "1999-01-01", "2031-01-01", "", "x")
 
 # Numbers that no program of ours should choke on, and texts of which some are no UTF-8 or mean something to a library.
 NUMBERS = st.one_of(

@@ -74,14 +74,18 @@ class Desk:
         return error
 
 
+@pytest.fixture
+def at(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
 def code_of(answer: dict[str, Any]) -> str | None:
     error = answer.get("error")
     return None if error is None else str(error["code"])
 
 
 @pytest.mark.parametrize("who", ["bob", "reader"])
-async def test_a_turn_belongs_to_the_account_that_began_it(who: str, tmp_path: Path) -> None:
-    at = Desk(tmp_path)
+async def test_a_turn_belongs_to_the_account_that_began_it(who: str, at: Desk) -> None:
     pause, _ = await at.begin("ana")
     assert code_of(await at.call(who, "resume")) == "forbidden"
     assert code_of(await at.call(who, "resume", answers={pause: {"reject": {}}})) == "forbidden"
@@ -91,8 +95,7 @@ async def test_a_turn_belongs_to_the_account_that_began_it(who: str, tmp_path: P
     assert done["turn"]["status"] == "done"
 
 
-async def test_the_remedy_names_the_account_to_those_who_can_speak_for_it(tmp_path: Path) -> None:
-    at = Desk(tmp_path)
+async def test_the_remedy_names_the_account_to_those_who_can_speak_for_it(at: Desk) -> None:
     pause, _ = await at.begin("ana")
     answers: dict[str, Any] = {pause: {"approve": {}}}
     for who, account in (("two", "bob"), ("any", None)):
@@ -110,8 +113,7 @@ async def test_the_remedy_names_the_account_to_those_who_can_speak_for_it(tmp_pa
 
 
 @pytest.mark.parametrize("account", ["bob", None])
-async def test_an_operator_resumes_and_cancels_any_turn(account: str | None, tmp_path: Path) -> None:
-    at = Desk(tmp_path)
+async def test_an_operator_resumes_and_cancels_any_turn(account: str | None, at: Desk) -> None:
     pause, _ = await at.begin("ana")
     speaks = {} if account is None else {"account": account}
     done = await at.call("operator", "resume", answers={pause: {"approve": {}}}, **speaks)
@@ -121,8 +123,7 @@ async def test_an_operator_resumes_and_cancels_any_turn(account: str | None, tmp
 
 
 @pytest.mark.parametrize("who", ["bob", "reader"])
-async def test_a_turn_without_an_account_belongs_to_every_caller_of_the_workspace(who: str, tmp_path: Path) -> None:
-    at = Desk(tmp_path)
+async def test_a_turn_without_an_account_belongs_to_every_caller_of_the_workspace(who: str, at: Desk) -> None:
     pause, _ = await at.begin("reader")
     done = await at.call(who, "resume", answers={pause: {"approve": {}}})
     assert done["turn"]["status"] == "done"
@@ -166,8 +167,7 @@ async def test_a_client_is_not_asked_for_the_answers_of_others(mode: Mode, tmp_p
     assert (found["turn"]["status"], said.asked) == ("paused", [])
 
 
-async def test_the_role_of_a_thread_is_not_changed_under_an_open_turn_of_another_account(tmp_path: Path) -> None:
-    at = Desk(tmp_path)
+async def test_the_role_of_a_thread_is_not_changed_under_an_open_turn_of_another_account(at: Desk) -> None:
     pause, _ = await at.begin("ana")
     role = {"content": "Be brief, and speak of the tide alone."}
     assert code_of(await at.call("bob", "thread_role_set", role=role)) == "forbidden"
@@ -179,8 +179,7 @@ async def test_the_role_of_a_thread_is_not_changed_under_an_open_turn_of_another
     assert (await at.call("bob", "thread_role_set", role=role))["set"] is True  # no turn is open any more
 
 
-async def test_a_name_says_how_a_person_is_called_and_gives_no_right(tmp_path: Path) -> None:
-    at = Desk(tmp_path)
+async def test_a_name_says_how_a_person_is_called_and_gives_no_right(at: Desk) -> None:
     pause, _ = await at.begin("ana", name="Ana B.")
     async with at.of("bob") as client:
         taken = await call(client, "converse", thread="t2", text="Hello.", name="ana")
