@@ -198,15 +198,6 @@ def test_an_unfinished_write_keeps_the_old_file_and_no_other(tmp_path: Path, mon
     assert (tmp_path / "file").read_text() == "text\n"
 
 
-def test_an_edit_replaces_a_text_that_is_there_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("one\ntwo\n\tthree two\n")
-    files = FileTools(tmp_path)
-    assert files.edit("file", "\tthree two", "  3\n4") == "replaced once in line 3 of file"
-    assert (tmp_path / "file").read_text() == "one\ntwo\n  3\n4\n"
-    assert files.edit("file", "one\n", "") == "replaced once in line 1 of file"
-    assert (tmp_path / "file").read_text() == "two\n  3\n4\n"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -225,25 +216,21 @@ def test_an_edit_that_is_not_clear_changes_nothing_and_says_why(tmp_path: Path, 
     assert (tmp_path / "file").read_text() == content
 
 
-def test_all_places_are_replaced_where_that_is_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x\ntwo two\ntwo\n")
-    assert FileTools(tmp_path).edit("file", "two", "2", replace_all=True) == "replaced 3 times, first in line 2 of file"
-    assert (tmp_path / "file").read_text() == "x\n2 2\n2\n"
-
-
 @pytest.mark.parametrize(
-    ("content", "old", "new", "result"),
+    ("content", "old", "new", "result", "where"),
     [
-        (b"a\r\nb\r\n", "a\nb", "a\nc\nb", b"a\r\nc\r\nb\r\n"),
-        (b"a\r\nb\n", "b\n", "c\n", b"a\r\nc\n"),
-        (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n"),
+        (b"one\ntwo\n\tthree two\n", "\tthree two", "  3\n4", b"one\ntwo\n  3\n4\n", "once in line 3"),
+        (b"one\ntwo\n", "one\n", "", b"two\n", "once in line 1"),
+        (b"x\ntwo two\ntwo\n", "two", "2", b"x\n2 2\n2\n", "3 times, first in line 2"),
+        (b"a\r\nb\r\n", "a\nb", "a\nc\nb", b"a\r\nc\r\nb\r\n", "once in line 1"),
+        (b"a\r\nb\n", "b\n", "c\n", b"a\r\nc\n", "once in line 2"),
+        (b"\xef\xbb\xbfa\n", "a", "b", b"\xef\xbb\xbfb\n", "once in line 1"),
     ],
 )
-def test_ends_of_lines_stay_as_the_file_has_them(
-    tmp_path: Path, content: bytes, old: str, new: str, result: bytes
-) -> None:
+def test_edit_keeps_line_ends(tmp_path: Path, content: bytes, old: str, new: str, result: bytes, where: str) -> None:
     (tmp_path / "file").write_bytes(content)
-    FileTools(tmp_path).edit("file", old, new)
+    said = FileTools(tmp_path).edit("file", old, new, replace_all=old == "two")
+    assert said == f"replaced {where} of file"
     assert (tmp_path / "file").read_bytes() == result
 
 

@@ -258,27 +258,19 @@ async def test_a_call_can_ask_for_less_time_and_not_for_more(tmp_path: Path) -> 
 
 
 @on_linux
-async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [asyncio.CancelledError, AgentClosed])
+async def test_a_call_that_is_cancelled_or_whose_agent_closes_leaves_nothing(tmp_path: Path, ends: Any) -> None:
     async with agent(tmp_path) as opened:
-        begun = tmp_path / "work" / "begun"
         command = f"setsid {FOR_EVER}3 & touch begun; {FOR_EVER}3"
         call = asyncio.create_task(opened.call("shell", {"command": command}))
-        assert await eventually(begun.exists)
-        call.cancel()
-        with pytest.raises(asyncio.CancelledError):
+        assert await eventually((tmp_path / "work" / "begun").exists)
+        if ends is AgentClosed:
+            await opened.aclose()
+        else:
+            call.cancel()
+        with pytest.raises(ends):
             await call
         assert left(f"{FOR_EVER}3") == []
-
-
-@on_linux
-async def test_an_agent_that_closes_leaves_nothing(tmp_path: Path) -> None:
-    async with agent(tmp_path) as opened:
-        command = f"setsid {FOR_EVER}5 & touch begun; {FOR_EVER}5"
-        call = asyncio.create_task(opened.call("shell", {"command": command}))
-        assert await eventually((tmp_path / "work" / "begun").exists)
-    assert left(f"{FOR_EVER}5") == []
-    with pytest.raises(AgentClosed):
-        await call
 
 
 @on_linux

@@ -323,15 +323,17 @@ async def test_the_same_key_for_something_else_is_refused(tmp_path: Path) -> Non
         await thread.converse("Hello", key="k")
         await thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="s")
         await thread.run_skill(Composed("Be brief.", params=ask, name="s"), key="s", role=Role("other", "Be kind."))
-        for other in (
-            thread.converse("Hello!", key="k"),
-            thread.task("subagent", ask, key="k"),
-            agent.thread("t", account="ben").converse("Hello", key="k"),
-            thread.run_skill(Composed("Be long.", params=ask, name="s"), key="s"),
-            thread.stream("Bye", key="k", detach=True).__aenter__(),
-        ):
-            with pytest.raises(KeyReused):
-                await other
+        with pytest.raises(KeyReused):
+            await thread.converse("Hello!", key="k")
+        with pytest.raises(KeyReused):
+            await thread.task("subagent", ask, key="k")
+        with pytest.raises(KeyReused):
+            await agent.thread("t", account="ben").converse("Hello", key="k")
+        with pytest.raises(KeyReused):
+            await thread.run_skill(Composed("Be long.", params=ask, name="s"), key="s")
+        with pytest.raises(KeyReused):
+            async with thread.stream("Bye", key="k", detach=True):
+                pass
         for key in ("", "a\nb", "x" * 201, 7):
             with pytest.raises(InvalidArgument):
                 await thread.converse("Hello", key=key)  # type: ignore[arg-type]  # that is what is tried

@@ -16,7 +16,7 @@ import pytest_asyncio
 from support.agents import Gate, Muse, Nothing, Said, answering, scripted_agent
 from worldagent import Settings, Storage, WorldAgent
 from worldagent.agent import ThreadState
-from worldagent.core.errors import AgentClosed, InvalidArgument, TaskFailed
+from worldagent.core.errors import InvalidArgument, TaskFailed
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import tool
 from worldagent.testing import VirtualClock
@@ -128,19 +128,6 @@ async def test_a_workspace_does_not_see_anothers_threads_however_it_is_called(tm
                 await other.thread("t/2").converse("Hello")
                 assert shown(await other.threads()) == [("t/2", "done", 0)]
         assert shown(await agent.threads()) == [("t1", "done", 0)]
-
-
-async def test_invalid_limit_or_status_is_refused(tmp_path: Path) -> None:
-    async with shop(tmp_path) as agent:
-        for limit in (1001, True):
-            with pytest.raises(InvalidArgument, match="limit"):
-                await agent.threads(limit=limit)
-        with pytest.raises(InvalidArgument, match="'waiting' is unknown") as refused:
-            await agent.threads(status="waiting")  # type: ignore[arg-type]  # there is none
-        assert "cut_off" in refused.value.remedy
-        assert await agent.threads(limit=1000) == ()
-    with pytest.raises(AgentClosed):
-        await agent.threads()
 
 
 async def _say(params: Nothing, ctx: TaskContext) -> Said:
@@ -299,37 +286,35 @@ async def test_filters_reach_beyond_the_threads_that_are_read_at_once(agent: Wor
 # --- pages ------------------------------------------------------------------------------------------------------------
 
 
-async def test_pages_give_each_thread_once_and_the_newest_first(agent: WorldAgent) -> None:
-    for number in range(4):
-        await agent.thread(f"t{number}").converse("Hello")
-        await agent.thread(f"t{number}").fork(to=f"f{number}")
-    whole = await agent.threads()
-    assert [state.thread for state in whole] == ["f3", "t3", "f2", "t2", "f1", "t1", "f0", "t0"]
-    for size in (1, 3):
-        found = list(await agent.threads(limit=size))
-        while page := await agent.threads(limit=size, before=found[-1].page_key):
-            found += page
-        assert tuple(found) == whole
-    assert await agent.threads(before=datetime.now(UTC) + timedelta(seconds=1)) == whole
-    assert await agent.threads(before=datetime(1990, 1, 1, tzinfo=UTC)) == ()
-
-
 @pytest.mark.on_every_database
-async def test_threads_of_one_moment_are_sorted_by_id(tmp_path: Path) -> None:
-    async with talking(tmp_path, clock=VirtualClock()) as agent:
-        for number in range(3):
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_pages_give_each_thread_once(tmp_path: Path, at_once: bool) -> None:
+    """The newest first; those of one moment by their ids."""
+    async with talking(tmp_path, clock=VirtualClock() if at_once else None) as agent:
+        for number in range(4):
             await agent.thread(f"t{number}").converse("Hello")
             await agent.thread(f"t{number}").fork(to=f"f{number}")
         whole = await agent.threads()
-        assert len({state.since for state in whole}) == 1
-        found = list(await agent.threads(limit=1))
-        while page := await agent.threads(limit=1, before=found[-1].page_key):
-            found += page
-        assert tuple(found) == whole
-        assert len(found) == 6
+        assert len({state.since for state in whole}) == (1 if at_once else 8)
+        for size in (1, 3):
+            found = list(await agent.threads(limit=size))
+            while page := await agent.threads(limit=size, before=found[-1].page_key):
+                found += page
+            assert (tuple(found), len(found)) == (whole, 8)
+        if not at_once:
+            assert [state.thread for state in whole] == ["f3", "t3", "f2", "t2", "f1", "t1", "f0", "t0"]
+            assert await agent.threads(before=datetime.now(UTC) + timedelta(seconds=1)) == whole
+            assert await agent.threads(before=datetime(1990, 1, 1, tzinfo=UTC)) == ()
 
 
 async def test_invalid_filter_or_page_is_refused(agent: WorldAgent) -> None:
+    for limit in (1001, True):
+        with pytest.raises(InvalidArgument, match="limit"):
+            await agent.threads(limit=limit)
+    with pytest.raises(InvalidArgument, match="'waiting' is unknown") as unknown:
+        await agent.threads(status="waiting")  # type: ignore[arg-type]  # there is none
+    assert "cut_off" in unknown.value.remedy
+    assert await agent.threads(limit=1000) == ()
     for before in ("t1", "2026-11-24T10:00:00Z/", datetime(2026, 1, 1), 5):
         with pytest.raises(InvalidArgument, match="must be a page key or a time") as refused:
             await agent.threads(before=before)  # type: ignore[arg-type]  # one of them is a number
