@@ -30,7 +30,8 @@ def worker(**given: Any) -> Worker:
     return Worker("w", **{"instructions": "Go.", **given})
 
 
-LIST: Any = 7
+SEVEN: Any = 7
+MADE: Any = ask
 BAD: list[tuple[str, Callable[[], object], str]] = [
     ("attempts", lambda: Retry(attempts=0), "`attempts` must be an integer from 1 to 20, got 0"),
     ("backoff", lambda: Retry(backoff=9, longest=1), "`backoff` must be a number of seconds"),
@@ -38,11 +39,11 @@ BAD: list[tuple[str, Callable[[], object], str]] = [
     ("retried flow", lambda: replace(ask, retry=Retry(attempts=2)), "the flow 'ask' cannot be retried"),
     ("starred", lambda: tool(name="f")(lambda *args: 1), "'args' of the function 'f' cannot be passed by name"),
     ("no return type", lambda: tool(name="f")(lambda: 1), "the function 'f' has no return type"),
-    ("tool of a tool", lambda: tool(ask), "'ask' is already a tool"),
-    ("functions", lambda: Registry(LIST), "functions= must be a list, got 'int'"),
-    ("function", lambda: Registry([LIST]), "7 is not a function"),
-    ("worker", lambda: Registry(workers=[LIST]), "7 is not a worker"),
-    ("schema", lambda: params_of("f", LIST), "the schema of the params of 'f' must be a JSON object"),
+    ("tool of a tool", lambda: tool(MADE), "'ask' is already a tool"),
+    ("functions", lambda: Registry(SEVEN), "functions= must be a list, got 'int'"),
+    ("function", lambda: Registry([SEVEN]), "7 is not a function"),
+    ("worker", lambda: Registry(workers=[SEVEN]), "7 is not a worker"),
+    ("schema", lambda: params_of("f", SEVEN), "the schema of the params of 'f' must be a JSON object"),
     ("schema of a list", lambda: params_of("f", {"type": "array"}), "must describe an object"),
     ("instructions", lambda: worker(instructions=" "), "the worker 'w' has no instructions"),
     ("model", lambda: worker(model=""), "the model of the worker 'w' must be a text"),

@@ -87,6 +87,7 @@ def test_a_mistake_is_named_without_the_value(given: dict[str, Any], says: str) 
 
 
 HOST: Any = StdioHost(["x"])
+TEXT: Any = "x"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ HOST: Any = StdioHost(["x"])
         (lambda: StdioHost(["x"], timeout=0), "`timeout` must be a positive number of seconds, got 0"),
         (lambda: HttpHost("https://a", connect_timeout=True), "`connect_timeout` must be a positive number"),
         (lambda: StdioHost(["x"], tools=HOST), "`tools` must be a mapping"),
-        (lambda: McpServer("x"), "`host` must be an HttpHost or a StdioHost"),
+        (lambda: McpServer(TEXT), "`host` must be an HttpHost or a StdioHost"),
         (lambda: McpServer(HOST, result_limit=0), "`result_limit` must be a positive number of characters, got 0"),
     ],
 )

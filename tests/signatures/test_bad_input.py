@@ -18,10 +18,11 @@ from support.agents import Ask, refused
 from worldagent.core.errors import FunctionInvalid, ModelNotConfigured, StorageInvalid, WorldAgentError
 from worldagent.signatures.adapter import RoleAdapter
 from worldagent.signatures.calling import MAX_CHARACTERS, MAX_SECTIONS
+from worldagent.signatures.engines.classification import AnswerTooLong
 from worldagent.signatures.engines.connect import abilities_of
 from worldagent.signatures.escape import control_tokens
 from worldagent.signatures.signature import check_signature
-from worldagent.signatures.streaming import AnswerStream, AnswerTooLong
+from worldagent.signatures.streaming import AnswerStream
 
 NO_CLASS: Any = Ask.fields
 BAD: list[tuple[Callable[[], object], type[WorldAgentError], str]] = [

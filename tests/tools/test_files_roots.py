@@ -158,7 +158,7 @@ def test_invalid_option_of_the_tools_is_refused(given: dict[str, Any], says: str
 def test_a_search_without_its_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(builtin, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"worldagent\[tools\]"):
-        BuiltinTools(roots=[tmp_path]).named(["grep_content"])
+        BuiltinTools(roots=(tmp_path,)).named(["grep_content"])
 
 
 def test_links_that_lead_out_are_named_and_never_followed(home: Path) -> None:
