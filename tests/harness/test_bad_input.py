@@ -13,7 +13,7 @@ import pytest
 from support.agents import Said, answering, failure, refused, scripted_agent
 from support.steps import turns_of
 from worldagent.core.errors import FunctionInvalid, InvalidArgument, MissingExtra, ParamsInvalid, ToolFailed
-from worldagent.harness import CallContext, Policy, Registry, Trace, Worker, flow, tool
+from worldagent.harness import CallContext, Policy, Registry, Worker, flow, tool
 from worldagent.harness.gate import Rule
 from worldagent.harness.limits import Retry
 from worldagent.harness.schema import params_of
@@ -62,8 +62,7 @@ def test_invalid_declaration_is_refused(make: Callable[[], object], says: str) -
     assert says in refused(make, FunctionInvalid).problem
 
 
-def test_invalid_trace_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "`limit`" in refused(lambda: Trace(limit=0), InvalidArgument).problem
+def test_spans_without_the_extra_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     assert "'otel' is not installed" in refused(OpenTelemetryTrace, MissingExtra).problem
 

@@ -13,7 +13,7 @@ import pytest
 from support.agents import answering, scripted_agent
 from worldagent.core import Emitter, Scope, SystemClock
 from worldagent.core import events as ev
-from worldagent.core.errors import InvalidArgument
+from worldagent.core.errors import InvalidArgument, StorageUnavailable
 from worldagent.harness.trace import Dropped, JsonLinesTrace, Trace, Traced, read_trace
 from worldagent.harness.trace.tracer import Tracer
 
@@ -159,9 +159,11 @@ async def test_slow_sink_receives_the_count_of_missed_events(tmp_path: Path) -> 
     await lines.write(kept.items)
     [record] = [record for record in read_trace(tmp_path / "t.jsonl").records if record.kind == "dropped"]
     assert (record.count, record.turn) == (3, "turn_1")
+    with pytest.raises(StorageUnavailable, match=r"the trace file .* cannot be written"):
+        await JsonLinesTrace(tmp_path).write(kept.items)
 
 
-@pytest.mark.parametrize("given", ["here", [object], {"capture": ["texts"]}], ids=repr)
+@pytest.mark.parametrize("given", ["here", [object], {"capture": ["texts"]}, {"limit": 0}], ids=repr)
 def test_invalid_trace_is_refused(tmp_path: Path, given: Any) -> None:
     with pytest.raises(InvalidArgument):
         scripted_agent(tmp_path, answering(), trace=Trace(**given) if isinstance(given, dict) else given)
