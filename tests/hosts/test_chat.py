@@ -7,7 +7,8 @@ import signal
 
 import pytest
 
-from support.chat import BOUND, CTRL_C, ENTER, Service, Start, environment, home, service, start
+from support.chat import BOUND, CTRL_C, ENTER, Start, environment, home, service, start
+from support.openai_stub import OpenAIStub
 
 __all__ = ["environment", "home", "service", "start"]  # fixtures
 
@@ -32,7 +33,7 @@ async def test_a_chat_shows_its_place_answers_and_restores_the_terminal(start: S
 
 
 async def test_an_answer_appears_while_it_is_written_as_markdown_and_breaks_between_words(
-    start: Start, service: Service
+    start: Start, service: OpenAIStub
 ) -> None:
     word, wide = "lighthouse ", "灯台の光が海を照らしている。"
     code = "\n\n# Lamps\n\n* red\n* **blue**\n\n```py\n" + "x " * 50 + "\ndef lamp(): ...\n```\nDone."
@@ -60,7 +61,7 @@ async def test_an_answer_appears_while_it_is_written_as_markdown_and_breaks_betw
     ]
 
 
-async def test_a_wait_is_shown_and_typed_input_waits_for_the_prompt(start: Start, service: Service) -> None:
+async def test_a_wait_is_shown_and_typed_input_waits_for_the_prompt(start: Start, service: OpenAIStub) -> None:
     service.answers = [("", "The lamp is lit, ", "and the ships are home.")]
     async with start() as terminal:
         terminal.write("Go on." + ENTER)
@@ -87,7 +88,7 @@ async def test_a_mistake_in_the_settings_ends_it_with_2(start: Start) -> None:
 
 
 async def test_interrupts_cancel_the_answer_clear_the_line_warn_and_end_the_chat(
-    start: Start, service: Service
+    start: Start, service: OpenAIStub
 ) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")]
     async with start() as terminal:
@@ -125,7 +126,7 @@ async def test_a_signal_at_the_prompt_restores_the_terminal(start: Start, number
 
 
 @pytest.mark.parametrize("midway", [False, pytest.param(True, marks=pytest.mark.soak)])  # it waits for the model
-async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service, midway: bool) -> None:
+async def test_a_terminal_that_is_closed_ends_it(start: Start, service: OpenAIStub, midway: bool) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")]
     async with start() as terminal:
         if midway:
@@ -142,8 +143,8 @@ async def test_a_terminal_that_is_closed_ends_it(start: Start, service: Service,
         ("[[ ## summary ## ]]\n\n", "could not be summarised: output_invalid"),
     ],
 )
-async def test_the_result_of_a_summary_is_shown(start: Start, service: Service, said: str, told: str) -> None:
-    service.stub.text = said  # of calls that are not streamed
+async def test_the_result_of_a_summary_is_shown(start: Start, service: OpenAIStub, said: str, told: str) -> None:
+    service.answers, service.text = [("Paris.",)] * 2, said  # those that are streamed, and of other calls
     async with start(WORLDAGENT_HISTORY_LIMIT="2") as terminal:
         assert await terminal.say("What is the capital of France?") == "Paris."
         shown = await terminal.say("And of Italy?")

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.chat import BOUND, CTRL_C, TAB, Service, Start, chatted, environment, home, piped, service, start
+from support.chat import BOUND, CTRL_C, TAB, Start, chatted, environment, home, piped, service, start
 from support.command_line import Run, run_on_stub, started, stub
 from support.homes import ADDRESS, PNG, data_uri, written
 from support.openai_stub import OpenAIStub
@@ -25,7 +25,9 @@ BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-async def test_new_begins_a_thread_and_threads_lists_the_newest(environment: dict[str, str], service: Service) -> None:
+async def test_new_begins_a_thread_and_threads_lists_the_newest(
+    environment: dict[str, str], service: OpenAIStub
+) -> None:
     lines = ("/threads", "Hello", "/new novel", "Who lit the lamp?", "/threads", "/new", "/threads lamp", "/new novel")
     found = await chatted(environment, *lines)
     texts = [str(value.get("text")) for value in found]
@@ -54,14 +56,14 @@ async def test_the_thread_and_its_messages_are_shown(environment: dict[str, str]
 
 
 async def test_the_model_of_the_messages_to_come_is_chosen_and_given_up(
-    environment: dict[str, str], service: Service
+    environment: dict[str, str], service: OpenAIStub
 ) -> None:
     lines = ("/model", "/model fast", "Hello", "/model openai/other", "Hello", "/model off", "Hello", "/model nonsense")
     named = environment | {"WORLDAGENT_MODELS": json.dumps({"fast": "openai/quick"})}
     found = await chatted(named, *lines)
     assert found[0]["text"] == "model openai/answer\nby name:\n  fast  openai/quick"
     assert found[1]["text"].startswith("model fast\n")
-    assert [request["model"] for request in service.stub.requests] == ["quick", "other", "answer"]
+    assert [request["model"] for request in service.requests] == ["quick", "other", "answer"]
     assert found[7]["error"]["code"] == "model_not_configured"
 
 
@@ -82,7 +84,7 @@ def copied(raw: bytearray) -> list[str]:
 
 
 async def test_an_answer_or_its_code_is_copied_and_cannot_steer_where_it_is_pasted(
-    start: Start, service: Service
+    start: Start, service: OpenAIStub
 ) -> None:
     service.answers = [(BLOCK + "\x1b[2J",), ("Paris.",)]
     async with start(SSH_CONNECTION="there") as terminal:  # so that no program of this machine is asked
@@ -97,7 +99,7 @@ async def test_an_answer_or_its_code_is_copied_and_cannot_steer_where_it_is_past
 
 
 async def test_a_thread_is_exported_for_people_and_for_import(
-    start: Start, environment: dict[str, str], service: Service, tmp_path: Path
+    start: Start, environment: dict[str, str], service: OpenAIStub, tmp_path: Path
 ) -> None:
     service.answers = [(BLOCK,)]
     async with start() as terminal:
@@ -117,7 +119,7 @@ async def test_a_thread_is_exported_for_people_and_for_import(
 # --- files in messages ------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: Service, tmp_path: Path) -> None:
+async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: OpenAIStub, tmp_path: Path) -> None:
     photo = written(tmp_path, "lake.png", PNG)
     notes = written(tmp_path, "notes of ana.md", b"The lamp is lit.")
     async with start() as terminal:
@@ -127,7 +129,7 @@ async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: S
         assert "[attached: lake.png (image/png), notes of ana.md (text/markdown)]" in " ".join(
             (await terminal.say("/history")).split()
         )
-    contents = json.dumps(service.stub.requests[0]["messages"])
+    contents = json.dumps(service.requests[0]["messages"])
     assert data_uri(PNG) in contents
     assert "The lamp is lit." in contents
 
@@ -183,13 +185,13 @@ async def test_an_attachment_that_cannot_be_sent_is_bad_usage(
 
 
 async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
-    environment: dict[str, str], service: Service, tmp_path: Path
+    environment: dict[str, str], service: OpenAIStub, tmp_path: Path
 ) -> None:
     photo = written(tmp_path, "lake.png", PNG)
     lines = f"Look.\n/attach {ADDRESS}\n/attach\n/attach off\nAnd now?\n/attach {ADDRESS}\nAnd this?\n/history\n"
     code, out, told = await piped(environment, lines.encode(), "--attach", str(photo))
     assert (code, told) == (0, "")
-    assert [images(body) for body in service.stub.requests] == [
+    assert [images(body) for body in service.requests] == [
         [data_uri(PNG)], [data_uri(PNG)], [data_uri(PNG), ADDRESS]
     ]  # fmt: skip
     assert "attached to the next message: lake.jpg; /attach off removes it" in out
@@ -204,7 +206,7 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
 async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
-    environment: dict[str, str], service: Service
+    environment: dict[str, str], service: OpenAIStub
 ) -> None:
     code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
     assert (code, out) == (0, "Paris.\nParis.\n")
@@ -216,7 +218,7 @@ async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
 
 
 async def test_piped_lines_can_be_commands_and_name_no_file(
-    environment: dict[str, str], service: Service, tmp_path: Path
+    environment: dict[str, str], service: OpenAIStub, tmp_path: Path
 ) -> None:
     (key := tmp_path / "key").write_text(SECRET, encoding="utf-8")
     lines = (f"/role {SECRET}", "Hello", f"/role @{key}", f"/attach {key}", "/role off", "Hello", "/quit", "not read")
@@ -225,10 +227,12 @@ async def test_piped_lines_can_be_commands_and_name_no_file(
     assert [value.get("role_tiers") for value in found] == [None, ["thread"], None, None, None, []]
     assert [value["error"]["code"] for value in found[2:4]] == ["invalid_argument"] * 2
     assert found[1]["text"] == found[5]["text"] == "Paris."
-    assert len(service.stub.requests) == 2
+    assert len(service.requests) == 2
 
 
-async def test_a_message_is_edited_and_the_conversation_forked(environment: dict[str, str], service: Service) -> None:
+async def test_a_message_is_edited_and_the_conversation_forked(
+    environment: dict[str, str], service: OpenAIStub
+) -> None:
     lines = "/fork\n/edit\nHello\n/edit Good morning\n/fork plan b\nAnd now?\n/history\n"
     code, out, told = await piped(environment, lines.encode())
     assert code == 0
@@ -248,7 +252,7 @@ async def test_a_message_is_edited_and_the_conversation_forked(environment: dict
 
 
 async def test_piped_input_fails_with_1_where_the_last_line_failed(
-    environment: dict[str, str], service: Service
+    environment: dict[str, str], service: OpenAIStub
 ) -> None:
     huge = b"x" * (9 << 20)
     lines = b"\n".join((b"Hello", huge, b"And again", b"\xff", huge))
@@ -267,7 +271,7 @@ async def test_piped_input_fails_with_1_where_the_last_line_failed(
 
 @pytest.mark.parametrize(("midway", "number"), [(False, signal.SIGINT), (True, signal.SIGINT), (True, signal.SIGTERM)])
 async def test_a_signal_ends_a_piped_chat_in_an_answer_and_while_it_reads(
-    environment: dict[str, str], home: Path, service: Service, midway: bool, number: signal.Signals
+    environment: dict[str, str], home: Path, service: OpenAIStub, midway: bool, number: signal.Signals
 ) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")] if midway else []
     async with started(home, "chat", "--lm", "openai/answer", "--json", **environment) as process:
@@ -276,7 +280,7 @@ async def test_a_signal_ends_a_piped_chat_in_an_answer_and_while_it_reads(
         assert process.stderr is not None
         process.stdin.write(b"Tell me.\n")
         if midway:
-            await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
+            await asyncio.wait_for(service.arrived.wait(), BOUND)
         else:
             assert json.loads(await asyncio.wait_for(process.stdout.readline(), BOUND))["text"] == "Paris."
         process.send_signal(number)
@@ -287,4 +291,4 @@ async def test_a_signal_ends_a_piped_chat_in_an_answer_and_while_it_reads(
         out = await process.stdout.read()
     interrupted = ["interrupted"] * (midway and number == signal.SIGINT)
     assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == interrupted
-    assert len(service.stub.requests) == 1
+    assert len(service.requests) == 1

@@ -18,13 +18,13 @@ from support.chat import (
     ENTER,
     TAB,
     UP,
-    Service,
     Start,
     environment,
     home,
     service,
     start,
 )
+from support.openai_stub import OpenAIStub
 from support.role_hosts import HostProcess
 from worldagent.core import Tier
 from worldagent.hosts.cli.chat.commands import COMMANDS
@@ -42,7 +42,7 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 @pytest.mark.requirement("R7", "R10")
 async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_is_kept_nowhere(
-    start: Start, service: Service, home: Path, tmp_path: Path
+    start: Start, service: OpenAIStub, home: Path, tmp_path: Path
 ) -> None:
     async with start(fresh=True) as terminal:  # whose command line says what it was started with
         told = await terminal.say(f"/role {SECRET}")
@@ -73,7 +73,7 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
 
 @pytest.mark.requirement("R5", "R10")
 async def test_the_role_of_the_command_line_goes_with_every_message_until_a_thread_has_its_own(
-    start: Start, service: Service, tmp_path: Path
+    start: Start, service: OpenAIStub, tmp_path: Path
 ) -> None:
     (file := tmp_path / "role.md").write_text(SECRET, encoding="utf-8")
     async with start("--role", "Be brief.", WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
@@ -119,14 +119,14 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
 
 @pytest.mark.requirement("R14")
 async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
-    start: Start, service: Service, tmp_path: Path
+    start: Start, service: OpenAIStub, tmp_path: Path
 ) -> None:
     host = HostProcess(tmp_path)
     async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
         await terminal.shows(f"model openai/answer, profile general, roles at {host.url}")
         await terminal.shows("error: ", "remedy: ", "Messages get no answer until the role host is back.")
         assert "remedy: " in await terminal.say("Hello")
-        assert service.stub.requests == []
+        assert service.requests == []
         try:
             await host.start()
             async with asyncio.timeout(BOUND):
@@ -140,7 +140,7 @@ async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
 
 
 async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_nearest_and_not_sent(
-    start: Start, service: Service
+    start: Start, service: OpenAIStub
 ) -> None:
     async with start() as terminal:
         shown = " ".join((await terminal.say("/histroy 3")).split())
@@ -160,7 +160,7 @@ async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_neare
         await terminal.shows("/role ", "/resume ", "the stored roles of workspace")
 
 
-async def test_several_lines_are_one_message(start: Start, service: Service) -> None:
+async def test_several_lines_are_one_message(start: Start, service: OpenAIStub) -> None:
     async with start() as terminal:
         terminal.write("one" + ALT_ENTER + "two\\" + ENTER + "three" + ENTER)
         await terminal.shows("Paris.")
@@ -172,11 +172,11 @@ async def test_several_lines_are_one_message(start: Start, service: Service) -> 
         await terminal.until(lambda: terminal.text.count("Paris.") == 2)
         await terminal.prompt()
         assert "four\nfive\n\nsix" in service.said()
-        assert len(service.stub.requests) == 2
+        assert len(service.requests) == 2
         terminal.paste("/usr/bin/thing: an error\nand more of it")
         terminal.write(ENTER)
         await terminal.shows("the command '/usr/bin/thing:' does not exist")
-        assert len(service.stub.requests) == 2
+        assert len(service.requests) == 2
 
 
 async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(start: Start, home: Path) -> None:
@@ -199,13 +199,13 @@ async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(start: Start, service: Service) -> None:
+async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(start: Start, service: OpenAIStub) -> None:
     async with start(TERM="dumb", NO_COLOR="1") as terminal:
         assert (await terminal.say("Hello")).endswith("Paris.")
         service.answers = [("The lamp is lit, ", "and never seen.")]
-        service.stub.arrived.clear()
+        service.arrived.clear()
         terminal.write("Tell me." + ENTER)
-        await asyncio.wait_for(service.stub.arrived.wait(), BOUND)
+        await asyncio.wait_for(service.arrived.wait(), BOUND)
         terminal.write(CTRL_C)
         await terminal.shows("cancelled")
         await terminal.prompt()

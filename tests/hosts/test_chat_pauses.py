@@ -15,7 +15,6 @@ from support.chat import (
     CTRL_D,
     ENTER,
     SHOP,
-    Service,
     Start,
     Terminal,
     chatted,
@@ -28,6 +27,7 @@ from support.chat import (
     shopping,
     start,
 )
+from support.openai_stub import OpenAIStub
 from support.sidecars import bought
 from worldagent.testing import assert_no_role_leak
 
@@ -49,7 +49,7 @@ answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
 
 
-async def buying(terminal: Terminal, service: Service, shape: str = "buy", then: str = AWAITED) -> str:
+async def buying(terminal: Terminal, service: OpenAIStub, shape: str = "buy", then: str = AWAITED) -> str:
     """Have the model hand a task to a shape, up to its first question."""
     service.answers.insert(0, dispatching(shape))
     return await terminal.say("Buy me a hat.", then=then)
@@ -58,7 +58,7 @@ async def buying(terminal: Terminal, service: Service, shape: str = "buy", then:
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, service: Service, home: Path) -> None:
+async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, service: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
         shown = await buying(terminal, service)
         assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
@@ -77,7 +77,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, s
 
 
 async def test_several_pauses_are_answered_one_by_one_and_input_is_removed_with_the_thread(
-    shop: Start, service: Service, home: Path, environment: dict[str, str]
+    shop: Start, service: OpenAIStub, home: Path, environment: dict[str, str]
 ) -> None:
     async with shop() as terminal:
         shown = await buying(terminal, service, "choose", then="main answer 1/2>")
@@ -104,7 +104,7 @@ async def test_several_pauses_are_answered_one_by_one_and_input_is_removed_with_
     assert history.read_text(encoding="ascii") == ""
 
 
-async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, service: Service, home: Path) -> None:
+async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, service: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
         await buying(terminal, service)
         shown = await terminal.say("/cancel", prompt=AWAITED, then="main>")
@@ -119,7 +119,7 @@ async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, s
 # --- another day ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: Service, home: Path) -> None:
+async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
         await buying(terminal, service)
         terminal.write("/later" + ENTER)
@@ -134,7 +134,7 @@ async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: Servi
 
 
 async def test_input_typed_before_a_question_is_shown_does_not_answer_it(
-    shop: Start, service: Service, home: Path
+    shop: Start, service: OpenAIStub, home: Path
 ) -> None:
     async with shop() as terminal:
         await buying(terminal, service)
@@ -151,7 +151,7 @@ async def test_input_typed_before_a_question_is_shown_does_not_answer_it(
 
 @pytest.mark.requirement("T5")
 async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_resumes_it(
-    shop: Start, service: Service, home: Path
+    shop: Start, service: OpenAIStub, home: Path
 ) -> None:
     said, plan = dispatching("buy")[0].split("\n", 1)
     service.answers = [(said, f"\n{plan}")]
@@ -164,17 +164,17 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_resumes_i
         assert await terminal.ended() == 143
         assert terminal.modes() == terminal.before
     assert "The turn of the thread 'main' was stopped. Resume it with:\nworldagent chat --thread main" in terminal.text
-    asked = len(service.stub.requests)
+    asked = len(service.requests)
     async with shop() as terminal:
         await terminal.shows("The last turn of this thread was stopped. /resume resumes it")
         assert "nothing was sent" in await terminal.say("Hello")
         assert "approval of a call: pay" in await terminal.say("/resume", then=AWAITED)
-        assert len(service.stub.requests) == asked  # the model's plan was recorded
+        assert len(service.requests) == asked  # the model's plan was recorded
         await terminal.say("yes", prompt=AWAITED, then="main>")
     assert bought(home) == ["hat"]
 
 
-async def test_a_turn_whose_model_was_down_is_resumed(start: Start, service: Service) -> None:
+async def test_a_turn_whose_model_was_down_is_resumed(start: Start, service: OpenAIStub) -> None:
     async with start(argv=(*COMMAND, "--lm", "openai/down-500")) as terminal:
         assert (await terminal.say("Hello there")).endswith("/resume resumes the same turn.")
     async with start() as terminal:
@@ -188,7 +188,7 @@ async def test_a_turn_whose_model_was_down_is_resumed(start: Start, service: Ser
 
 @pytest.mark.requirement("R7", "R10", "R13")
 async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
-    shop: Start, service: Service, home: Path, tmp_path: Path
+    shop: Start, service: OpenAIStub, home: Path, tmp_path: Path
 ) -> None:
     async with shop() as terminal:
         await terminal.say(f"/role {SECRET}")
@@ -215,7 +215,7 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
 
 
 async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow_answer_it(
-    environment: dict[str, str], service: Service, home: Path
+    environment: dict[str, str], service: OpenAIStub, home: Path
 ) -> None:
     service.answers = [dispatching("buy")]
     [turn] = await chatted(shopping(environment), "Buy me a hat.", argv=SHOP, code=3)
@@ -232,7 +232,7 @@ async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow
 
 
 async def test_a_piped_chat_says_which_of_several_answers_it_has_taken(
-    environment: dict[str, str], service: Service, home: Path
+    environment: dict[str, str], service: OpenAIStub, home: Path
 ) -> None:
     service.answers = [dispatching("choose")]
     lines = ("Buy me a hat.", "blue", "yes", '{"street": "Elm", "number": 4}')

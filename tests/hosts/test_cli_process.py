@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.chat import Service, Terminal, service
+from support.chat import Terminal, service
 from support.command_line import APP, BOUND, COMMAND, Done, command, environment, home, started, stub
 from support.hat_shop import agent
 from support.openai_stub import OpenAIStub
@@ -83,10 +83,10 @@ def test_without_its_extra_it_names_the_extra(tmp_path: Path) -> None:
     assert "pip install 'worldagent[cli]'" in done.stderr
 
 
-async def test_an_answer_shows_on_a_terminal_while_it_is_written(tmp_path: Path, service: Service) -> None:
+async def test_an_answer_shows_on_a_terminal_while_it_is_written(tmp_path: Path, service: OpenAIStub) -> None:
     service.answers = [("The lamp is lit, \x1b[2J", "and the ships are home.")]
     words = (*COMMAND, "ask", "Hello", "--lm", "openai/answer")
-    async with Terminal(words, env=environment(tmp_path, WORLDAGENT_API_BASE=service.stub.url)) as terminal:
+    async with Terminal(words, env=environment(tmp_path, WORLDAGENT_API_BASE=service.url)) as terminal:
         assert "ships" not in await terminal.shows("The lamp is lit")
         service.go_on.set()
         assert await terminal.ended() == 0

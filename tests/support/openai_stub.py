@@ -29,6 +29,7 @@ class OpenAIStub:
         url: What to pass as `api_base`.
         text: The text of every answer.
         first: Texts of the answers before that, each given once.
+        answers: Replies that are streamed before those, as pieces; between two of them it waits for `go_on`.
         arguments: The arguments, as JSON, of a call of the first tool that each request offers; None calls nothing.
         streamed: How many characters of answers it has handed to the connection in streams.
         shortest: Lines that are shorter than so many characters are streamed together.
@@ -38,12 +39,14 @@ class OpenAIStub:
         keys: The authorization headers, oldest first; `paths` the paths that were asked for, `headers` all headers.
         open: Connections that are open now.
         idle: Set while no connection is open.
-        gone: Set when the caller of a `slow` request has gone away.
+        go_on: Lets it stream the next piece.
+        gone: Set when the caller has gone away that it kept waiting.
     """
 
     url: str = ""
     text: str = "[[ ## reply ## ]]\nParis.\n\n[[ ## completed ## ]]"
     first: list[str] = field(default_factory=list)
+    answers: list[tuple[str, ...]] = field(default_factory=list)
     arguments: str | None = None
     streamed: int = 0
     shortest: int = 0
@@ -57,10 +60,21 @@ class OpenAIStub:
     open: int = 0
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     idle: asyncio.Event = field(default_factory=asyncio.Event)
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     # Tells the scan for roles that this is the fake's own record.
     _holds_prompts = True
+
+    def asked(self, at: int = -1) -> str:
+        """All that a request told the model."""
+        return "\n".join(message["content"] for message in self.requests[at]["messages"])
+
+    def said(self, at: int = -1) -> str:
+        """What the person said in a request, with what follows it: the messages since the last answer."""
+        messages = self.requests[at]["messages"]
+        last = max((place for place, each in enumerate(messages) if each["role"] != "user"), default=-1)
+        return "\n\n".join(str(each["content"]) for each in messages[last + 1 :])
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.open += 1
@@ -94,7 +108,7 @@ class OpenAIStub:
             status, extra = _FAILURES[model]
             _send(writer, status, {"error": _error(model, body)}, extra)
         elif body.get("stream"):
-            await self._stream(writer, body)
+            await self._stream(reader, writer, body)
         else:
             _send(writer, 200, self._completion(body))
         await writer.drain()
@@ -131,7 +145,12 @@ class OpenAIStub:
         return tokens if self.cost is None else {**tokens, "cost": self.cost}
 
     def _pieces(self) -> Iterator[str]:
-        """The next answer, cut at the ends of lines and within long ones."""
+        """The next answer, as it is given in pieces, or cut at the ends of lines and within long ones."""
+        if self.answers:
+            first, *rest = self.answers.pop(0)
+            *pieces, last = [f"[[ ## reply ## ]]\n{first}", *rest]
+            yield from [*pieces, f"{last}\n\n[[ ## completed ## ]]"]
+            return
         piece = ""
         for line in [*self._next().splitlines(keepends=True), ""]:
             piece += line
@@ -139,10 +158,13 @@ class OpenAIStub:
                 yield from (piece[at : at + _PIECE] for at in range(0, len(piece), _PIECE))
                 piece = ""
 
-    async def _stream(self, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
+    async def _stream(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, body: dict[str, Any]) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         base = {"id": "c", "object": "chat.completion.chunk", "model": body["model"]}
-        for piece in self._pieces():
+        waits = bool(self.answers)
+        for number, piece in enumerate(self._pieces()):
+            if waits and number:
+                await self._wait(reader)
             self.streamed += len(piece)
             delta = {"index": 0, "delta": {"role": "assistant", "content": piece}, "finish_reason": None}
             _chunk(writer, {**base, "choices": [delta]})
@@ -152,6 +174,18 @@ class OpenAIStub:
             _chunk(writer, {**base, "choices": [], "usage": self._usage})
         _raw_chunk(writer, b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
+
+    async def _wait(self, reader: asyncio.StreamReader) -> None:
+        """Wait for the word, or for the caller to hang up."""
+        going, closed = asyncio.ensure_future(self.go_on.wait()), asyncio.ensure_future(reader.read(1))
+        await asyncio.wait({going, closed}, return_when=asyncio.FIRST_COMPLETED)
+        self.go_on.clear()
+        going.cancel()
+        if closed.done():
+            self.gone.set()
+            raise ConnectionError
+        closed.cancel()
+        await asyncio.wait({closed})
 
 
 _FAILURES: dict[str, tuple[int, str]] = {
