@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from support.databases import ENGINES, Engine
-from support.tree_plays import End, How, Move, play
-from support.trees import LEAVES, VIAS, WAYS, grown
+from support.trees import LEAVES, VIAS, WAYS, End, How, Move, grown, play
 
 Tree = dict[str, Any]
 
