@@ -188,8 +188,7 @@ class TestDropping:
                 return found
 
             store._database.read = with_something_between  # type: ignore[method-assign]  # stands between two looks
-            dropped = await store.drop_unreferenced(held=0)
-            assert dropped == ((free.sha256,) if between == "content" else ())
+            assert (await store.drop_unreferenced(held=0)) == ((free.sha256,) if between == "content" else ())
             assert (await store.open(free)).read() == PNG
         assert pieces(tmp_path) == {str(free.sha256): PNG}
 

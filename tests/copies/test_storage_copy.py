@@ -70,8 +70,7 @@ async def used(where: Storage) -> None:
         for number in range(THREADS):
             assert (await agent.thread(f"t{number}").converse("Is it good?")).text == "Done."
         assert (await agent.thread("t0").converse("And now?")).text == "Done."
-        paused = await agent.thread("waits").task("job", {}, role=ROLE)
-        assert paused.status == "paused"
+        assert (await agent.thread("waits").task("job", {}, role=ROLE)).status == "paused"
 
 
 async def said(agent: WorldAgent) -> Talks:
@@ -91,9 +90,7 @@ WAYS = [("sqlite", "postgres"), ("postgres", "sqlite")]
 
 @pytest.mark.requirement("R7", "R13")
 @pytest.mark.parametrize(("one", "other"), WAYS)
-async def test_what_was_said_is_there_afterwards_and_what_waits_goes_on_there(
-    tmp_path: Path, one: str, other: str
-) -> None:
+async def test_copy_has_all_messages_and_its_paused_turns_resume(tmp_path: Path, one: str, other: str) -> None:
     source, target = storage(one, tmp_path / "one"), storage(other, tmp_path / "other")
     await used(source)
     seen: list[tuple[str, int, int]] = []
@@ -137,9 +134,7 @@ async def stopped(source: Storage, target: Storage, at: str) -> None:
 
 
 @pytest.mark.parametrize(("one", "other", "at"), [(*WAYS[0], "wa_message"), (*WAYS[1], "checkpoints")])
-async def test_an_interrupted_copy_is_refused_to_agents_until_it_was_made_afresh(
-    tmp_path: Path, one: str, other: str, at: str
-) -> None:
+async def test_interrupted_copy_is_refused_until_it_is_repeated(tmp_path: Path, one: str, other: str, at: str) -> None:
     source, target = storage(one, tmp_path / "one"), storage(other, tmp_path / "other")
     await used(source)
     await stopped(source, target, at)
@@ -151,8 +146,7 @@ async def test_an_interrupted_copy_is_refused_to_agents_until_it_was_made_afresh
     await used(foreign)
     with pytest.raises(InvalidArgument, match=r"holds an incomplete copy of .*; finish that copy"):
         await copy_storage(foreign, target)
-    copied = await copy_storage(source, target)
-    assert copied.restarted
+    assert (await copy_storage(source, target)).restarted
     assert await all_of(target) == await all_of(source)
 
 
@@ -164,10 +158,9 @@ async def test_removing_an_interrupted_copy_leaves_the_place_as_it_was(tmp_path:
     await drop_copy(target)
     assert not target.database.exists()
     assert target.url is None or table_bytes(target.url) == {}
-    with pytest.raises(InvalidArgument, match="does not hold an incomplete copy"):
-        await drop_copy(target)
-    with pytest.raises(InvalidArgument, match="does not hold an incomplete copy"):
-        await drop_copy(source)
+    for place in (target, source):
+        with pytest.raises(InvalidArgument, match="does not hold an incomplete copy"):
+            await drop_copy(place)
     await copy_storage(source, target)
     assert await all_of(target) == await all_of(source)
 
@@ -201,9 +194,7 @@ async def test_a_second_copy_into_one_target_is_refused_while_the_first_runs(tmp
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
-async def test_a_copy_that_lost_its_lock_writes_nothing_once_another_one_has_finished(
-    tmp_path: Path, engine: str
-) -> None:
+async def test_copy_that_lost_its_lock_writes_nothing_after_another_copy(tmp_path: Path, engine: str) -> None:
     source, target = storage("sqlite", tmp_path / "one"), storage(engine, tmp_path / "other")
     await used(source)
 

@@ -328,8 +328,7 @@ async def test_what_a_model_resumes_through_code_it_has_a_say_in_from_then_on(tm
         assert pause.function == "burn"
         assert DONE == []
     async with make() as agent:
-        turn = await agent.thread("inner").resume({pause.id: Approve()})
-        assert turn.status == "done"
+        assert (await agent.thread("inner").resume({pause.id: Approve()})).status == "done"
         assert DONE == ["after"]
 
 
@@ -393,8 +392,7 @@ async def test_turns_within_turns_come_to_an_end(tmp_path: Path) -> None:
         return (await HERE["agent"].thread(f"n{len(begun)}").task("door", {})).status
 
     async with agent_with(tmp_path, "shape", nest) as agent:
-        error = await failure(agent.thread("outer").task("door", {}))
-        assert isinstance(error, DepthExceeded)
+        assert isinstance(await failure(agent.thread("outer").task("door", {})), DepthExceeded)
     assert len(begun) == 6
 
 

@@ -345,8 +345,7 @@ async def test_caller_can_catch_a_refusal(tmp_path: Path, world: World) -> None:
 
     policy = Policy(rules=(Rule(decision="refuse", function="write", name="never"),))
     async with world_agent(tmp_path, world, handler, policy) as agent:
-        turn = await worked(agent)
-        assert "refused: the rule 'never'" in turn.text
+        assert "refused: the rule 'never'" in (await worked(agent)).text
     assert world.done == []
 
 
@@ -418,19 +417,15 @@ async def test_what_was_read_in_an_earlier_turn_of_the_thread_is_still_there(tmp
 
     reader = shape(calling(("fetch", "a")), "reader", entry=Muse, description="reads")
     writer = shape(calling(("write", "b")), "writer", entry=Muse, description="writes")
-    async with scripted_agent(
-        tmp_path, ScriptedLM(counted), tools=world.functions, shapes=[reader, writer], policy=READ
-    ) as agent:
-        first = await agent.thread("other").converse("write")
-        assert first.status == "done"
+    more: dict[str, Any] = {"tools": world.functions, "shapes": [reader, writer], "policy": READ}
+    async with scripted_agent(tmp_path, ScriptedLM(counted), **more) as agent:
+        assert (await agent.thread("other").converse("write")).status == "done"
         seen.clear()
         assert (await agent.thread("t").converse("read")).status == "done"
         turn = await agent.thread("t").converse("write")
         assert asked(turn) == [("write", "b")]
         assert "untrusted results of: fetch" in turn.pauses[0].reason
-    async with scripted_agent(
-        tmp_path, ScriptedLM(counted), tools=world.functions, shapes=[reader, writer], policy=READ
-    ) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM(counted), **more) as agent:
         turn = await agent.thread("t").resume({turn.pauses[0].id: Approve()})
     assert (turn.status, world.done) == ("done", ["write b", "fetch a", "write b"])
 

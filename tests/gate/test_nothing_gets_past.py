@@ -381,18 +381,22 @@ SIDE_BY_SIDE = st.builds(
 )
 
 
-def foretold(model: Model, root: Node, *, planned: bool) -> str:
+Outcome = tuple[str, list[tuple[str, str]], list[Asked]]
+"""How a turn ends, what it did, and what was asked."""
+
+
+def outcomes(home: Path, root: Node, model: Model, *, planned: bool, seed: int) -> tuple[Outcome, Outcome]:
+    """What the model foretells of a turn, and what happens in it."""
+    model, planned, end = replace(model, asked=[], done=[]), planned or root.kind == "worker", "done"
     try:
         model.call(root, "converse" if planned else "code", model_influenced=planned)
     except Refused:
-        return "done" if planned else "call_refused"
-    return "done"
-
-
-def found(model: Model, root: Node, home: Path, *, planned: bool, seed: int) -> tuple[str, World, Person]:
+        end = "done" if planned else "call_refused"
+    event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
     person, world = Person(says=model.person, second=model.second, seed=seed), World(root=root)
     policy = policy_of(model.lines, model.default, model.times)
-    return asyncio.run(play(world, home, policy, person, planned=planned)), world, person
+    ended = asyncio.run(play(world, home, policy, person, planned=planned))
+    return (end, model.done, model.asked), (ended, world.done, person.asked)
 
 
 @given(
@@ -403,15 +407,8 @@ def found(model: Model, root: Node, home: Path, *, planned: bool, seed: int) -> 
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_allowed_calls_run_in_order(tmp_path: Path, root: Node, model: Model, planned: bool, seed: int) -> None:
-    model = replace(model, asked=[], done=[])
-    planned = planned or root.kind == "worker"
-    end = foretold(model, root, planned=planned)
-    event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
-    assert (end, model.done, model.asked) == said(*found(model, root, tmp_path, planned=planned, seed=seed))
-
-
-def said(end: str, world: World, person: Person) -> tuple[str, list[tuple[str, str]], list[Asked]]:
-    return end, world.done, person.asked
+    expected, found = outcomes(tmp_path, root, model, planned=planned, seed=seed)
+    assert found == expected
 
 
 @pytest.mark.on_every_database
@@ -428,13 +425,10 @@ def test_allowed_concurrent_calls_run_once(
     tmp_path: Path, before: tuple[Node, ...], below: Node, root: Node, model: Model, planned: bool, seed: int
 ) -> None:
     # What decides by the order of calls stands before the branches, or is left out.
-    model = replace(model, times=1000, asked=[], done=[])
     root = named(replace(root, children=(*before, replace(below, together=True))))
-    planned = planned or root.kind == "worker"
-    end = foretold(model, root, planned=planned)
-    event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
-    ended, world, person = found(model, root, tmp_path, planned=planned, seed=seed)
-    assert (end, Counter(model.done), Counter(model.asked)) == (ended, Counter(world.done), Counter(person.asked))
+    expected, found = outcomes(tmp_path, root, replace(model, times=1000), planned=planned, seed=seed)
+    assert found[0] == expected[0]
+    assert [Counter(each) for each in found[1:]] == [Counter(each) for each in expected[1:]]
 
 
 RISKY = ("write", "send", "both", "erase", "plug.put")
@@ -459,6 +453,5 @@ def test_no_argument_evades_a_rule_before_one_that_approves(
     rules = (*(Line(decision=what, **where) for what, where in narrow), Line(decision="approve"))
     model = Model(lines=rules, person={(each.name, each.path): "reject" for each in calls})
     root = named(Node(kind="worker", name="worker", children=calls))
-    end = foretold(model, root, planned=True)
-    event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
-    assert (end, model.done, model.asked) == said(*found(model, root, tmp_path, planned=True, seed=seed))
+    expected, found = outcomes(tmp_path, root, model, planned=True, seed=seed)
+    assert found == expected

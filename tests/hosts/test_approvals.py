@@ -134,8 +134,7 @@ async def test_pauses_are_listed_over_all_threads_with_all_their_fields(home: Pa
     assert shown.stdout.count("approval of a call: ") == 3
     assert f"\nid: {erase.id}\n" in shown.stdout
     assert "\n  worldagent approvals approve ID --workspace desk\n" in shown.stdout
-    only = await run("approvals", "list", *DESK, "--thread", "t3")
-    assert only.stdout.count("approval of a call: ") == 1
+    assert (await run("approvals", "list", *DESK, "--thread", "t3")).stdout.count("approval of a call: ") == 1
 
 
 # --- events and chats -------------------------------------------------------------------------------------------------

@@ -41,8 +41,7 @@ async def test_an_answer_appears_while_it_is_written_as_markdown_and_breaks_betw
     async with start() as terminal:
         await terminal.prompt()
         terminal.write("Tell me." + ENTER)
-        first = await terminal.shows(word * 6)
-        assert "the end" not in first
+        assert "the end" not in await terminal.shows(word * 6)
         service.go_on.set()
         await terminal.shows("[2Jand the end, my")  # the escape character is gone
         service.go_on.set()

@@ -55,9 +55,7 @@ async def test_the_thread_and_its_messages_are_shown(environment: dict[str, str]
 # --- models, tools, cost ----------------------------------------------------------------------------------------------
 
 
-async def test_the_model_of_the_messages_to_come_is_chosen_and_given_up(
-    environment: dict[str, str], service: OpenAIStub
-) -> None:
+async def test_model_of_later_messages_is_chosen_and_reset(environment: dict[str, str], service: OpenAIStub) -> None:
     lines = ("/model", "/model fast", "Hello", "/model openai/other", "Hello", "/model off", "Hello", "/model nonsense")
     named = environment | {"WORLDAGENT_MODELS": json.dumps({"fast": "openai/quick"})}
     found = await chatted(named, *lines)
@@ -83,9 +81,7 @@ def copied(raw: bytearray) -> list[str]:
     return [base64.b64decode(found).decode() for found in re.findall(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", raw)]
 
 
-async def test_an_answer_or_its_code_is_copied_and_cannot_steer_where_it_is_pasted(
-    start: Start, service: OpenAIStub
-) -> None:
+async def test_copied_answer_or_code_cannot_steer_a_terminal(start: Start, service: OpenAIStub) -> None:
     service.answers = [(BLOCK + "\x1b[2J",), ("Paris.",)]
     async with start(SSH_CONNECTION="there") as terminal:  # so that no program of this machine is asked
         assert "has no answer" in await terminal.say("/copy")
@@ -205,7 +201,7 @@ async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
-async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
+async def test_piped_lines_are_messages_and_answers_are_printed(
     environment: dict[str, str], service: OpenAIStub
 ) -> None:
     code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
@@ -217,9 +213,7 @@ async def test_piped_lines_are_messages_and_answers_are_all_that_is_printed(
     assert "灯台" in service.said(1)
 
 
-async def test_piped_lines_can_be_commands_and_name_no_file(
-    environment: dict[str, str], service: OpenAIStub, tmp_path: Path
-) -> None:
+async def test_piped_commands_open_no_file(environment: dict[str, str], service: OpenAIStub, tmp_path: Path) -> None:
     (key := tmp_path / "key").write_text(SECRET, encoding="utf-8")
     lines = (f"/role {SECRET}", "Hello", f"/role @{key}", f"/attach {key}", "/role off", "Hello", "/quit", "not read")
     found = await chatted(environment, *lines)
@@ -251,7 +245,7 @@ async def test_a_message_is_edited_and_the_conversation_forked(
     assert "Hello" not in service.said(1)
 
 
-async def test_piped_input_fails_with_1_where_the_last_line_failed(
+async def test_piped_input_exits_with_1_if_the_last_line_failed(
     environment: dict[str, str], service: OpenAIStub
 ) -> None:
     huge = b"x" * (9 << 20)

@@ -133,26 +133,21 @@ async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: OpenA
     assert bought(home) == []
 
 
-async def test_input_typed_before_a_question_is_shown_does_not_answer_it(
-    shop: Start, service: OpenAIStub, home: Path
-) -> None:
+async def test_input_before_a_question_does_not_answer_it(shop: Start, service: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
         await buying(terminal, service)
         terminal.write(CTRL_D)
         await terminal.ended()
     async with shop(prompt=None) as terminal:
         terminal.write("yes" + ENTER)  # before the agent is loaded
-        shown = await terminal.prompt(AWAITED)
-        assert shown.count("approval of a call: pay") == 1
+        assert (await terminal.prompt(AWAITED)).count("approval of a call: pay") == 1
         assert bought(home) == []
         await terminal.say("yes", prompt=AWAITED, then="main>")
     assert bought(home) == ["hat"]
 
 
 @pytest.mark.requirement("T5")
-async def test_sigterm_stops_a_turn_at_its_next_step_and_the_next_chat_resumes_it(
-    shop: Start, service: OpenAIStub, home: Path
-) -> None:
+async def test_next_chat_resumes_a_turn_that_sigterm_stopped(shop: Start, service: OpenAIStub, home: Path) -> None:
     said, plan = dispatching("buy")[0].split("\n", 1)
     service.answers = [(said, f"\n{plan}")]
     async with shop() as terminal:
@@ -231,7 +226,7 @@ async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow
     assert bought(home) == ["hat"]
 
 
-async def test_a_piped_chat_says_which_of_several_answers_it_has_taken(
+async def test_piped_chat_names_the_answers_it_took(
     environment: dict[str, str], service: OpenAIStub, home: Path
 ) -> None:
     service.answers = [dispatching("choose")]

@@ -121,7 +121,7 @@ async def test_ask_answers_where_standard_input_is_closed(tmp_path: Path, stub: 
     assert (process.returncode, out, told) == (0, b"Paris.\n", b"")
 
 
-def test_a_message_is_sent_without_a_pipe_that_stays_open(
+def test_message_does_not_wait_for_an_open_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reading, writing = os.pipe()  # nothing is ever written to it
@@ -153,7 +153,7 @@ class Tty(io.StringIO):
         ("Perhaps in", "Perhaps in No."),
     ],
 )
-def test_a_replaced_answer_is_withdrawn_on_the_terminal(
+def test_replaced_answer_is_withdrawn_at_a_terminal(
     monkeypatch: pytest.MonkeyPatch, replacement: str, shown: str
 ) -> None:
     monkeypatch.setattr(sys, "stdout", terminal := Tty())

@@ -206,9 +206,7 @@ def test_the_requirements_of_a_package_that_is_not_installed_are_skipped(
     assert {results[f"package.{point}"].status for point in ("versions", "extras")} == {"skip"}
 
 
-def test_a_token_file_of_a_sidecar_must_be_valid_and_private(
-    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_file_must_be_valid_and_private(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     file = home / "tokens.toml"
     file.write_text('[[token]]\ntoken = "secret-of-the-sidecar"\nworkspaces = ["novel"]\n')
     monkeypatch.setenv("WORLDAGENT_SIDECAR_TOKEN_FILE", str(file))

@@ -57,8 +57,7 @@ async def test_its_tools_work_in_the_current_folder_or_where_the_setting_says(
         stub.first = [PLAN]
         done = await run("ask", "Read the notes.", "--profile", "reader", "--thread", f"t{found}", **more)
         assert done.exit_code == 0, done.output
-        seen = str(stub.requests[-1]["messages"])
-        assert ("The lamp is lit." in seen) is found
+        assert ("The lamp is lit." in str(stub.requests[-1]["messages"])) is found
 
 
 async def test_task_and_the_setting_take_it_too(run: Run, stub: OpenAIStub, project: Path) -> None:

@@ -159,8 +159,7 @@ async def test_trust_shows_what_it_trusts_and_holds_until_something_changes(
     with (project / ".worldagent" / "profiles" / "mine.yaml").open("a") as file:
         file.write("# more\n")
     assert "have changed since they were trusted" in (await run("profiles", "show", "mine")).stderr
-    again = await run("profiles", "trust", "--yes")
-    assert "which have changed since they were trusted" in again.stderr
+    assert "which have changed since they were trusted" in (await run("profiles", "trust", "--yes")).stderr
     told = (await as_json(run, "trust"))["trusted"]  # it is trusted already
     assert (told["project"], told["profiles"], len(told["digest"])) == (str(project), ["mine"], 64)
 

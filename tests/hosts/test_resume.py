@@ -99,8 +99,7 @@ async def test_sigterm_stops_a_turn_at_its_next_step_and_resume_continues(home: 
     assert (process.returncode, out) == (143, b"")
     assert told == b"the turn was stopped; resume it with: worldagent resume main --app support.hat_shop:agent\n"
     assert effects(home) == ["begun hat", "delivered hat"]
-    done = check(await command(home, "resume", "main", *APP), 0)
-    assert done.out == "delivered the hat, wrapped the hat\n"
+    assert check(await command(home, "resume", "main", *APP), 0).out == "delivered the hat, wrapped the hat\n"
     assert effects(home) == ["begun hat", "delivered hat", "wrapped hat"]
 
 

@@ -265,9 +265,7 @@ async def test_a_model_that_cannot_be_used_is_refused_before_anything_is_served(
     refused(home, done, "the model 'openai/gpt-4o' has no API key", code=1)  # as by `ask`
 
 
-async def test_over_tls_other_machines_have_a_conversation_under_the_names_that_it_is_given(
-    home: Path, tmp_path: Path
-) -> None:
+async def test_other_machines_converse_over_tls_under_the_given_names(home: Path, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path, "sidecar")
     (tokens := tmp_path / "tokens.toml").write_text(f'[[token]]\ntoken = "{TOKEN}"\nworkspaces = ["*"]\n')
     tokens.chmod(0o600)

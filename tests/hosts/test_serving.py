@@ -127,8 +127,7 @@ def test_a_page_that_calls_by_another_name_is_refused(server: Served, foreign: d
 def test_a_page_of_this_machine_can_call(server: Served, name: str) -> None:
     host = name.format(port=server.address.port)
     with Wire(server.address) as wire:
-        answer = wire.ask("POST", "/mcp", BODY, **HEADERS, Host=host, Origin=f"http://{host}")
-        assert said(answer) == "hello"
+        assert said(wire.ask("POST", "/mcp", BODY, **HEADERS, Host=host, Origin=f"http://{host}")) == "hello"
 
 
 @pytest.mark.parametrize(("path", "ready"), [("/health", {"status": "ok"}), ("/ready", {"ready": True})])
@@ -230,7 +229,7 @@ async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> st
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "host.example"])
-async def test_other_machines_need_an_option_or_tls_and_a_token(
+async def test_remote_access_needs_tls_or_an_option_and_a_token(
     tmp_path: Path, files: tuple[Path, Path], host: str
 ) -> None:
     tls: dict[str, Any] = {"tls_cert": files[0], "tls_key": files[1]}

@@ -169,9 +169,7 @@ async def test_a_span_has_nothing_that_a_caller_made_up(tmp_path: Path, spans: I
 
 
 @pytest.mark.parametrize("tool", ["role_list", "threads"])
-async def test_a_span_names_the_tool_and_is_part_of_the_callers_trace(
-    tmp_path: Path, spans: InMemorySpanExporter, tool: str
-) -> None:
+async def test_span_names_its_tool_in_the_callers_trace(tmp_path: Path, spans: InMemorySpanExporter, tool: str) -> None:
     sidecar = Sidecar(lambda workspace: scripted_agent(tmp_path, answering()))
     service: Any = RoleHost(MemoryStore()) if tool == "role_list" else sidecar
     application(service, Address("127.0.0.1", 0))
@@ -185,9 +183,7 @@ async def test_a_span_names_the_tool_and_is_part_of_the_callers_trace(
     assert f"{span.parent.trace_id:032x}" == TRACE
 
 
-async def test_the_text_of_an_error_that_a_client_answers_over_http_is_in_no_span(
-    tmp_path: Path, spans: InMemorySpanExporter
-) -> None:
+async def test_text_of_a_clients_error_over_http_is_in_no_span(tmp_path: Path, spans: InMemorySpanExporter) -> None:
     shop = Shop()
 
     async def failing(context: Any, params: Any) -> ErrorData:

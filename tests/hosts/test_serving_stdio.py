@@ -182,8 +182,7 @@ async def test_an_invalid_message_is_not_logged_and_does_not_end_the_server(tmp_
             assert (refused["jsonrpc"], refused["id"], refused["error"]["code"]) == ("2.0", under, code)
             assert SECRET not in json.dumps(refused)
         assert (await next_answer(process))["id"] == 1
-        failed = await next_answer(process)
-        assert failed["error"]["message"] == "internal error"
+        assert (await next_answer(process))["error"]["message"] == "internal error"
         out, told = await asyncio.to_thread(process.communicate, SECRET.encode() + b"\n", BOUND)
     assert json.loads(out) == {"jsonrpc": "2.0", "id": None, "error": {"code": -32700, "message": "Parse error"}}
     assert SECRET.encode() not in told + out

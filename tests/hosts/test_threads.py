@@ -134,8 +134,7 @@ async def test_a_thread_is_forked_at_a_message_and_listed_and_shown(home: Path, 
 async def test_a_resume_that_lacks_the_app_takes_no_answer_and_the_whole_command_is_shown(home: Path, run: Run) -> None:
     async with agent() as shop:
         await shop.thread("t1").task("buy", {"what": "hat"})
-    shown = await run("threads", "show", "t1", *SHOP)
-    assert "add the --app" in shown.stderr
+    assert "add the --app" in (await run("threads", "show", "t1", *SHOP)).stderr
     error = await refusal(run, "resume", "t1", *SHOP, "--approve", code=1)
     assert (error["code"], "--app" in error["remedy"], effects(home)) == ("graph_changed", True, [])
     found = await run("threads", "show", "t1", *APP, "--json")
@@ -175,8 +174,7 @@ async def test_threads_are_found_by_account_channel_text_and_page(home: Path, ru
     refused = await run("threads", "list", *SHOP, "--before", "yesterday")
     assert refused.exit_code != 0
     assert "page_key" in refused.stderr
-    page = await run("threads", "list", *SHOP, "--limit", "1")
-    assert f"--before {last['page_key']}" in page.stderr
+    assert f"--before {last['page_key']}" in (await run("threads", "list", *SHOP, "--limit", "1")).stderr
 
 
 async def test_thread_is_renamed_and_gets_its_first_words_back(home: Path, run: Run) -> None:
@@ -255,7 +253,7 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     assert (await refusal(run, "threads", "show", "t2", *SHOP, code=1))["code"] == "not_found"
 
 
-async def test_checkpoints_are_pruned_by_the_option_else_by_the_setting(
+async def test_checkpoints_are_pruned_by_option_or_setting(
     home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with agent() as shop:

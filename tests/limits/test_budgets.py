@@ -121,8 +121,7 @@ async def test_turn_over_its_calls_ends_and_resumes_with_a_higher_limit(tmp_path
             await agent.thread("t").resume()
         assert done == ["thing 0", "thing 1"]
     async with scripted_agent(tmp_path, scripted(looks=3), settings={"turn_calls": 4}, **given) as agent:
-        turn = await agent.thread("t").resume()
-        assert turn.status == "done"
+        assert (await agent.thread("t").resume()).status == "done"
         assert (await agent.usage()).calls == 4
     assert done == ["thing 0", "thing 1", "thing 2"]
 

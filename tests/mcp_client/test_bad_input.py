@@ -211,9 +211,7 @@ async def test_an_address_without_an_answer_is_named_with_the_problem(tmp_path: 
         ("ends", "it ended at once"),
     ],
 )
-async def test_a_program_that_cannot_be_started_is_named_with_the_problem(
-    tmp_path: Path, program: str, says: str
-) -> None:
+async def test_program_that_cannot_start_is_named_with_the_problem(tmp_path: Path, program: str, says: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "ends").write_text("#!/bin/sh\necho secret >&2\nexit 3\n")
     (tmp_path / "ends").chmod(0o755)

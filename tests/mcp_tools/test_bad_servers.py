@@ -34,9 +34,7 @@ from worldagent.mcp_client.tools import McpServer
 ASK = Policy(rules=(Rule(function=("t_fail", "t_echo"), decision="ask"),))
 
 
-async def test_a_server_that_is_down_does_not_keep_the_agent_from_starting(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_agent_starts_while_a_server_is_down(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     servers = {"t": stdio(tmp_path, allow=["echo"]), "down": McpServer(StdioHost(["no-such-program"]))}
     with caplog.at_level(logging.WARNING, "worldagent.mcp"):
         # What a rule is about may be there later.
@@ -103,7 +101,7 @@ async def test_a_call_that_takes_too_long_fails_with_its_bound(tmp_path: Path, m
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
-async def test_a_tool_whose_description_violates_mcp_is_left_out_alone(
+async def test_only_tools_with_invalid_descriptions_are_left_out(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     objects = {"inputSchema": {"type": "object"}}
@@ -183,9 +181,7 @@ async def test_an_error_that_a_server_answers_fails_its_tool_whatever_its_code(t
         ("503 Busy", McpServerUnavailable),
     ],
 )
-async def test_the_status_of_a_call_over_http_decides_its_error(
-    tmp_path: Path, how: str, kind: type[WorldAgentError]
-) -> None:
+async def test_http_status_of_a_call_decides_its_error(tmp_path: Path, how: str, kind: type[WorldAgentError]) -> None:
     async with (
         raw_host(how, kind="text/event-stream") as raw,
         agent_over(tmp_path, McpServer(HttpHost(raw.url))) as agent,
@@ -205,9 +201,8 @@ async def test_a_paused_turn_whose_tool_changed_is_not_resumed(tmp_path: Path) -
         paused = await agent.thread("a").task("use", {"function": "t_fail", "arguments": {"text": "x"}})
         await agent.call("t_change", {})
         await until(lambda: "fail" not in agent.mcp["t"].functions)
-        error = await failure(agent.thread("a").resume({paused.pauses[0].id: Approve()}))
-        assert isinstance(error, GraphChanged)
-        assert "'t_fail'" in str(error)
+        with pytest.raises(GraphChanged, match="'t_fail'"):
+            await agent.thread("a").resume({paused.pauses[0].id: Approve()})
 
 
 async def test_a_paused_turn_whose_server_is_down_waits_for_it(tmp_path: Path) -> None:
@@ -217,8 +212,7 @@ async def test_a_paused_turn_whose_server_is_down_waits_for_it(tmp_path: Path) -
     async with agent_over(tmp_path, McpServer(StdioHost(["no-such-program"])), policy=ASK) as agent:
         assert isinstance(await failure(agent.thread("a").resume(answer)), McpServerUnavailable)
     async with agent_over(tmp_path, stdio(tmp_path), policy=ASK) as agent:
-        turn = await agent.thread("a").resume(answer)
-        assert turn.result.value == "x"
+        assert (await agent.thread("a").resume(answer)).result.value == "x"
 
 
 @pytest.mark.requirement("R7", "T8")

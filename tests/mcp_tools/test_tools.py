@@ -43,11 +43,9 @@ async def test_a_tool_is_called_as_any_function_and_its_result_is_checked(tmp_pa
 async def test_a_server_over_http_is_used_likewise(tmp_path: Path) -> None:
     async with over_http(tmp_path) as host, agent_over(tmp_path, McpServer(host)) as agent:
         assert await agent.call("t_echo", {"text": "hello"}) == "hello"
-        turn = await agent.thread("a").task("use", {"function": "t_slow"})
-        assert turn.result.value == "done"
-        error = await failure(agent.call("t_fail", {"text": "x"}))
-        assert isinstance(error, ToolFailed)
-        assert "'fail' of MCP server 't' failed, and says: no fail" in str(error)
+        assert (await agent.thread("a").task("use", {"function": "t_slow"})).result.value == "done"
+        with pytest.raises(ToolFailed, match="'fail' of MCP server 't' failed, and says: no fail"):
+            await agent.call("t_fail", {"text": "x"})
 
 
 @pytest.mark.requirement("T11", "H10")
@@ -136,8 +134,7 @@ async def test_the_error_text_of_a_tool_marks_the_turn_as_its_result_does(tmp_pa
     async def handler(ctx: TaskContext) -> str:
         await ctx.predict(Muse, about="it")
         await ctx.call("write", {"what": "before"})
-        error = await failure(ctx.call("t_fail", {"text": "x"}))
-        assert isinstance(error, ToolFailed)
+        assert isinstance(await failure(ctx.call("t_fail", {"text": "x"})), ToolFailed)
         return str(await ctx.call("write", {"what": "after"}))
 
     async with scripted_agent(
@@ -160,9 +157,8 @@ async def test_a_result_that_the_schema_forbids_or_that_is_too_long_is_refused(t
         assert "n: should be integer" in str(error)
         assert "many" not in str(error)
         assert await agent.call("t_huge", {"size": 98}) == "x" * 98
-        error = await failure(agent.call("t_huge", {"size": 99}))
-        assert isinstance(error, ResultInvalid)
-        assert "must have at most 100 characters, got 101" in str(error)
+        with pytest.raises(ResultInvalid, match="must have at most 100 characters, got 101"):
+            await agent.call("t_huge", {"size": 99})
 
 
 async def test_images_are_kept_as_attachments(tmp_path: Path) -> None:
@@ -239,9 +235,8 @@ async def test_files_are_read_and_written_inside_its_folder_alone(tmp_path: Path
         assert read == {"content": "what stands there"}
         await agent.call("fs_write_file", {"path": str(folder / "b.txt"), "content": "new"})
         assert (folder / "b.txt").read_text() == "new"
-        error = await failure(agent.call("fs_read_text_file", {"path": "/etc/passwd"}))
-        assert isinstance(error, ToolFailed)
-        assert "denied" in str(error)
+        with pytest.raises(ToolFailed, match="denied"):
+            await agent.call("fs_read_text_file", {"path": "/etc/passwd"})
         assert isinstance(await failure(agent.call("fs_read_text_file", {"paths": 1})), ParamsInvalid)
 
 

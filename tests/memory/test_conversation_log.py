@@ -216,8 +216,7 @@ async def test_summaries_and_members_of_any_tree_are_those_of_a_walk(
                 for message_id in ids:
                     if message_id in members:
                         [at] = [place for place, each in enumerate(chain) if each.id == message_id]
-                        before = await log.history(head, before=message_id, limit=1000)
-                        assert before == chain[:at]
+                        assert (await log.history(head, before=message_id, limit=1000)) == chain[:at]
 
 
 async def test_a_message_far_back_is_found_over_the_summaries(tmp_path: Path) -> None:

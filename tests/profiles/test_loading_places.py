@@ -261,9 +261,7 @@ def test_a_profile_that_extends_an_unknown_or_broken_one_is_reported(places: Pla
 
 
 @pytest.mark.requirement("P6")
-def test_a_project_is_the_nearest_folder_above_that_has_profiles(
-    places: Places, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_project_is_the_nearest_folder_with_profiles(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     places.write(project_a="description: x\n")
     inside = places.project / "src" / "deep"
     inside.mkdir(parents=True)

@@ -63,8 +63,7 @@ async def test_compression_begins_at_the_threshold_of_tokens(tmp_path: Path) -> 
         ) as agent:
             await say(agent.thread("t"), 12, LONG)
         assert bool(summed(lm)) is begun
-        whole = sum(map(len, seen(lm)))
-        assert whole <= 4 * threshold + 2 * len(LONG)
+        assert sum(map(len, seen(lm))) <= 4 * threshold + 2 * len(LONG)
 
 
 async def test_compression_ratio_bounds_the_length_of_a_summary(tmp_path: Path) -> None:

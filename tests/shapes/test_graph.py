@@ -86,8 +86,7 @@ def test_a_graph_in_the_place_of_a_shape_is_refused_with_the_way_to_make_one(tmp
 
 async def test_a_graph_takes_the_params_and_gives_the_result(tmp_path: Path) -> None:
     async with agent(tmp_path, compiled(two_lines)) as poet:
-        turn = await poet.thread("t").task("poem", {"topic": "sea"})
-        assert turn.result == Said(text="O sea, / you end.")
+        assert (await poet.thread("t").task("poem", {"topic": "sea"})).result == Said(text="O sea, / you end.")
         with pytest.raises(ParamsInvalid, match=r"'poem'.*topic"):
             await poet.thread("t").task("poem", {"subject": "sea"})
 

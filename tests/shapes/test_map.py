@@ -205,8 +205,7 @@ async def test_a_planner_can_map_over_what_it_is_offered_and_nothing_else(tmp_pa
     secret = Shape("secret", Number, Square, never)
     offered = map_shape(over=["square"], description="runs one shape over many params")
     async with scripted_agent(tmp_path, ScriptedLM(plan), shapes=[SQUARE, secret, offered]) as agent:
-        turn = await agent.thread("t").converse("Square 4.")
-        assert turn.text == "Sixteen."
+        assert (await agent.thread("t").converse("Square 4.")).text == "Sixteen."
     with pytest.raises(FunctionInvalid, match="over="):
         map_shape(description="runs anything")
 

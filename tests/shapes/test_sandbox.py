@@ -242,8 +242,7 @@ async def test_calls_may_be_handed_to_asyncio(code: str, output: str) -> None:
 
 @pytest.mark.parametrize("code", ["x = pay('a')\nawait x", "import asyncio\nx = pay('a')\nasyncio.run(x)"])
 async def test_call_that_is_not_awaited_is_refused(code: str) -> None:
-    output = (await run(code, functions=["pay"])).output
-    assert "'pay' was not called: write `await pay(...)`" in output
+    assert "'pay' was not called: write `await pay(...)`" in (await run(code, functions=["pay"])).output
 
 
 @pytest.mark.parametrize("name", ["seconds", "memory"])

@@ -78,8 +78,7 @@ async def test_each_answer_is_a_well_formed_call_or_a_reply(connection: ModelCon
 
 async def test_tool_choice_forbids_or_requires_a_call(connection: ModelConnection) -> None:
     choice = dspy.lm15.ToolChoice
-    question = Message.user("Add 3 and 4.")
-    assert not (await ask(connection, question, tool_choice=choice(mode="none"))).tool_calls
+    assert not (await ask(connection, Message.user("Add 3 and 4."), tool_choice=choice(mode="none"))).tool_calls
     required = await ask(connection, Message.user("Hello."), tool_choice=choice(mode="required", allowed=("price",)))
     assert [call.name for call in required.tool_calls] == ["price"]
 

@@ -77,8 +77,7 @@ async def wrote(saver: BaseCheckpointSaver[str], thread: str) -> None:
 
 async def held(saver: BaseCheckpointSaver[str], thread: str) -> list[object]:
     found = [each async for each in saver.alist({"configurable": {"thread_id": thread}})]
-    newest = await saver.aget_tuple({"configurable": {"thread_id": thread}})
-    assert newest == found[0]
+    assert (await saver.aget_tuple({"configurable": {"thread_id": thread}})) == found[0]
     return [(each.checkpoint["channel_values"], each.metadata, list(each.pending_writes or ())) for each in found]
 
 

@@ -241,9 +241,7 @@ async def test_a_host_that_looks_at_no_token_and_one_that_ignores_its_scopes_are
         ({"scopes": {Tier.CHANNEL: "c1"}, "write": True}, "write.scope: the host keeps no channel roles"),
     ],
 )
-async def test_scopes_that_the_caller_or_the_host_does_not_have_are_reported(
-    options: dict[str, Any], problem: str
-) -> None:
+async def test_scopes_that_caller_or_host_lack_are_reported(options: dict[str, Any], problem: str) -> None:
     with broken_host("offers no channel", grant=Grant({})) as (url, _):
         results = await check_host(HttpHost(url), HostCheckOptions(**options))
     assert f"fail {problem}" in told(results)

@@ -113,8 +113,7 @@ async def test_an_async_iterator_streams_as_it_yields() -> None:
         yield "second\n\n[[ ## tags ## ]]\n[]"
 
     sink = Sink()
-    got = await ask(ScriptedLM(reply), sink=sink)
-    assert got.reply == "first second"
+    assert (await ask(ScriptedLM(reply), sink=sink)).reply == "first second"
     assert sink.texts[0] == "[[ ## reply ## ]]\nfirst "
 
 

@@ -48,9 +48,7 @@ async def test_an_agent_calls_them_as_any_function(tmp_path: Path) -> None:
     limit=st.integers(1000, 3000),
 )
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_in_parts_it_gives_every_line_and_no_result_is_over_the_limit(
-    tmp_path: Path, content: list[str], limit: int
-) -> None:
+def test_parts_give_every_line_within_the_limit(tmp_path: Path, content: list[str], limit: int) -> None:
     (tmp_path / "file").write_text("".join(f"{line}\n" for line in content), newline="")
     files, lines, offset = FileTools(tmp_path, limit=limit), list[str](), 0
     while offset < len(content):
@@ -229,14 +227,11 @@ def test_an_edit_that_is_not_clear_changes_nothing_and_says_why(tmp_path: Path, 
 )
 def test_edit_keeps_line_ends(tmp_path: Path, content: bytes, old: str, new: str, result: bytes, where: str) -> None:
     (tmp_path / "file").write_bytes(content)
-    said = FileTools(tmp_path).edit("file", old, new, replace_all=old == "two")
-    assert said == f"replaced {where} of file"
+    assert FileTools(tmp_path).edit("file", old, new, replace_all=old == "two") == f"replaced {where} of file"
     assert (tmp_path / "file").read_bytes() == result
 
 
-def test_a_file_that_another_program_saves_during_an_edit_is_not_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_edit_keeps_what_another_program_saved_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("text\n")
 
     def save(handle: int) -> None:

@@ -112,8 +112,7 @@ def test_many_names_are_cut_with_a_note(tmp_path: Path) -> None:
 def test_names_that_would_break_a_line_are_written_as_python_writes_them(tmp_path: Path) -> None:
     tree(tmp_path, "a\nb", "c\x1b[2J")
     (tmp_path / os.fsdecode(b"d\xff")).touch()
-    said = FileTools(tmp_path).glob("*")
-    assert said == "a\\nb\nc\\x1b[2J\nd\\udcff"
+    assert FileTools(tmp_path).glob("*") == "a\\nb\nc\\x1b[2J\nd\\udcff"
     assert FileTools(tmp_path).grep("text").split("\n")[0] == "a\\nb"
 
 

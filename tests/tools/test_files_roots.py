@@ -128,9 +128,7 @@ def test_a_name_that_windows_reads_as_another_is_refused(home: Path, monkeypatch
             folders.folder(name)
 
 
-def test_a_folder_that_is_moved_before_its_way_up_is_walked_is_not_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folder_moved_before_its_way_up_is_not_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, real_open = tree(tmp_path / "ws", "a/b/", "a/file") / "a/b", os.open
 
     def moving(path: Any, *args: Any, **options: Any) -> int:
@@ -296,9 +294,7 @@ class Moving:
 
 
 @pytest.mark.parametrize("asked", [1, 4, 8, 11])
-def test_a_folder_that_is_moved_out_while_it_is_searched_is_not_left_by_its_new_way_up(
-    tmp_path: Path, asked: int
-) -> None:
+def test_folder_moved_out_during_a_search_is_not_left_by_its_new_way_up(tmp_path: Path, asked: int) -> None:
     """`..` of a folder that was moved is where it was moved to."""
     ws = tree(tmp_path / "ws", "d/deep/er/x", "d/secret", content="inside")
     tree(tmp_path / "out", "secret", "other", content=SECRET)

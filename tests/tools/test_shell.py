@@ -86,8 +86,7 @@ async def test_a_cancelled_wait_for_the_end_of_a_program_is_raised_after_its_end
 
 async def test_it_has_no_input_and_no_terminal(tmp_path: Path) -> None:
     command = "cat; echo over; test -t 0 || test -t 1 || (echo x > /dev/tty) 2>/dev/null || echo none"
-    result = await run(tmp_path, command)
-    assert result.output == "over\nnone\n"
+    assert (await run(tmp_path, command)).output == "over\nnone\n"
 
 
 async def test_it_gets_nothing_secret_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,8 +195,7 @@ async def test_it_runs_in_a_folder_that_is_allowed(tmp_path: Path) -> None:
         (tmp_path / "work" / "in").mkdir()
         os.symlink("/", tmp_path / "work" / "out")
         assert (await opened.call("shell", {"command": "pwd -P"})).output == f"{(tmp_path / 'work').resolve()}\n"
-        inner = await opened.call("shell", {"command": "basename $PWD", "cwd": "in"})
-        assert inner.output == "in\n"
+        assert (await opened.call("shell", {"command": "basename $PWD", "cwd": "in"})).output == "in\n"
         for outside in ("..", "/", "out", "in/../.."):
             with pytest.raises(PathRefused):
                 await opened.call("shell", {"command": "pwd", "cwd": outside})
@@ -251,8 +249,7 @@ async def test_a_command_over_a_limit_is_killed_with_all_below_and_its_output_is
 async def test_a_call_can_ask_for_less_time_and_not_for_more(tmp_path: Path) -> None:
     async with agent(tmp_path, timeout=0.5) as opened, asyncio.timeout(20):
         for seconds in (0.2, 1000):
-            result = await opened.call("shell", {"command": FOR_EVER, "timeout": seconds})
-            assert result.stopped == "time"
+            assert (await opened.call("shell", {"command": FOR_EVER, "timeout": seconds})).stopped == "time"
         with pytest.raises(ParamsInvalid):
             await opened.call("shell", {"command": FOR_EVER, "timeout": 0})
 

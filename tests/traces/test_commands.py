@@ -95,8 +95,7 @@ async def test_a_page_needs_nothing_else_and_escapes_everything(home: Path, run:
     assert not re.search(r"\b(src|href|onclick)\s*=|http(?!-equiv)", text)
     assert "&lt;b&gt;ana&lt;/b&gt;" in text
     assert "&lt;script&gt;" in text
-    again = await run("trace", "show", listed.id, *NOVEL, "--html", str(file))
-    assert again.exit_code == 0
+    assert (await run("trace", "show", listed.id, *NOVEL, "--html", str(file))).exit_code == 0
     (home / "other.html").write_text("mine")
     refused = await run("trace", "show", listed.id, *NOVEL, "--html", str(home / "other.html"))
     assert (refused.exit_code, (home / "other.html").read_text()) == (2, "mine")

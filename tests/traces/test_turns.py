@@ -232,7 +232,6 @@ def test_the_tables_of_the_format_are_those_of_the_code() -> None:
 
 def test_the_line_that_the_page_shows_is_a_record() -> None:
     [line] = [line for block in blocks("jsonl") if block.page == PAGE for line in block.code.splitlines()]
-    record = TraceRecord.model_validate_json(line)
-    assert record.line() == line
+    assert TraceRecord.model_validate_json(line).line() == line
     assert json.loads(HEADER) == {"format": FORMAT}
     assert f"`{HEADER}`" in PAGE.read_text(encoding="utf-8")

@@ -117,8 +117,7 @@ async def test_events_are_numbered_frozen_and_read_back_and_the_plain_call_gives
     assert standing(events) == "It is weak."
     with pytest.raises(Exception, match="frozen"):
         setattr(events[0], "seq", 7)  # noqa: B010 -- the checkers would refuse the mistake that is tested
-    unknown = re.sub(r'"type":"\w+"', '"type":"brand_new"', events[0].model_dump_json())
-    assert ev.parse_event(unknown) is None
+    assert ev.parse_event(re.sub(r'"type":"\w+"', '"type":"brand_new"', events[0].model_dump_json())) is None
     assert turn.usage.calls == 3
 
 

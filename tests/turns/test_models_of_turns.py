@@ -55,8 +55,7 @@ SURFACES: dict[str, Callable[[Thread], Awaitable[Turn]]] = {
 async def test_each_surface_takes_a_model_for_its_one_turn(tmp_path: Path, surface: str) -> None:
     own, fast = answering("own"), answering("fast")
     async with scripted_agent(tmp_path, own, workers=[CRITIC], models={"fast": fast}) as agent:
-        turn = await SURFACES[surface](agent.thread("t"))
-        assert "fast" in turn.text
+        assert "fast" in (await SURFACES[surface](agent.thread("t"))).text
         assert len(fast.calls) == 1
         assert (await agent.thread("u").converse("Hello")).text == "own", "no other turn has it"
 

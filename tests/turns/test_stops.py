@@ -104,9 +104,7 @@ async def test_drain_refuses_waiting_turns_and_stops_their_owner(tmp_path: Path,
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-async def test_resume_that_waits_for_the_thread_is_refused_and_its_answer_is_kept(
-    tmp_path: Path, cancelled: bool
-) -> None:
+async def test_waiting_resume_is_refused_and_its_answer_is_kept(tmp_path: Path, cancelled: bool) -> None:
     scene = Scene()
     async with scene.agent(tmp_path) as owner:
         paused = await owner.thread("t").task("ask", {})

@@ -161,8 +161,7 @@ async def test_thread_with_a_resumable_turn_is_removed_with_it_only(tmp_path: Pa
         with pytest.raises(ThreadPaused, match="is paused and can be resumed; resume it, or cancel it as well"):
             await agent.upkeep.remove("t1")
         assert await thread.pauses() == (pause,)
-        removed = await taken_away(agent, "t1", cancel=True)
-        assert removed.turns == 1
+        assert (await taken_away(agent, "t1", cancel=True)).turns == 1
         assert found(tmp_path / "home", [WORDS["argument"]]) == []
         assert (await thread.pauses(), await thread.state()) == ((), None)
 
@@ -175,8 +174,7 @@ async def test_thread_whose_turn_runs_is_removed_after_its_cancellation(tmp_path
         await gate.begun.wait()
         with pytest.raises(ThreadBusy):
             await other.upkeep.remove("t1")
-        removed = await taken_away(other, "t1", cancel=True)
-        assert removed.turns == 1
+        assert (await taken_away(other, "t1", cancel=True)).turns == 1
         assert (await turn).status == "cancelled"
         assert await rows(other, "wa_message") == 0
 
@@ -190,8 +188,7 @@ async def test_a_new_thread_of_a_removed_ones_name_knows_nothing_of_it(tmp_path:
         epoch = await _epoch(agent, "novel/t1")
         assert await agent.upkeep.remove("t1") is not None
         assert await thread.history() == ()
-        turn = await thread.converse("two")
-        assert turn.role_tiers == ()
+        assert (await thread.converse("two")).role_tiers == ()
         assert [message.kind for message in await thread.history()] == ["message", "answer"]
         assert await _epoch(agent, "novel/t1") > epoch, "a late writer of before would be taken for the owner"
 

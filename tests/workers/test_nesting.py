@@ -210,6 +210,5 @@ async def every_way(home: Path, critic: Worker | Function) -> dict[str, Any]:
 async def test_a_worker_that_becomes_code_changes_no_caller(tmp_path: Path, function: Function) -> None:
     worker = Worker("critic", "You judge.", "judges")
     before = await every_way(tmp_path / "before", worker)
-    after = await every_way(tmp_path / "after", function)
-    assert before == after
+    assert before == (await every_way(tmp_path / "after", function))
     assert before["code"] == before["flow"] == before["task"] == before["worker"] == before["shape"] == "judged it"

@@ -66,8 +66,7 @@ async def test_a_revision_that_it_does_not_know_is_refused_with_those_that_it_do
         assert MODERN in refused.json()["error"]["data"]["supported"]
         older = HttpClient(url, revision=LEGACY)
         hello = {"protocolVersion": "2031-01-01", "capabilities": {}, "clientInfo": {"name": "older", "version": "1"}}
-        answer = await older.request("initialize", **hello)
-        assert answer["protocolVersion"] == LEGACY
+        assert (await older.request("initialize", **hello))["protocolVersion"] == LEGACY
         await older.aclose()
 
 

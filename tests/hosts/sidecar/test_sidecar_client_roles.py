@@ -89,8 +89,7 @@ async def test_a_client_can_offer_channel_roles_as_well(tmp_path: Path) -> None:
 @pytest.mark.parametrize("offer", [{}, {"contract": 2}, {"contract": 1, "tiers": ["thread"]}])
 async def test_an_invalid_offer_fails_the_turn(offer: Any, tmp_path: Path) -> None:
     async with connected(tmp_path, capabilities={"experimental": {"worldagent/roles": offer}}) as (client, _):
-        answer = await client.say()
-        assert answer["error"]["code"] == "role_source_invalid"
+        assert (await client.say())["error"]["code"] == "role_source_invalid"
         assert client.asked == []
 
 
@@ -161,8 +160,7 @@ async def test_the_roles_of_one_client_never_serve_another(capabilities: Any, tm
         one.roles["account", "ana"] = ("otter", CANARY)
         assert (await one.say())["turn"]["role_tiers"] == ["account"]
         calls, asked = len(lm.calls), len(one.asked)
-        given = await other.say()
-        assert given["error"]["code"] == "forbidden"
+        assert (await other.say())["error"]["code"] == "forbidden"
         assert (len(lm.calls), len(one.asked), other.asked) == (calls, asked, [])
         assert (await one.say())["turn"]["role_tiers"] == ["account"]
 

@@ -29,9 +29,7 @@ pytestmark = pytest.mark.requirement("T10")
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("known", ["the first event", "not said"])
-async def test_the_resuming_client_receives_the_events_that_it_missed(
-    revision: Revision, known: str, tmp_path: Path
-) -> None:
+async def test_resuming_client_receives_missed_events(revision: Revision, known: str, tmp_path: Path) -> None:
     async with over_http(tmp_path / "home") as sidecar, sidecar.client(revision) as away:
         start = {"thread": "t1", "text": "do=buy what=hat", "key": "k1", "detach": True}
         async with sidecar.client(revision) as leaving, leaving.call("converse", start) as call:
@@ -238,8 +236,7 @@ async def test_turn_outlives_the_time_out_of_the_typescript_client(tmp_path: Pat
     async with over_http(tmp_path / "home") as sidecar, node_client(sidecar.url, TOKEN) as client:
         for thread, end in (("a", "done"), ("b", "cancelled")):
             told = {"thread": thread, "text": f"hold={thread} words=3"}
-            said = await client.said("converse", told, timeout=300)
-            assert said["thrown"]["code"] == REQUEST_TIMEOUT
+            assert (await client.said("converse", told, timeout=300))["thrown"]["code"] == REQUEST_TIMEOUT
             assert await eventually((sidecar.home / f"{thread}.held").exists)
             running = await client.call("pauses", thread=thread)
             assert running["status"] == "running"

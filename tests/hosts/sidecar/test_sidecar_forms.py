@@ -192,8 +192,7 @@ async def test_next_of_a_paused_turn_works_with_what_it_needs(tmp_path: Path) ->
             [step] = paused["next"]
             assert sorted(step["needs"]) == needs
             assert [name for name in needs[1:] if name not in step["why"]] == []
-            listed = await client.ask("pauses", thread=thread, account="ana")
-            assert listed["next"] == [step]
+            assert (await client.ask("pauses", thread=thread, account="ana"))["next"] == [step]
             given = AGAIN | {"answers": {pause["id"]: {"approve": {}}}}
             done = await client.ask(step["tool"], **step["arguments"] | {name: given[name] for name in step["needs"]})
             assert (done["turn"]["status"], done["next"]) == ("done", [])

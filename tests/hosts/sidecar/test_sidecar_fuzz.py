@@ -486,9 +486,7 @@ def test_random_bytes_are_refused_or_dropped(probes: Probed, data: bytes) -> Non
 
 @revisions
 @given(data=st.data())
-def test_a_request_with_wrong_bytes_in_it_is_answered_or_dropped(
-    probes: Probed, revision: Revision, data: st.DataObject
-) -> None:
+def test_spoiled_request_is_answered_or_dropped(probes: Probed, revision: Revision, data: st.DataObject) -> None:
     probes.run(probes.unfinished(data.draw(spoiled(sound(probes.clients[revision])))))
     probes.run(probes.alive())
 

@@ -103,8 +103,7 @@ async def together(sidecar: Sidecar, count: int) -> None:
     assert len(left) >= count // 3, "too few broke off, so this shows little"
     async with sidecar.client() as client:
         for follower in left[:: max(1, len(left) // 10)]:
-            kept = await client.ask("events", turn_id=follower.turn_id, wait=0)
-            assert kept["events"] == follower.events
+            assert (await client.ask("events", turn_id=follower.turn_id, wait=0))["events"] == follower.events
 
 
 async def idle(sidecar: Sidecar) -> None:

@@ -157,8 +157,7 @@ async def test_a_form_that_never_fits_is_asked_three_times_and_left_open(
     wrong: Any, mode: Mode, tmp_path: Path
 ) -> None:
     async with asked(tmp_path, mode, wrong) as (client, said):
-        found = await task(client, "buy")
-        assert (found["turn"]["status"], len(said.asked)) == ("paused", 3)
+        assert ((await task(client, "buy"))["turn"]["status"], len(said.asked)) == ("paused", 3)
     assert said.shop.done == []
 
 

@@ -91,8 +91,7 @@ async def test_a_turn_belongs_to_the_account_that_began_it(who: str, at: Desk) -
     assert code_of(await at.call(who, "resume", answers={pause: {"reject": {}}})) == "forbidden"
     assert code_of(await at.call(who, "cancel")) == "forbidden"
     assert at.shop.done == []
-    done = await at.call("ana", "resume", answers={pause: {"approve": {}}})
-    assert done["turn"]["status"] == "done"
+    assert (await at.call("ana", "resume", answers={pause: {"approve": {}}}))["turn"]["status"] == "done"
 
 
 async def test_the_remedy_names_the_account_to_those_who_can_speak_for_it(at: Desk) -> None:
@@ -125,8 +124,7 @@ async def test_an_operator_resumes_and_cancels_any_turn(account: str | None, at:
 @pytest.mark.parametrize("who", ["bob", "reader"])
 async def test_a_turn_without_an_account_belongs_to_every_caller_of_the_workspace(who: str, at: Desk) -> None:
     pause, _ = await at.begin("reader")
-    done = await at.call(who, "resume", answers={pause: {"approve": {}}})
-    assert done["turn"]["status"] == "done"
+    assert (await at.call(who, "resume", answers={pause: {"approve": {}}}))["turn"]["status"] == "done"
 
 
 @pytest.mark.requirement("H9")
@@ -262,8 +260,7 @@ async def test_an_approver_learns_that_the_answer_is_kept_and_who_brings_the_rol
         "resume",
         "it is answered; resume continues it; add the role that the turn began with",
     )
-    done = await at.call("ana", "resume", role=ROLE)
-    assert (done["turn"]["status"], at.shop.done) == ("done", ["hat"])
+    assert ((await at.call("ana", "resume", role=ROLE))["turn"]["status"], at.shop.done) == ("done", ["hat"])
 
 
 @pytest.mark.parametrize("away", [True, False])

@@ -171,9 +171,7 @@ async def test_at_the_end_turns_stop_and_new_calls_are_refused(tmp_path: Path) -
         assert (again["turn"]["id"], again["turn"]["status"]) == (answer["turn"]["id"], "done")
 
 
-async def test_a_call_that_waits_for_an_agent_to_open_is_refused_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_call_waiting_for_an_agent_is_refused_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opening = asyncio.Event()
 
     async def start(agent: WorldAgent) -> WorldAgent:
@@ -231,8 +229,7 @@ async def test_turns_on_threads_of_their_own_leave_nothing_behind(
         async def turns(count: int, prefix: str) -> None:
             for number in range(count):
                 where: dict[str, Any] = {"workspace": "one", "account": "ana", "thread": f"{prefix}{number}"}
-                answer = await ask("converse", **where, text="Hi", **STARTS[start])
-                assert answer["turn"]["status"] == "done"
+                assert (await ask("converse", **where, text="Hi", **STARTS[start]))["turn"]["status"] == "done"
                 ask.events.clear()
                 ask.progress.clear()
                 lm.calls.clear()

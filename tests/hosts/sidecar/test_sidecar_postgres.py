@@ -105,9 +105,7 @@ async def test_a_turn_whose_sidecar_is_killed_is_resumed_at_the_other(two: Pair)
     assert numbers([*following.events, *resumed.events]) == [*range(1, done["seq"] + 1)]
 
 
-async def test_turns_fail_while_the_database_is_away_and_work_once_it_is_back(
-    tmp_path: Path, server: OwnServer
-) -> None:
+async def test_turns_fail_only_while_the_database_is_down(tmp_path: Path, server: OwnServer) -> None:
     home = tmp_path / "home"
     started = {"thread": THREAD, "text": f"{TELL} hold=later", "key": "k1", "detach": True}
     async with over_http(home, **shared(server.url)) as sidecar, sidecar.client() as client:
@@ -170,9 +168,7 @@ async def test_an_answer_is_kept_where_a_kill_precedes_the_end_of_its_turn(tmp_p
     assert standing([parse_event(json.dumps(event)) for event in told]) == done["turn"]["text"] == ANSWER
 
 
-async def test_a_sidecar_that_starts_before_its_database_becomes_ready_with_it(
-    tmp_path: Path, server: OwnServer
-) -> None:
+async def test_sidecar_becomes_ready_with_its_database(tmp_path: Path, server: OwnServer) -> None:
     await asyncio.to_thread(server.stop)
     async with over_http(tmp_path / "home", **shared(server.url)) as sidecar, sidecar.client() as client:
         told = await ready(sidecar, False)

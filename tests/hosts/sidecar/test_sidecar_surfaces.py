@@ -94,8 +94,7 @@ async def test_cancel_ends_a_turn_that_another_client_follows(tmp_path: Path, mo
         asking = asyncio.create_task(ask("converse", workspace="novel", thread="t1", text="Well?"))
         await asyncio.wait_for(held.begun.acquire(), BOUND)
         assert await other("cancel", workspace="novel", thread="t1") == {"contract": 1, "cancelled": True}
-        answer = await asking
-        assert answer["turn"]["status"] == "cancelled"
+        assert (await asking)["turn"]["status"] == "cancelled"
         assert await other("cancel", workspace="novel", thread="t1") == {"contract": 1, "cancelled": False}
 
 
