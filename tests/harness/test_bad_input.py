@@ -27,7 +27,8 @@ async def ask(ctx: CallContext, given: dict[str, Any]) -> str:
 
 
 def worker(**given: Any) -> Worker:
-    return Worker("w", **{"instructions": "Go.", **given})
+    named: dict[str, Any] = {"instructions": "Go.", **given}
+    return Worker("w", **named)
 
 
 SEVEN: Any = 7

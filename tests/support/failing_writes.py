@@ -12,7 +12,7 @@ import random
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -211,7 +211,7 @@ class FailingWrites(Killer):
             transaction.execute(f"PRAGMA max_page_count={_UNBOUNDED}")
 
 
-TURNS = {
+TURNS: dict[str, Callable[[Path, Killer], Coroutine[Any, Any, dict[str, Any]]]] = {
     "parts": kill_turn.through,
     "edit": edit_through,
     **{way: partial(branch_through, way) for way in WAYS},
