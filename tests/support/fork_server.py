@@ -64,35 +64,28 @@ def _serve() -> tuple[dict[str, Any], list[int]]:
     if os.fork():
         os._exit(0)
     os.setsid()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     gc.collect()
     gc.freeze()
-    while tests not in select.select([listening.fileno(), tests], [], [])[0]:
-        told, _ = listening.accept()
-        if not os.fork():
-            listening.close()
-            return _watch(told)
-        told.close()
+    running: dict[int, tuple[int, socket.socket]] = {}  # each fork, and who is told how it ends, by its handle
+    while tests not in (ready := select.select([listening.fileno(), tests, *running], [], [])[0]):
+        for ended in running.keys() & set(ready):
+            pid, told = running.pop(ended)
+            os.close(ended)
+            with contextlib.suppress(OSError), told:  # it may have gone
+                told.sendall(WORD.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+        if listening.fileno() in ready:
+            told, _ = listening.accept()
+            word, streams, _, _ = socket.recv_fds(told, WORD.size, 3)
+            asked = json.loads(told.recv(WORD.unpack(word)[0], socket.MSG_WAITALL))
+            pid = os.fork()
+            if not pid:
+                _die_with_parent()
+                told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
+                return asked, streams
+            running[os.pidfd_open(pid)] = pid, told
+            for handle in streams:
+                os.close(handle)
     os._exit(0)
-
-
-def _watch(told: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork what a connection asks for, and tell it how that ends; gives, in that fork, what it is to be."""
-    _die_with_parent()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    word, streams, _, _ = socket.recv_fds(told, WORD.size, 3)
-    asked = json.loads(told.recv(WORD.unpack(word)[0], socket.MSG_WAITALL))
-    if os.fork():
-        for handle in streams:
-            os.close(handle)
-        _, status = os.wait()
-        with contextlib.suppress(OSError):  # it may have gone
-            told.sendall(WORD.pack(os.waitstatus_to_exitcode(status)))
-        os._exit(0)
-    _die_with_parent()
-    told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
-    told.detach()
-    return asked, streams
 
 
 def _die_with_parent() -> None:

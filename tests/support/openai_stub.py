@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
+
+from anyio.from_thread import start_blocking_portal
 
 from support.serving import serving
 
@@ -236,22 +237,7 @@ async def openai_stub(cost: Any = None) -> AsyncGenerator[OpenAIStub, None]:
 
 
 @contextlib.asynccontextmanager
-async def openai_stub_elsewhere() -> AsyncGenerator[OpenAIStub, None]:
+async def openai_stub_elsewhere() -> AsyncGenerator[OpenAIStub]:
     """Run the server in a thread and a loop of its own, so that its work is none of the loop of the test."""
-    ready: Future[OpenAIStub] = Future()
-    loop = asyncio.new_event_loop()
-    over = asyncio.Event()
-
-    async def serve() -> None:
-        async with openai_stub() as stub:
-            ready.set_result(stub)
-            await over.wait()
-
-    with ThreadPoolExecutor(1) as pool:
-        served = pool.submit(loop.run_until_complete, serve())
-        try:
-            yield await asyncio.wrap_future(ready)
-        finally:
-            loop.call_soon_threadsafe(over.set)
-            await asyncio.wrap_future(served)
-            loop.close()
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(openai_stub()) as stub:
+        yield stub
