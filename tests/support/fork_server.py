@@ -81,6 +81,8 @@ def _serve() -> tuple[dict[str, Any], list[int]]:
             if not pid:
                 _die_with_parent()
                 told.sendall(WORD.pack(os.getpid()))  # only now: a signal that comes while Python forks is lost
+                for opened in (listening, told, *(other for _, other in running.values())):
+                    opened.close()
                 return asked, streams
             running[os.pidfd_open(pid)] = pid, told
             for handle in streams:
