@@ -77,7 +77,7 @@ async def test_a_wait_is_shown_and_typed_input_waits_for_the_prompt(start: Start
 
 
 async def test_a_mistake_in_the_settings_ends_it_with_2(start: Start) -> None:
-    async with start(loaded=False, WORLDAGENT_ROLE_LIMIT="none") as terminal:
+    async with start(prompt=None, WORLDAGENT_ROLE_LIMIT="none") as terminal:
         await terminal.shows("error:", "role_limit", "remedy:")
         assert await terminal.ended() == 2
         assert terminal.modes() == terminal.before

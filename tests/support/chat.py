@@ -217,36 +217,30 @@ def environment(service: OpenAIStub, home: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture
-def start(environment: dict[str, str]) -> Start:
-    """Start a chat at a terminal of 80 by 24, and wait until it is loaded."""
-
+def _starting(environment: dict[str, str], argv: tuple[str, ...], place: str) -> Start:
     @asynccontextmanager
     async def chat(
-        *words: str, argv: tuple[str, ...] = CHAT, loaded: bool = True, fresh: bool = False, **more: str
+        *words: str, argv: tuple[str, ...] = argv, prompt: str | None = "main>", fresh: bool = False, **more: str
     ) -> AsyncGenerator[Terminal, None]:
         async with Terminal([*argv, *words], env=environment | more, fresh=fresh) as terminal:
-            if loaded:
-                await terminal.shows("\nmodel ")
-                await terminal.prompt()
-            yield terminal
-
-    return chat
-
-
-@pytest.fixture
-def shop(environment: dict[str, str]) -> Start:
-    """Start a chat with the shop's agent at a terminal of 80 by 24, and wait until it is loaded and shows `prompt`."""
-
-    @asynccontextmanager
-    async def chat(*words: str, prompt: str | None = "main>", **more: str) -> AsyncGenerator[Terminal, None]:
-        async with Terminal([*SHOP, *words], env=shopping(environment) | more) as terminal:
             if prompt is not None:
-                await terminal.shows("\nworkspace shop")
+                await terminal.shows(f"\n{place}")
                 await terminal.prompt(prompt)
             yield terminal
 
     return chat
+
+
+@pytest.fixture
+def start(environment: dict[str, str]) -> Start:
+    """Start a chat at a terminal of 80 by 24, and wait until it is loaded and shows `prompt`."""
+    return _starting(environment, CHAT, "model ")
+
+
+@pytest.fixture
+def shop(environment: dict[str, str]) -> Start:
+    """The same with the shop's agent."""
+    return _starting(shopping(environment), SHOP, "workspace shop")
 
 
 def shopping(environment: dict[str, str]) -> dict[str, str]:

@@ -91,26 +91,16 @@ async def _try(ctx: TaskContext, name: str, arguments: dict[str, Any]) -> str:
         return error.problem
 
 
-async def _many(_: Nothing, ctx: TaskContext) -> Said:
-    await ctx.predict(Muse, about="it")
-    sent = [_try(ctx, "send", {"to": f"p{number}"}) for number in range(MANY)]
-    return Said(text=", ".join(await asyncio.gather(*sent)))
+def _trying(*calls: tuple[str, dict[str, Any]], together: bool = True) -> Any:
+    """A handler that makes calls after a model's answer, and says what came of each."""
 
+    async def handle(_: Nothing, ctx: TaskContext) -> Said:
+        await ctx.predict(Muse, about="it")
+        if together:
+            return Said(text=", ".join(await asyncio.gather(*(_try(ctx, *call) for call in calls))))
+        return Said(text=", ".join([await _try(ctx, *call) for call in calls]))
 
-async def _pair(_: Nothing, ctx: TaskContext) -> Said:
-    await ctx.predict(Muse, about="it")
-    both = _try(ctx, "send", {"to": "ana"}), _try(ctx, "keep", {"path": "a.md"})
-    return Said(text=", ".join(await asyncio.gather(*both)))
-
-
-async def _series(_: Nothing, ctx: TaskContext) -> Said:
-    await ctx.predict(Muse, about="it")
-    return Said(text=", ".join([await _try(ctx, "send", {"to": to}) for to in ("ana", "bob")]))
-
-
-async def _erase(_: Nothing, ctx: TaskContext) -> Said:
-    await ctx.predict(Muse, about="it")
-    return Said(text=await _try(ctx, "erase", {"path": "a.md"}))
+    return handle
 
 
 async def _ask(_: Nothing, ctx: TaskContext) -> Said:
@@ -120,7 +110,14 @@ async def _ask(_: Nothing, ctx: TaskContext) -> Said:
 def parts() -> dict[str, Any]:
     """The arguments of the desk, but workspace and storage."""
     functions: list[Function] = [tool(risk="network")(send), tool(risk="write")(keep), tool(risk="destructive")(erase)]
-    handlers: dict[str, Any] = {"many": _many, "pair": _pair, "series": _series, "wipe": _erase, "question": _ask}
+    ana = ("send", {"to": "ana"})
+    handlers: dict[str, Any] = {
+        "many": _trying(*(("send", {"to": f"p{number}"}) for number in range(MANY))),
+        "pair": _trying(ana, ("keep", {"path": "a.md"})),
+        "series": _trying(ana, ("send", {"to": "bob"}), together=False),
+        "wipe": _trying(("erase", {"path": "a.md"})),
+        "question": _ask,
+    }
     return {
         "lm": ScriptedLM(lambda call: {"thought": "Hm."} if "about" in call.fields else {"reply": "Welcome."}),
         "tools": functions,

@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,23 +61,14 @@ class ToolServer:
                 file.write(json.dumps({"tool": name, "arguments": arguments, "pid": os.getpid()}) + "\n")
 
     def tools(self) -> list[types.Tool]:
+        number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
         known = [
             tool("echo", TEXT, annotations=types.ToolAnnotations(read_only_hint=True, open_world_hint=False)),
-            tool(
-                "count",
-                TEXT,
-                output_schema={"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]},
-            ),
-            tool("fail", TEXT),
-            tool("picture"),
-            tool("die"),
-            tool("hang"),
-            tool("slow"),
-            tool("change"),
+            tool("count", TEXT, output_schema=number),
+            *(tool(name, TEXT) for name in ("fail", "odd name!")),
+            *(tool(name) for name in ("picture", "die", "hang", "slow", "change", "sample")),
             tool("huge", {"type": "object", "properties": {"size": {"type": "integer"}}, "required": ["size"]}),
             tool("ask", {"type": "object", "properties": {"times": {"type": "integer"}}}),
-            tool("sample"),
-            tool("odd name!", TEXT),
         ]
         if self.broken == "bad schema":
             known.append(tool("bad", {"type": "object", "properties": {"a": {"type": "strin"}}}))
@@ -96,31 +86,34 @@ class ToolServer:
         name, given = params.name, params.arguments or {}
         modern = ctx.session.protocol_version in MODERN_PROTOCOL_VERSIONS
         self.note(name, given)
-        times = int(given.get("times", 1))
-        does: dict[str, Callable[[], Awaitable[types.CallToolResult | types.InputRequiredResult]]] = {
-            "change": lambda: self.change(ctx),
-            "slow": lambda: self.slow(ctx),
-            "ask": lambda: self.ask_in_rounds(params, times) if modern else self.ask(ctx, times),
-            "sample": lambda: self.sample(ctx, modern=modern),
-            "hang": hang,
-        }
-        if name in does:
-            return await does[name]()
+        match name:
+            case "change":
+                return await self.change(ctx)
+            case "slow":
+                return await self.slow(ctx)
+            case "ask":
+                times = int(given.get("times", 1))
+                return await (self.ask_in_rounds(params, times) if modern else self.ask(ctx, times))
+            case "sample":
+                return await self.sample(ctx, modern=modern)
+            case "hang":
+                await asyncio.Event().wait()
+            case "die":
+                os._exit(7)
+        return self.answer(name, given)
+
+    def answer(self, name: str, given: dict[str, Any]) -> types.CallToolResult:
         match name:
             case "mail":
                 return text("sent")
             case "echo" | "odd name!" | "added":
                 return text(str(given.get("text", "")))
             case "count":
-                wrong = self.broken == "wrong result"
-                result: dict[str, Any] = {"n": "many" if wrong else len(given["text"])}
-                return types.CallToolResult(content=[], structured_content=result)
+                found = "many" if self.broken == "wrong result" else len(given["text"])
+                return types.CallToolResult(content=[], structured_content={"n": found})
             case "picture":
-                return types.CallToolResult(
-                    content=[types.ImageContent(type="image", data=PIXEL, mime_type="image/png")]
-                )
-            case "die":
-                os._exit(7)
+                image = types.ImageContent(type="image", data=PIXEL, mime_type="image/png")
+                return types.CallToolResult(content=[image])
             case "huge":
                 return text("x" * int(given["size"]))
             case _:
@@ -167,11 +160,6 @@ class ToolServer:
             return types.InputRequiredResult(input_requests={"say": types.CreateMessageRequest(params=params)})
         await ctx.session.create_message(messages=[message], max_tokens=5)
         return text("a model answered")
-
-
-async def hang() -> types.CallToolResult:
-    await asyncio.Event().wait()
-    raise AssertionError
 
 
 def server_of(host: ToolServer) -> Server[Any]:

@@ -1,8 +1,8 @@
 """A small OpenAI-compatible chat server on a loopback port, for tests: real HTTP, scripted behaviour.
 
-What it does is chosen by the request's model name, so one server shows every behaviour: `answer` (default), `echo-400`,
-`limited-429`, `auth-401`, `context-400`, `down-500`, `quoting-400` (whose code is the prompt), `slow`
-(never answers until the caller goes away).
+What it does is chosen by the request's model name, so one server shows every behaviour: `answer` (default), `slow`
+(never answers until the caller goes away), and a name that ends with a status, such as `down-500`. Of these
+`limited-429` and `quoting-400`, whose code is the prompt, have headers of their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,9 +106,8 @@ class OpenAIStub:
         if self.limits:
             self.limits -= 1
             _send(writer, 429, {"error": _error(model, body)}, f"Retry-After: {self.retry_after}\r\n")
-        elif model in _FAILURES:
-            status, extra = _FAILURES[model]
-            _send(writer, status, {"error": _error(model, body)}, extra)
+        elif failure := _FAILURE.search(model):
+            _send(writer, int(failure[1]), {"error": _error(model, body)}, _HEADERS.get(model, ""))
         elif body.get("stream"):
             await self._stream(reader, writer, body)
         else:
@@ -189,16 +189,8 @@ class OpenAIStub:
         await asyncio.wait({closed})
 
 
-_FAILURES: dict[str, tuple[int, str]] = {
-    "echo-400": (400, ""),
-    "limited-429": (429, "Retry-After: 7\r\n"),
-    "auth-401": (401, ""),
-    "forbidden-403": (403, ""),
-    "missing-404": (404, ""),
-    "quoting-400": (400, "X-Request-Id: req_42\r\n"),
-    "context-400": (400, ""),
-    "down-500": (500, ""),
-}
+_FAILURE = re.compile(r"-([45]\d\d)$")
+_HEADERS = {"limited-429": "Retry-After: 7\r\n", "quoting-400": "X-Request-Id: req_42\r\n"}
 
 
 def _error(model: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -267,10 +267,10 @@ def numbers(events: Sequence[dict[str, Any]]) -> list[int]:
     return [event["seq"] for event in events]
 
 
-async def status(client: HttpClient, thread: str = THREAD) -> str:
-    """Where a thread stands."""
+async def status(client: HttpClient) -> str:
+    """The status of the thread."""
     found = (await client.ask("threads"))["threads"]
-    [standing] = [each["status"] for each in found if each["thread"] == thread] or ["none"]
+    [standing] = [each["status"] for each in found if each["thread"] == THREAD] or ["none"]
     return str(standing)
 
 

@@ -199,9 +199,9 @@ def effects(done: list[str], *, approval: bool = False, name: str = "write") -> 
     return made
 
 
-def flow_of(body: Callable[[CallContext], Awaitable[Any]], name: str = "main") -> Function:
+def flow_of(body: Callable[[CallContext], Awaitable[Any]]) -> Function:
     async def run(ctx: CallContext) -> Any:
         return await body(ctx)
 
-    made: Function = flow(name=name)(run)
+    made: Function = flow(name="main")(run)
     return made

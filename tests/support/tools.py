@@ -11,7 +11,8 @@ import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from types import SimpleNamespace
+from typing import Any
 
 import httpcore2
 from cryptography import x509
@@ -163,20 +164,6 @@ def certificates(folder: Path, *names: str) -> tuple[ssl.SSLContext, Callable[[]
     return server, lambda: ssl.create_default_context(cafile=str(file))
 
 
-class Context(Protocol):
-    """The part of a context that the bodies look at."""
-
-    @property
-    def cancelled(self) -> bool: ...
-
-
-@dataclass
-class Waited:
-    """A context of a call."""
-
-    cancelled: bool = False
-
-
 def outcome(doing: Callable[[], str]) -> str:
     """What a call says, or its error."""
     try:
@@ -191,7 +178,7 @@ class FileTools:
     def __init__(self, *folders: Path, limit: int = 30_000) -> None:
         self.roots = Roots(folders)
         self.functions = {each.name: each for each in file_functions(self.roots, limit=limit)}
-        self.context: Context = Waited()
+        self.context: Any = SimpleNamespace(cancelled=False)  # the part of a context that the bodies look at
 
     def __call__(self, name: str, **input: Any) -> str:
         function = self.functions[name]

@@ -12,7 +12,7 @@ import signal
 import tempfile
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from support.agents import open_pauses
 from support.databases import Engine, made, removed, storage_of
-from support.processes import be_program, eventually, others, run_child
+from support.processes import be_program, eventually, lines, others, run_child
 from support.steps import Steps
 from worldagent import Settings, WorldAgent
 from worldagent.core import errors
@@ -151,7 +151,7 @@ def refused(path: str) -> bool:
 # --- bodies ---------------------------------------------------------------------------------------------------------
 
 
-Go = Callable[[Node], Awaitable[Any]]
+Go = Callable[[Node], Coroutine[Any, Any, Any]]
 
 
 async def body(node: Node, ctx: CallContext | TaskContext) -> Any:
@@ -182,7 +182,7 @@ async def _in_its_way(node: Node, go: Go, strict: Go) -> Any:
             return [one.code if isinstance(one, WorldAgentError) else one for one in found]
         case "group":
             async with asyncio.TaskGroup() as group:
-                running = [group.create_task(_started(go(child))) for child in below]
+                running = [group.create_task(go(child)) for child in below]
             return [task.result() for task in running]
         case "in time":
             async with asyncio.timeout(3600):
@@ -216,7 +216,7 @@ async def _in_a_bad_way(node: Node, go: Go, strict: Go) -> Any:
         case "strict group":
             try:
                 async with asyncio.TaskGroup() as group:
-                    running = [group.create_task(_started(strict(child))) for child in below]
+                    running = [group.create_task(strict(child)) for child in below]
             except Exception:  # that is its way
                 return "broken"
             return [task.result() for task in running]
@@ -225,10 +225,6 @@ async def _in_a_bad_way(node: Node, go: Go, strict: Go) -> Any:
             raise RuntimeError("that is its way")
         case _:
             raise AssertionError(node["kind"])
-
-
-async def _started(running: Awaitable[Any]) -> Any:
-    return await running
 
 
 async def called(node: Node, ctx: CallContext | TaskContext) -> Any:
@@ -280,9 +276,9 @@ class World:
     @property
     def effects(self) -> Counter[str]:
         """What has happened, and how often."""
-        log = self._home / "effects"
-        found = Counter(log.read_text().split()) if log.exists() else Counter[str]()
-        return found + Counter(file.name.removeprefix("put-") for file in self._home.glob("put-*"))
+        return Counter(lines(self._home / "effects")) + Counter(
+            file.name.removeprefix("put-") for file in self._home.glob("put-*")
+        )
 
     def happen(self, path: str) -> None:
         self._passed()

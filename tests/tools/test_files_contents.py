@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.agents import scripted_agent
-from support.tools import FileTools, Waited, open_files, outcome, tree
+from support.tools import FileTools, open_files, outcome, tree
 from worldagent.core.errors import InvalidArgument, ParamsInvalid, PathRefused, ToolFailed
 from worldagent.testing import ScriptedLM
 from worldagent.tools.files import Roots, file_functions, walk
@@ -123,7 +123,7 @@ def test_lines_end_where_a_newline_is(tmp_path: Path, content: bytes, shown: str
 def test_a_cancelled_call_stops_soon(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x\n" * 5000)
     files = FileTools(tmp_path)
-    files.context = Waited(cancelled=True)
+    files.context.cancelled = True
     assert len(files.read("file").split("\n")) < 1100
     assert "was cancelled" in outcome(lambda: files.grep("y"))
     assert "was cancelled" in outcome(lambda: files.glob("*y"))
