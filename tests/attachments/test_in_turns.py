@@ -162,8 +162,7 @@ async def test_replayed_edited_and_forked_threads_have_the_attachments_of_their_
         await thread.converse("What is this?", attachments=[PNG])
         await thread.replay()
         await thread.edit("What is that?")
-        fork = await thread.fork(to="fork")
-        await fork.converse("And now?")
+        await (await thread.fork(to="fork")).converse("And now?")
     assert [call.media for call in lm.calls] == [(("image", data_uri(PNG)),)] * 4
     assert len(pieces(tmp_path)) == 1
 

@@ -245,10 +245,8 @@ ARGUMENTS = st.one_of(
 
 
 EXAMPLES: list[dict[str, Any]] = [
-    {"message": {"to": GOOD}},
-    {"message": {"to": EVIL}, "message.to": GOOD},
-    {"message": {"to": GOOD}, "Message": {"to": EVIL}},
-    {"message": {"recipient": EVIL, "to": GOOD}},
+    SENT,
+    *DECOYS,
     {"message": {"recipient": GOOD, "to": EVIL}},
     {"message": {"recipient": EVIL, "target": GOOD}},
     {"recipient": GOOD, "to": EVIL},

@@ -352,8 +352,7 @@ async def test_attached_text_approves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("policy", [None, GLOB], ids=["no policy", "all by glob"])
 async def test_a_summary_of_what_was_read_is_as_what_was_read(tmp_path: Path, policy: Policy | None) -> None:
     world = World("hand")
-    few = {"history_limit": 4}
-    async with world.agent(tmp_path, policy, settings=few) as agent:
+    async with world.agent(tmp_path, policy, settings={"history_limit": 4}) as agent:
         turn = await agent.thread("t").converse("CALL fetch {}")
         await refused(agent, turn)
         for _ in range(6):  # every answer repeats the page, until a summary stands in its place
@@ -387,7 +386,6 @@ async def test_text_of_a_server_approves_nothing(tmp_path: Path, seat: str, wher
 
 async def test_what_a_server_says_of_its_tools_asks_where_no_policy_approves(tmp_path: Path) -> None:
     world = World("hand")
-    servers = {"t": pages(tmp_path, "description")}
-    async with world.agent(tmp_path, None, mcp=servers) as agent:
+    async with world.agent(tmp_path, None, mcp={"t": pages(tmp_path, "description")}) as agent:
         turn = await agent.thread("t").converse("CALL fetch {}")
     assert (turn.status, world.done) == ("paused", [])

@@ -157,11 +157,6 @@ class World:
         return {"calls": wanted, "result": ""} if wanted else {"calls": [], "result": "Fine."}
 
 
-def policy_of(lines: Sequence[Line], default: Any, times: int) -> Policy:
-    """The policy that lines stand for."""
-    return Policy(rules=tuple(_rule(line) for line in lines), default=default, times=times)
-
-
 def _rule(line: Line) -> Rule:
     arguments: dict[str, Any] = {}
     if line.path is not None:
@@ -394,7 +389,7 @@ def outcomes(home: Path, root: Node, model: Model, *, planned: bool, seed: int) 
         end = "done" if planned else "call_refused"
     event(f"{min(len(model.asked), 5)} asked, {min(len(model.done), 5)} done")
     person, world = Person(says=model.person, second=model.second, seed=seed), World(root=root)
-    policy = policy_of(model.lines, model.default, model.times)
+    policy = Policy(rules=tuple(map(_rule, model.lines)), default=model.default, times=model.times)
     ended = asyncio.run(play(world, home, policy, person, planned=planned))
     return (end, model.done, model.asked), (ended, world.done, person.asked)
 

@@ -123,8 +123,7 @@ async def test_approval_is_requested_again_where_the_rules_changed(tmp_path: Pat
 async def test_what_the_policy_refuses_by_now_is_not_done(tmp_path: Path) -> None:
     world = World("a")
     turn = await world.begun(tmp_path)
-    policy = Policy(rules=(Rule(decision="refuse", function="write"),))
-    async with world.agent(tmp_path, policy) as agent:
+    async with world.agent(tmp_path, Policy(rules=(Rule(decision="refuse", function="write"),))) as agent:
         turn = await resumed(agent, {turn.pauses[0].id: Approve()})
     assert (turn.status, str(turn.result), world.done) == ("done", "text='no'", [])
 

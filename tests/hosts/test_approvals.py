@@ -121,8 +121,7 @@ async def test_pauses_are_listed_over_all_threads_with_all_their_fields(home: Pa
     pair = await begun("pair", "t1", account="ana")
     await begun("question", "t2")
     [erase] = (await begun("wipe", "t3")).pauses
-    listed = await run("approvals", "list", *DESK, "--json")
-    found = json.loads(listed.stdout)["approvals"]
+    found = json.loads((await run("approvals", "list", *DESK, "--json")).stdout)["approvals"]
     assert [item["thread"] for item in found] == ["t1", "t1", "t3"]
     assert (found[0]["turn"], found[0]["account"], found[0]["kind"]) == (pair.id, "ana", "approval")
     last = found[2]

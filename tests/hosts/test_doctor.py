@@ -290,8 +290,7 @@ def test_doctor_prints_a_line_for_each_point_and_a_summary(home: Path) -> None:
 def test_doctor_checks_a_host_that_is_named_and_nothing_else(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text(TOKEN)
-    tokens = Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"novel"})}))])
-    with broken_host(tokens=tokens) as (url, host):
+    with broken_host(tokens=Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"novel"})}))])) as (url, host):
         scopes = ("--scope", "workspace=novel", "--foreign-scope", "workspace=other")
         words = ("--role-host", url, "--token-file", str(file), *scopes, "--write")
         result = doctor(*words)

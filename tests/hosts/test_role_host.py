@@ -42,8 +42,7 @@ account = ["ben"]
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Generator[str, None, None]:
     """The address of a host without tokens; each test has scopes of its own."""
-    folder = tmp_path_factory.mktemp("shared")
-    with http_host(folder / "roles.db") as (url, _):
+    with http_host(tmp_path_factory.mktemp("shared") / "roles.db") as (url, _):
         yield url
 
 
@@ -204,8 +203,7 @@ async def test_role_deleted_by_another_process_is_not_found(tmp_path: Path, monk
 
 
 async def test_a_host_names_the_tiers_that_its_store_keeps_and_takes_no_other(tmp_path: Path) -> None:
-    tiers = frozenset({Tier.WORKSPACE, Tier.ACCOUNT})
-    store = await SqliteRoleStore.open(tmp_path / "roles.db", tiers=tiers)
+    store = await SqliteRoleStore.open(tmp_path / "roles.db", tiers=frozenset({Tier.WORKSPACE, Tier.ACCOUNT}))
     async with aclosing(store), Client(RoleHost(store).server, read_timeout_seconds=BOUND) as client:
         for tool in (await client.list_tools()).tools:
             assert '"channel"' not in json.dumps([tool.input_schema, tool.output_schema])

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from support.command_line import BOUND, HTTP, MAKE, Done, command, serving, started
 from support.openai_stub import openai_stub
-from support.processes import eventually, run_script
+from support.processes import eventually
 from support.served import call, modern
 from support.sidecar_calls import LEGACY, MODERN
 from support.sidecar_clients import StdioClient
@@ -187,34 +187,6 @@ async def test_agents_are_made_of_options_for_each_workspace(home: Path) -> None
                 assert said["turn"]["text"] == "Paris."
         assert len(stub.requests) == 2
         assert all("You are a lighthouse." in json.dumps(request) for request in stub.requests)
-
-
-@pytest.mark.local
-async def test_the_embedded_model_is_loaded_once_for_all_workspaces(tmp_path: Path) -> None:
-    script = f"""
-import asyncio, threading
-from pathlib import Path
-from worldagent.hosts.cli.output import Output
-from worldagent.hosts.cli.sidecars import served_by
-from worldagent.hosts.cli.serve import ServeOptions
-from worldagent.hosts.cli.app import app
-
-async def main():
-    options = ServeOptions(stdio=True, lm="local", home=Path({str(tmp_path)!r}), workspace=["a", "b", "c"])
-    served = served_by(options, Output())
-    agents = [served.make(workspace) for workspace in served.workspaces]
-    for agent in agents:
-        await agent.start()
-    for agent in agents[1:]:
-        await agent.aclose()
-    said = await agents[0].thread("t").converse("Hello")
-    await agents[0].aclose()
-    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("worldagent-local_")]
-    print(names, said.status)
-
-asyncio.run(main())
-"""
-    assert await run_script(script) == "['worldagent-local_0'] done\n"
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,7 @@ BODY, HEADERS = modern(call("say", {"text": "hello"}))
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served, None, None]:
     """One without tokens, with low limits; it must say hello after all that is sent to it."""
-    folder = tmp_path_factory.mktemp("served")
-    with served(folder, max_body=100_000) as found:
+    with served(tmp_path_factory.mktemp("served"), max_body=100_000) as found:
         yield found
         with Wire(found.address) as wire:
             assert said(wire.ask("POST", "/mcp", BODY, **HEADERS)) == "hello"

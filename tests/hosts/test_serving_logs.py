@@ -239,15 +239,6 @@ async def give_roles(client: Calling) -> Counter[str]:
     return Counter(f"tools/call {tool}" for tool in asked) + Counter({"tools/call": 2})
 
 
-def check_spans(told: list[str], expected: Counter[str], seen: Path) -> None:
-    """Look through spans as they were exported, whole."""
-    found = scan_for_roles(told, [ROLE, NAME, sidecar_served.TOKEN]).findings
-    assert not found, "\n".join(["a role is in", *map(str, found)])
-    names = Counter(json.loads(span)["name"] for span in told)
-    assert expected <= names, "there are fewer spans than calls, so this shows little"
-    assert sidecar_app.digest(ROLE) in seen.read_text().split(), "no model had the role, so this shows nothing"
-
-
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_no_span_has_a_role_that_a_call_over_http_gives(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spans: InMemorySpanExporter, revision: Revision
@@ -261,4 +252,8 @@ async def test_no_span_has_a_role_that_a_call_over_http_gives(
     ):
         expected = await give_roles(client)
     told = [str(span.to_json(indent=None)) for span in spans.get_finished_spans()]
-    check_spans(told, expected, tmp_path / "seen")
+    found = scan_for_roles(told, [ROLE, NAME, sidecar_served.TOKEN]).findings
+    assert not found, "\n".join(["a role is in", *map(str, found)])
+    assert expected <= Counter(json.loads(span)["name"] for span in told), "fewer spans than calls show little"
+    seen = (tmp_path / "seen").read_text().split()
+    assert sidecar_app.digest(ROLE) in seen, "no model had the role, so this shows nothing"

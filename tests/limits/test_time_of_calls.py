@@ -235,7 +235,8 @@ async def test_each_try_has_the_whole_time_and_the_seconds_of_the_limits_hold_fo
 # --- depth ----------------------------------------------------------------------------------------------------------
 
 
-def nesting() -> tuple[Function, list[int]]:
+@pytest.mark.parametrize("depth", [1, 20])
+async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: int) -> None:
     made = list[int]()
 
     @flow
@@ -243,12 +244,6 @@ def nesting() -> tuple[Function, list[int]]:
         made.append(level)
         return int(await ctx.call("deeper", {"level": level + 1}))
 
-    return deeper, made
-
-
-@pytest.mark.parametrize("depth", [1, 20])
-async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: int) -> None:
-    deeper, made = nesting()
     async with agent_of(tmp_path, deeper, settings={"turn_depth": depth}) as agent:
         with pytest.raises(DepthExceeded, match=f"is nested {depth + 1} deep, and the limit is {depth}"):
             await agent.call("deeper", {"level": 1})

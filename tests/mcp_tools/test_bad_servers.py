@@ -79,8 +79,7 @@ async def outcome(running: object) -> object:
 
 async def test_a_server_that_dies_in_mid_call_fails_that_call_and_serves_the_next(tmp_path: Path) -> None:
     async with agent_over(tmp_path, stdio(tmp_path)) as agent:
-        turn = agent.thread("a").task("use", {"function": "t_die"})
-        error = await failure(turn)
+        error = await failure(agent.thread("a").task("use", {"function": "t_die"}))
         assert isinstance(error, McpServerUnavailable)
         assert error.retryable
         assert "ended in the middle of a call" in str(error)

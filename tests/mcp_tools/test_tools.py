@@ -246,6 +246,5 @@ async def test_the_server_that_has_everything(tmp_path: Path) -> None:
         assert not source.left_out
         assert await agent.call("t_echo", {"message": "hello"}) == "Echo: hello"
         assert "structuredContent" not in str(await agent.call("t_get-structured-content", {"location": "Chicago"}))
-        blocks = await agent.call("t_get-tiny-image", {})
-        assert [block["type"] for block in blocks].count("image") == 1
+        assert [block["type"] for block in await agent.call("t_get-tiny-image", {})].count("image") == 1
         assert await source.resources()

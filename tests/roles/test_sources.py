@@ -49,8 +49,7 @@ async def channel_source(scope: Scope) -> Role | None:
 @on_every_store
 async def test_all_five_tiers_meet_in_one_turn_lowest_first(tmp_path: Path, kind: StoreKind) -> None:
     lm = answering()
-    sources = {Tier.THREAD: thread_source, Tier.CHANNEL: channel_source}
-    with stored(kind, tmp_path, sources=sources) as given:
+    with stored(kind, tmp_path, sources={Tier.THREAD: thread_source, Tier.CHANNEL: channel_source}) as given:
         async with scripted_agent(tmp_path, lm, **given) as agent:
             await agent.roles.put(Tier.WORKSPACE, Role("house", "the house"))
             await agent.roles.put("account", Role("ana", "ana's own"), scope_id="ana")
@@ -94,28 +93,23 @@ async def _garbage(scope: Scope) -> Any:
     return "Be harsh."
 
 
-def _late() -> Any:
-    never = asyncio.Event()
-
-    async def ask(scope: Scope) -> Role | None:
-        await never.wait()
-        return None
-
-    return ask
+async def _late(scope: Scope) -> Role | None:
+    await asyncio.Event().wait()
+    return None
 
 
 @pytest.mark.requirement("R14")
 @pytest.mark.parametrize(
     ("source", "error", "says"),
     [
-        (lambda: _down, RoleSourceUnavailable, "ConnectionError"),
+        (_down, RoleSourceUnavailable, "ConnectionError"),
         (_late, RoleSourceUnavailable, "within 0.05 s"),
-        (lambda: _garbage, RoleSourceInvalid, "not a role"),
+        (_garbage, RoleSourceInvalid, "not a role"),
     ],
 )
 async def test_failing_source_ends_the_turn(tmp_path: Path, source: Any, error: type[Exception], says: str) -> None:
     lm = answering()
-    roles = Roles(sources={Tier.CHANNEL: source()})
+    roles = Roles(sources={Tier.CHANNEL: source})
     async with scripted_agent(tmp_path, lm, roles=roles, settings={"role_timeout": 0.05}) as agent:
         thread = agent.thread("t1", channel="c7")
         with pytest.raises(error, match=says) as caught:

@@ -63,8 +63,7 @@ async def test_the_conversation_keeps_that_it_changed_and_never_to_what(tmp_path
     assert [message.kind for message in history] == ["role", "role", "message", "answer", "message", "answer"]
     assert [message.author for message in history[:2]] == ["ana", "ana"]
     assert all(set(message.body) == {"change", "at"} for message in history[:2])
-    canaries = [HARSH.content, MILD.content]
-    assert_no_role_leak([tmp_path, *history], canaries)
+    assert_no_role_leak([tmp_path, *history], [HARSH.content, MILD.content])
 
 
 @pytest.mark.requirement("R10")
@@ -187,8 +186,7 @@ async def test_approved_message_is_the_role_from_the_next_turn_on(tmp_path: Path
 
 @pytest.mark.requirement("R10")
 async def test_refused_role_is_reported_to_the_planner(tmp_path: Path) -> None:
-    lm = asking()
-    async with opened(tmp_path, lm) as agent:
+    async with opened(tmp_path, asking()) as agent:
         thread = agent.thread("t")
         pause = await said(thread)
         turn = await thread.resume({pause.id: Reject("not now")})
@@ -289,11 +287,6 @@ async def _paid() -> str:
     return "paid"
 
 
-def paying(home: Path, lm: ScriptedLM) -> WorldAgent:
-    shape = Shape("job", Nothing, Said, _pay, description="pays")
-    return opened(home, lm, tools=[tool(name="pay", approval=True)(_paid)], shapes=[shape])
-
-
 @pytest.mark.requirement("R10", "R13")
 async def test_turn_that_pauses_again_keeps_its_role(tmp_path: Path) -> None:
     before = Role("friend", "Be as mild as the baker at the harbour.")
@@ -302,7 +295,8 @@ async def test_turn_that_pauses_again_keeps_its_role(tmp_path: Path) -> None:
         {"tool": "thread_role", "arguments": {}},
         {"tool": "job", "arguments": {}},
     )
-    async with paying(tmp_path, lm) as agent:
+    shapes = [Shape("job", Nothing, Said, _pay, description="pays")]
+    async with opened(tmp_path, lm, tools=[tool(name="pay", approval=True)(_paid)], shapes=shapes) as agent:
         thread = agent.thread("t")
         thread.role.set(before)
         turn = await thread.converse(WORDS)

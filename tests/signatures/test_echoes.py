@@ -280,8 +280,7 @@ JSON_ANSWERS = {"bare": "{}", "in a fence without a name": "\n```\n{}\n```\n"}
 async def test_json_in_place_of_the_chat_format_is_read(tmp_path: Path, crew: list[Any], answer: str) -> None:
     fields = {"reply": f'She said "yes".\nThen: {LINES}', "calls": []}
     said = JSON_ANSWERS[answer].replace("{}", json.dumps(fields, indent=1))
-    lm = ScriptedLM([said, said], chunk=4)
-    async with scripted_agent(tmp_path, lm, workers=crew) as agent:
+    async with scripted_agent(tmp_path, ScriptedLM([said, said], chunk=4), workers=crew) as agent:
         turn, events = await streamed(agent.thread("t").stream("Hi", role=LINED))
         assert turn.text == standing(events) == f'She said "yes".\nThen: {MARK}'
         assert (await agent.thread("u").converse("Hi")).text == fields["reply"]

@@ -118,16 +118,12 @@ def extension(code: int, *parts: object) -> ormsgpack.Ext:
     return ormsgpack.Ext(code, ormsgpack.packb(list(parts)))
 
 
-def _nothing(code: int, data: bytes) -> ormsgpack.Ext:
-    return ormsgpack.Ext(code, data)
-
-
 def changed(home: Path, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the newest checkpoint of the thread."""
     with closing(sqlite3.connect(home / "agent.db")) as connection:
         newest = "FROM checkpoints WHERE thread_id=? ORDER BY checkpoint_id DESC LIMIT 1"
         [(key, blob)] = connection.execute(f"SELECT checkpoint_id, checkpoint {newest}", (THREAD,)).fetchall()
-    value = ormsgpack.unpackb(blob, ext_hook=_nothing)
+    value = ormsgpack.unpackb(blob, ext_hook=ormsgpack.Ext)
     change(value)
     run(home, "UPDATE checkpoints SET checkpoint=? WHERE checkpoint_id=?", ormsgpack.packb(value), key)
 
@@ -390,8 +386,7 @@ async def test_invalid_usage_is_refused_and_kept(tmp_path: Path, column: str, va
 @pytest.mark.parametrize("schema", [{"type": 7}, {"$ref": "http://127.0.0.1:1/schema"}])
 async def test_invalid_form_is_refused_and_nothing_is_fetched(tmp_path: Path, pause: str, schema: Any) -> None:
     async with agent_of(tmp_path, []) as agent:
-        turn = await agent.thread("t").resume({pause: Approve()})
-        [asked] = turn.pauses
+        [asked] = (await agent.thread("t").resume({pause: Approve()})).pauses
         ask = json.dumps({"kind": "question", "question": "Whose?", "schema": schema})
         assert run(tmp_path, "UPDATE wa_call SET ask=? WHERE kind='question'", ask) == 1
         with pytest.raises(StorageInvalid, match=r"the schema of the pause 'turn_.*; restore the database"):

@@ -291,8 +291,7 @@ async def test_an_address_without_a_host_fails_to_connect() -> None:
 
 
 async def test_a_wrong_token_is_named() -> None:
-    grant = Grant({Tier.WORKSPACE: frozenset({"*"})})
-    with broken_host(tokens=Tokens([(TOKEN, grant)])) as (url, _):
+    with broken_host(tokens=Tokens([(TOKEN, Grant({Tier.WORKSPACE: frozenset({"*"})}))])) as (url, _):
         [first, *_] = await check_host(HttpHost(url, "another"))
     assert (first.id, first.status) == ("connect.time", "fail")
     assert "401" in first.problem

@@ -288,8 +288,7 @@ async def main():
 
 asyncio.run(main())
 """
-    process = await start_script(script, tmp_path)
-    await killed(process)
+    await killed(await start_script(script, tmp_path))
     assert await eventually(lambda: left(f"{FOR_EVER}6") == [])
 
 

@@ -111,8 +111,7 @@ async def test_files_are_found_by_words_the_best_first(tmp_path: Path) -> None:
 
 
 async def test_words_are_found_in_any_form_and_script(tmp_path: Path) -> None:
-    docs = written(tmp_path, one="Running in Köln", two="ὁ Σωκράτης", three="запуск")
-    search = LocalIndex([docs])
+    search = LocalIndex([written(tmp_path, one="Running in Köln", two="ὁ Σωκράτης", three="запуск")])
     for query, name in (("run", "one.md"), ("koln", "one.md"), ("ΣΩΚΡΆΤΗΣ", "two.md"), ("Запуск", "three.md")):
         assert await found(search, query) == [name]
 

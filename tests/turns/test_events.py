@@ -31,7 +31,6 @@ from worldagent.core.errors import (
     UnknownTurn,
 )
 from worldagent.core.events import Event
-from worldagent.core.pauses import Approve
 from worldagent.testing import ScriptedLM, VirtualClock, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T10")
@@ -90,25 +89,6 @@ async def test_readers_of_another_process_share_one_watch(tmp_path: Path, monkey
         whole(seen := await asyncio.wait_for(late, LIMIT))
         assert seen == await taken(agent.events(stream.turn_id))
         assert not looks
-
-
-@pytest.mark.requirement("T4")
-async def test_resumed_run_continues_the_numbers(tmp_path: Path) -> None:
-    async with asking_shop(tmp_path) as agent:
-        thread = agent.thread("t")
-        async with thread.stream_task("buy", {"what": "hat"}, detach=True) as stream:
-            before = await taken(stream)
-        [pause] = stream.turn.pauses
-        assert before[-1].type == "turn_ended"
-        assert before[-2].type == "pause_opened"
-        async with thread.stream_resume({pause.id: "red"}) as again:
-            resumed = await taken(again)
-        whole(resumed, after=len(before))
-        turn = await thread.resume({again.turn.pauses[0].id: Approve()})
-        every = await taken(agent.events(turn.id))
-        whole(every)
-        assert every[: len(before) + len(resumed)] == [*before, *resumed]
-        assert every[-1].type == "turn_ended"
 
 
 @pytest.mark.requirement("T4")

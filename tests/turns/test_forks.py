@@ -110,8 +110,7 @@ async def test_fork_of_a_busy_thread_runs_at_once(tmp_path: Path) -> None:
         await go.wait()
         return Said(text=str(await ctx.calls.ask_person("Which?")))
 
-    shapes = [Shape("ask", Nothing, Said, ask)]
-    async with scripted_agent(tmp_path, counting(), shapes=shapes) as agent:
+    async with scripted_agent(tmp_path, counting(), shapes=[Shape("ask", Nothing, Said, ask)]) as agent:
         thread = agent.thread("t1")
         await thread.converse("one")
         running = asyncio.create_task(thread.task("ask", {}))

@@ -104,8 +104,7 @@ async def test_answers_that_cannot_be_taken_leave_every_pause_open(tmp_path: Pat
         thread = agent.thread("t")
         with pytest.raises(NothingToResume, match="has no turn"):
             await thread.resume()
-        turn = await thread.task("job", {})
-        pay, ask = sorted(turn.pauses, key=lambda pause: pause.kind)
+        pay, ask = sorted((await thread.task("job", {})).pauses, key=lambda pause: pause.kind)
         wrong: list[tuple[Any, type[Exception]]] = [
             ({"call_1": Approve()}, UnknownPause),
             ({pay.id: "yes"}, AnswerInvalid),

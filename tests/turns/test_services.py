@@ -97,8 +97,7 @@ async def test_what_a_service_signed_is_gone_after_a_pause(wanted: Format, tmp_p
         assert_no_role_leak(tmp_path, traces_of(HOW))
         assert SIGNATURE.encode() not in b"".join(each.read_bytes() for each in tmp_path.rglob("*") if each.is_file())
         async with agent_at(tmp_path, stub, wanted) as agent:
-            answers = {pause.id: Approve() for pause in turn.pauses}
-            turn = await agent.thread("t").resume(answers, role=ROLE)
+            turn = await agent.thread("t").resume({pause.id: Approve() for pause in turn.pauses}, role=ROLE)
     assert turn.text == "Bought."
     sent = json.dumps(told(stub.requests[-1]))
     assert len(stub.requests) == 2
@@ -336,8 +335,7 @@ async def test_reasoning_goes_back_in_the_services_field(tmp_path: Path, monkeyp
 @pytest.mark.requirement("R16")
 @ALL
 async def test_a_role_that_is_thought_aloud_is_withheld(tmp_path: Path, wanted: Format) -> None:
-    loud = f"I am told: {HOW[20:]} So I shall be short."
-    with service(Said("Aye.", (), loud)) as stub:
+    with service(Said("Aye.", (), f"I am told: {HOW[20:]} So I shall be short.")) as stub:
         async with agent_at(tmp_path, stub, wanted, settings=THINKS) as agent:
             _, events = await streamed(agent.thread("t").stream("How deep?", role=ROLE))
     shown = thoughts(events, 0)

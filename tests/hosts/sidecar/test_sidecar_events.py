@@ -39,8 +39,7 @@ async def test_resuming_client_receives_missed_events(revision: Revision, known:
             return await status(away) == "paused"
 
         await until(paused)
-        waiting = await away.ask("pauses", thread="t1")
-        [pause] = waiting["pauses"]
+        [pause] = (await away.ask("pauses", thread="t1"))["pauses"]
         given: dict[str, Any] = {"thread": "t1", "answers": {pause["id"]: {"approve": pause["answers"]["approve"]}}}
         after = {"the first event": {"after": 1}, "not said": {}}[known]
         async with away.call("resume", given | after) as again:

@@ -125,8 +125,7 @@ async def test_concurrent_answers_to_two_questions_both_get_the_turns_answer(fol
         halves = [{asked[kind]: answer} for kind, answer in said.items()]
         first = asyncio.create_task(again(one, given, found.request_state, halves[0]))
         await held.goes_on.wait()
-        turn_id = (await call(one, "pauses", **place))["turn_id"]
-        first_run = await call(one, "events", turn_id=turn_id)
+        first_run = await call(one, "events", turn_id=(await call(one, "pauses", **place))["turn_id"])
         second = asyncio.create_task(again(other, given, found.request_state, halves[1], progress if follows else None))
         while not all(pause["answered"] for pause in (await call(one, "pauses", **place))["pauses"]):
             pass  # that the second answer is taken is seen by nothing else
