@@ -142,14 +142,10 @@ def page(rows: Iterable[Row]) -> str:
     return "\n".join(parts)
 
 
-def read_table(page: Path = PAGE) -> list[Row]:
+def read_table() -> Iterator[Row]:
     """The rows of the page."""
-    return list(_read(page.read_text(encoding="utf-8")))
-
-
-def _read(text: str) -> Iterator[Row]:
     phases = {heading: phase for phase, heading in _HEADINGS.items()}
-    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]:
         heading, *lines = section.splitlines()
         for line in [line for line in lines if line.startswith("|")][2:]:
             kind, points, *cells = (cell.strip() for cell in line.strip("|").split("|"))

@@ -97,10 +97,7 @@ class Verified(HeldTurn[VerifiedCase]):
             trace=self.places.trace(),
         )
 
-    async def place_role(self, agent: WorldAgent, thread: Thread) -> None:
-        await self.roled(agent, thread)
-
-    async def roled(self, agent: WorldAgent, thread: Thread, which: str = "first") -> None:
+    async def place_role(self, agent: WorldAgent, thread: Thread, which: str = "first") -> None:
         """Have one of the case's roles be where its source is; that of a call is passed with it."""
         self.now = self.case.role(which)
         if self.case.source == "thread":
@@ -255,7 +252,7 @@ async def _(turn: Verified) -> None:
         thread = await turn.thread_of(agent)
         begun = await turn.told(turn.begin(thread))
         await turn.look(agent)
-        await turn.roled(agent, thread, "another")
+        await turn.place_role(agent, thread, "another")
         answers = dict.fromkeys((pause.id for pause in begun.pauses), "red")
         since = len(turn.lm.calls)
         ended = await turn.told(turn.resume(thread, answers, on_role_change="refresh"))

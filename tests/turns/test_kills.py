@@ -65,7 +65,7 @@ def test_the_page_says_which_transaction_makes_each_row_durable_and_what_the_tur
 @pytest.mark.timeout(BOUND)
 @on_every_database
 def test_killed_turn_resumes_as_the_page_says(engine: Engine) -> None:
-    rows = read_table()
+    rows = list(read_table())
     seed = int.from_bytes(os.urandom(4), "big")
     source = random.Random(seed)
     points: list[list[object]] = []
