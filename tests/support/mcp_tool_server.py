@@ -100,6 +100,8 @@ class ToolServer:
                 await asyncio.Event().wait()
             case "die":
                 os._exit(7)
+            case _:
+                pass
         return self.answer(name, given)
 
     def answer(self, name: str, given: dict[str, Any]) -> types.CallToolResult:
