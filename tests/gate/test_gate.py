@@ -594,9 +594,7 @@ async def test_no_role_changes_what_is_decided(tmp_path: Path, world: World, con
         (Policy, {"rules": [Rule(decision="ask", name="a"), Rule(decision="ask", name="a")]}, "two rules"),
     ],
 )
-def test_invalid_policy_is_refused(
-    kind: type[Rule | Policy | Predicate], given: Mapping[str, Any], problem: str
-) -> None:
+def test_bad_policy_is_refused(kind: type[Rule | Policy | Predicate], given: Mapping[str, Any], problem: str) -> None:
     with pytest.raises(PolicyInvalid, match=problem):
         kind(**given)
 

@@ -442,7 +442,7 @@ NARROW: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
-def test_no_argument_evades_a_rule_before_one_that_approves(
+def test_no_argument_evades_a_rule(
     tmp_path: Path, calls: tuple[Node, ...], narrow: list[tuple[Any, dict[str, Any]]], seed: int
 ) -> None:
     rules = (*(Line(decision=what, **where) for what, where in narrow), Line(decision="approve"))

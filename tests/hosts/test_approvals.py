@@ -181,9 +181,7 @@ def written(home: Path, name: str, *rules: dict[str, Any], **more: Any) -> str:
 # --- policies ----------------------------------------------------------------------------------------------
 
 
-async def test_a_turn_runs_under_the_policy_of_the_option_over_that_of_the_environment(
-    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_policy_option_wins_over_the_environment(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     never = written(home, "never.json", {"decision": "refuse", "function": "send", "name": "never"})
     sends = written(home, "sends.json", SENDS)
     assert (await run("task", "series", *APP, "--thread", "t1")).exit_code == 3
@@ -257,9 +255,7 @@ async def test_with_an_app_a_check_lists_what_each_rule_matches(home: Path, run:
         ("rules:\n  - {decision: ask, function: sned}\n", APP, "names the function 'sned', which does not exist"),
     ],
 )
-async def test_an_invalid_policy_is_refused_with_its_line_and_exit_code_2(
-    home: Path, run: Run, text: str, more: tuple[str, ...], told: str
-) -> None:
+async def test_invalid_policy_exits_with_2(home: Path, run: Run, text: str, more: tuple[str, ...], told: str) -> None:
     (home / "policy.yaml").write_text(text, encoding="utf-8")
     result = await run("policy", "check", "policy.yaml", *more)
     assert (result.exit_code, result.stdout) == (2, ""), result.output

@@ -100,9 +100,7 @@ ANSWERS: list[tuple[Callable[[], object], type[UsageError], str]] = [
 
 
 @pytest.mark.parametrize(("call", "error", "told"), ANSWERS, ids=[told for _, _, told in ANSWERS])
-def test_an_answer_that_names_no_open_pause_is_refused(
-    call: Callable[[], object], error: type[UsageError], told: str
-) -> None:
+def test_answers_to_no_open_pause_are_refused(call: Callable[[], object], error: type[UsageError], told: str) -> None:
     with pytest.raises(error) as caught:
         call()
     assert told in caught.value.problem

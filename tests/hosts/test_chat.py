@@ -32,9 +32,7 @@ async def test_a_chat_shows_its_place_answers_and_restores_the_terminal(start: S
     ]
 
 
-async def test_an_answer_appears_while_it_is_written_as_markdown_and_breaks_between_words(
-    start: Start, service: OpenAIStub
-) -> None:
+async def test_answer_streams_as_markdown_and_breaks_between_words(start: Start, service: OpenAIStub) -> None:
     word, wide = "lighthouse ", "灯台の光が海を照らしている。"
     code = "\n\n# Lamps\n\n* red\n* **blue**\n\n```py\n" + "x " * 50 + "\ndef lamp(): ...\n```\nDone."
     service.answers = [(word * 250, "\x1b[2Jand the end, my friends. ", f"\n{wide * 6}", code)]
@@ -86,9 +84,7 @@ async def test_a_mistake_in_the_settings_ends_it_with_2(start: Start) -> None:
 # --- leaving and interrupting ---------------------------------------------------------------------------------------
 
 
-async def test_interrupts_cancel_the_answer_clear_the_line_warn_and_end_the_chat(
-    start: Start, service: OpenAIStub
-) -> None:
+async def test_interrupts_cancel_the_answer_then_end_the_chat(start: Start, service: OpenAIStub) -> None:
     service.answers = [("The lamp is lit, ", "and never seen.")]
     async with start() as terminal:
         terminal.write("Tell me." + ENTER)

@@ -25,9 +25,7 @@ BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-async def test_new_begins_a_thread_and_threads_lists_the_newest(
-    environment: dict[str, str], service: OpenAIStub
-) -> None:
+async def test_new_begins_a_thread_and_threads_lists_it_first(environment: dict[str, str], service: OpenAIStub) -> None:
     lines = ("/threads", "Hello", "/new novel", "Who lit the lamp?", "/threads", "/new", "/threads lamp", "/new novel")
     found = await chatted(environment, *lines)
     texts = [str(value.get("text")) for value in found]
@@ -94,9 +92,7 @@ async def test_copied_answer_or_code_cannot_steer_a_terminal(start: Start, servi
     assert copied(terminal.raw) == [f"{BLOCK}[2J", "Paris.", "print('lit')\n"]
 
 
-async def test_a_thread_is_exported_for_people_and_for_import(
-    start: Start, environment: dict[str, str], service: OpenAIStub, tmp_path: Path
-) -> None:
+async def test_export_of_thread(start: Start, environment: dict[str, str], service: OpenAIStub, tmp_path: Path) -> None:
     service.answers = [(BLOCK,)]
     async with start() as terminal:
         await terminal.say("Light it.")
@@ -180,9 +176,7 @@ async def test_an_attachment_that_cannot_be_sent_is_bad_usage(
     assert stub.requests == []
 
 
-async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
-    environment: dict[str, str], service: OpenAIStub, tmp_path: Path
-) -> None:
+async def test_attachment_goes_with_a_message(environment: dict[str, str], service: OpenAIStub, tmp_path: Path) -> None:
     photo = written(tmp_path, "lake.png", PNG)
     lines = f"Look.\n/attach {ADDRESS}\n/attach\n/attach off\nAnd now?\n/attach {ADDRESS}\nAnd this?\n/history\n"
     code, out, told = await piped(environment, lines.encode(), "--attach", str(photo))
@@ -201,9 +195,7 @@ async def test_a_chat_sends_what_is_attached_with_the_next_message_alone(
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
-async def test_piped_lines_are_messages_and_answers_are_printed(
-    environment: dict[str, str], service: OpenAIStub
-) -> None:
+async def test_piped_lines_are_messages(environment: dict[str, str], service: OpenAIStub) -> None:
     code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
     assert (code, out) == (0, "Paris.\nParis.\n")
     assert told.startswith("error: the command '/nothing' does not exist")
@@ -224,9 +216,7 @@ async def test_piped_commands_open_no_file(environment: dict[str, str], service:
     assert len(service.requests) == 2
 
 
-async def test_a_message_is_edited_and_the_conversation_forked(
-    environment: dict[str, str], service: OpenAIStub
-) -> None:
+async def test_message_is_edited_and_conversation_forked(environment: dict[str, str], service: OpenAIStub) -> None:
     lines = "/fork\n/edit\nHello\n/edit Good morning\n/fork plan b\nAnd now?\n/history\n"
     code, out, told = await piped(environment, lines.encode())
     assert code == 0
@@ -245,9 +235,7 @@ async def test_a_message_is_edited_and_the_conversation_forked(
     assert "Hello" not in service.said(1)
 
 
-async def test_piped_input_exits_with_1_if_the_last_line_failed(
-    environment: dict[str, str], service: OpenAIStub
-) -> None:
+async def test_piped_input_exits_with_1_if_last_line_failed(environment: dict[str, str], service: OpenAIStub) -> None:
     huge = b"x" * (9 << 20)
     lines = b"\n".join((b"Hello", huge, b"And again", b"\xff", huge))
     code, out, told = await piped(environment, lines)

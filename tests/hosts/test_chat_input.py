@@ -41,9 +41,7 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
 @pytest.mark.requirement("R7", "R10")
-async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_is_kept_nowhere(
-    start: Start, service: OpenAIStub, home: Path, tmp_path: Path
-) -> None:
+async def test_thread_role_goes_with_messages(start: Start, service: OpenAIStub, home: Path, tmp_path: Path) -> None:
     async with start(fresh=True) as terminal:  # whose command line says what it was started with
         told = await terminal.say(f"/role {SECRET}")
         assert told == "role of the thread 'main' set, 60 characters; it holds until /role off"
@@ -72,9 +70,7 @@ async def test_a_role_of_the_thread_goes_with_every_message_until_it_is_off_and_
 
 
 @pytest.mark.requirement("R5", "R10")
-async def test_the_role_of_the_command_line_goes_with_every_message_until_a_thread_has_its_own(
-    start: Start, service: OpenAIStub, tmp_path: Path
-) -> None:
+async def test_role_option_applies_until_a_thread_has_a_role(start: Start, service: OpenAIStub, tmp_path: Path) -> None:
     (file := tmp_path / "role.md").write_text(SECRET, encoding="utf-8")
     async with start("--role", "Be brief.", WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
         assert await terminal.say("Hello") == "role: call\nParis."
@@ -118,9 +114,7 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
 
 
 @pytest.mark.requirement("R14")
-async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
-    start: Start, service: OpenAIStub, tmp_path: Path
-) -> None:
+async def test_role_host_that_is_down_fails_turns(start: Start, service: OpenAIStub, tmp_path: Path) -> None:
     host = HostProcess(tmp_path)
     async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
         await terminal.shows(f"model openai/answer, profile general, roles at {host.url}")
@@ -139,9 +133,7 @@ async def test_a_role_host_that_is_down_fails_turns_until_it_is_back(
 # --- commands and input ---------------------------------------------------------------------------------------------
 
 
-async def test_a_command_is_completed_and_an_unknown_one_is_named_with_the_nearest_and_not_sent(
-    start: Start, service: OpenAIStub
-) -> None:
+async def test_command_is_completed_and_unknown_one_gets_a_suggestion(start: Start, service: OpenAIStub) -> None:
     async with start() as terminal:
         shown = " ".join((await terminal.say("/histroy 3")).split())
         assert shown.startswith("error: the command '/histroy' does not exist, and nothing was sent")

@@ -76,9 +76,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, s
     assert all(len(line) <= 80 for line in terminal.lines)
 
 
-async def test_several_pauses_are_answered_one_by_one_and_input_is_removed_with_the_thread(
-    shop: Start, service: OpenAIStub, home: Path, environment: dict[str, str]
-) -> None:
+async def test_answers_one_by_one(shop: Start, service: OpenAIStub, home: Path, environment: dict[str, str]) -> None:
     async with shop() as terminal:
         shown = await buying(terminal, service, "choose", then="main answer 1/2>")
         assert "The turn waits for 2 answers: /pauses shows all, /cancel ends the turn." in shown
@@ -182,9 +180,7 @@ async def test_a_turn_whose_model_was_down_is_resumed(start: Start, service: Ope
 
 
 @pytest.mark.requirement("R7", "R10", "R13")
-async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
-    shop: Start, service: OpenAIStub, home: Path, tmp_path: Path
-) -> None:
+async def test_resume_needs_the_role_of_its_turn(shop: Start, service: OpenAIStub, home: Path, tmp_path: Path) -> None:
     async with shop() as terminal:
         await terminal.say(f"/role {SECRET}")
         assert "role: thread" in await buying(terminal, service)
@@ -209,9 +205,7 @@ async def test_a_turn_that_began_under_a_role_of_its_thread_needs_it_again(
 # --- pipes ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow_answer_it(
-    environment: dict[str, str], service: OpenAIStub, home: Path
-) -> None:
+async def test_piped_chat_exits_with_3_at_pauses(environment: dict[str, str], service: OpenAIStub, home: Path) -> None:
     service.answers = [dispatching("buy")]
     [turn] = await chatted(shopping(environment), "Buy me a hat.", argv=SHOP, code=3)
     assert (turn["status"], turn["pauses"][0]["function"]) == ("paused", "pay")
@@ -226,9 +220,7 @@ async def test_a_piped_chat_ends_with_3_where_a_turn_waits_and_lines_that_follow
     assert bought(home) == ["hat"]
 
 
-async def test_piped_chat_names_the_answers_it_took(
-    environment: dict[str, str], service: OpenAIStub, home: Path
-) -> None:
+async def test_piped_chat_names_answers_it_took(environment: dict[str, str], service: OpenAIStub, home: Path) -> None:
     service.answers = [dispatching("choose")]
     lines = ("Buy me a hat.", "blue", "yes", '{"street": "Elm", "number": 4}')
     found = await chatted(shopping(environment), *lines, argv=SHOP, code=0)

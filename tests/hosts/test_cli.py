@@ -38,9 +38,7 @@ async def test_ask_prints_the_answer_and_nothing_else(run: Run) -> None:
         ((), "What is the capital of France?\n", "What is the capital of France?"),
     ],
 )
-async def test_standard_input_is_the_message_or_follows_it(
-    run: Run, stub: OpenAIStub, text: tuple[str, ...], data: str, message: str
-) -> None:
+async def test_stdin_is_the_message(run: Run, stub: OpenAIStub, text: tuple[str, ...], data: str, message: str) -> None:
     result = await run("ask", *text, stdin=data.encode())
     assert (result.exit_code, result.stdout, result.stderr) == (0, "Paris.\n", "")
     assert message in prompt(stub)
@@ -124,9 +122,7 @@ async def test_task_runs_a_worker_that_the_command_line_defines(run: Run, stub: 
         (("task", "nothing", "-p", "request=y"), "no shape 'nothing'"),
     ],
 )
-async def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
-    run: Run, stub: OpenAIStub, words: tuple[str, ...], named: str
-) -> None:
+async def test_bad_usage_exits_with_2(run: Run, stub: OpenAIStub, words: tuple[str, ...], named: str) -> None:
     result = await run(*words, stdin=b"ab\xff" if "-" in words else b"")
     assert result.exit_code == 2, result.output
     error, remedy = result.stderr.splitlines()
@@ -177,9 +173,7 @@ async def test_debug_prints_types_and_places_and_no_text(run: Run, words: tuple[
 
 @pytest.mark.requirement("H4")
 @pytest.mark.parametrize(("words", "form"), [(("ask", "Hi"), ()), (TASK, ("--json",))])
-async def test_wait_for_a_rate_limit_is_noted(
-    run: Run, stub: OpenAIStub, words: tuple[str, ...], form: tuple[str, ...]
-) -> None:
+async def test_rate_limit_is_noted(run: Run, stub: OpenAIStub, words: tuple[str, ...], form: tuple[str, ...]) -> None:
     stub.limits, stub.retry_after = 1, "1"
     if words is TASK:
         stub.text = "[[ ## result ## ]]\nFine.\n\n[[ ## completed ## ]]"

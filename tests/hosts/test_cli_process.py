@@ -121,9 +121,7 @@ async def test_ask_answers_where_standard_input_is_closed(tmp_path: Path, stub: 
     assert (process.returncode, out, told) == (0, b"Paris.\n", b"")
 
 
-def test_message_does_not_wait_for_an_open_pipe(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_message_awaits_no_open_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     reading, writing = os.pipe()  # nothing is ever written to it
     monkeypatch.setattr(sources, "STDIN_SECONDS", 0.05)
     with os.fdopen(reading) as stdin, os.fdopen(writing, "w"):
@@ -153,9 +151,7 @@ class Tty(io.StringIO):
         ("Perhaps in", "Perhaps in No."),
     ],
 )
-def test_replaced_answer_is_withdrawn_at_a_terminal(
-    monkeypatch: pytest.MonkeyPatch, replacement: str, shown: str
-) -> None:
+def test_terminal_withdraws_replaced_answer(monkeypatch: pytest.MonkeyPatch, replacement: str, shown: str) -> None:
     monkeypatch.setattr(sys, "stdout", terminal := Tty())
     output = Output()
     common: dict[str, Any] = {"turn_id": "turn_1", "seq": 1, "at": datetime.now(UTC)}

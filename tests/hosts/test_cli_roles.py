@@ -121,9 +121,7 @@ def test_the_text_comes_from_the_argument_a_file_or_standard_input(run: Run, tmp
         (("role-host", *HTTP, "--token-file", "x.toml", "--workspace", "a"), "must not both name scopes"),
     ],
 )
-def test_bad_usage_exits_with_2_and_names_the_thing_and_the_remedy(
-    run: Run, words: tuple[str, ...], named: str
-) -> None:
+def test_bad_usage_exits_with_2_and_names_thing_and_remedy(run: Run, words: tuple[str, ...], named: str) -> None:
     result = run(*words)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     error, remedy = result.stderr.splitlines()

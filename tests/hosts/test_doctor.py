@@ -198,9 +198,7 @@ def test_each_thing_that_is_wrong_is_named_with_a_remedy(
     assert found.remedy
 
 
-def test_the_requirements_of_a_package_that_is_not_installed_are_skipped(
-    home: Path, check: Check, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_of_a_missing_package_are_skipped(home: Path, check: Check, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.metadata.requires", Mock(side_effect=PackageNotFoundError))
     results = check(home)
     assert {results[f"package.{point}"].status for point in ("versions", "extras")} == {"skip"}

@@ -123,9 +123,7 @@ def test_without_a_token_it_does_not_serve_http() -> None:
 
 @pytest.mark.requirement("R9")
 @pytest.mark.parametrize("exchange", EXCHANGES, ids=str)
-async def test_the_conversation_of_the_page_is_what_it_says(
-    exchange: Block, command: list[str], tmp_path: Path
-) -> None:
+async def test_conversation_of_the_page_is_true(exchange: Block, command: list[str], tmp_path: Path) -> None:
     async with conversation(command, tmp_path / "errors") as host:
         for row in exchange.code.splitlines():
             said: dict[str, Any] = json.loads(row[2:])

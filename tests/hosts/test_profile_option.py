@@ -48,9 +48,7 @@ async def test_ask_starts_up_with_it(run: Run, stub: OpenAIStub, project: Path) 
     assert "profile: reader" in done.output
 
 
-async def test_its_tools_work_in_the_current_folder_or_where_the_setting_says(
-    run: Run, stub: OpenAIStub, project: Path, tmp_path: Path
-) -> None:
+async def test_tools_work_in_current_or_set_folder(run: Run, stub: OpenAIStub, project: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     for more, found in (({}, True), ({"WORLDAGENT_TOOL_ROOTS": json.dumps([str(tmp_path / "other")])}, False)):
         stub.requests.clear()
@@ -78,9 +76,7 @@ async def test_chat_names_it_at_the_start_and_profiles_lists_all(start: Start) -
     assert any(line.startswith("general built-in") for line in lines)
 
 
-async def test_a_role_that_is_called_as_a_profile_gets_a_hint_and_is_a_role(
-    run: Run, stub: OpenAIStub, project: Path
-) -> None:
+async def test_role_named_like_a_profile_gets_a_hint(run: Run, stub: OpenAIStub, project: Path) -> None:
     done = await run("ask", "Hello", "--role", "reader")
     assert done.exit_code == 0, done.output
     assert "hint: 'reader' is used as a role and is also the name of a profile; --profile reader" in done.output

@@ -52,9 +52,7 @@ async def as_json(run: Run, *words: str, code: int = 0) -> Any:
 
 
 @pytest.mark.requirement("P6")
-async def test_list_shows_profiles_their_level_and_their_problems(
-    run: Run, home: Path, user: Path, project: Path
-) -> None:
+async def test_list_shows_profiles_levels_and_problems(run: Run, home: Path, user: Path, project: Path) -> None:
     (user / "searcher.yaml").write_text("extends: searcher\ndescription: my own\n")
     (user / "bad.yaml").write_text("description: x\ntool: []\n")
     (user / "quiet.yaml").write_text("{}\n")
@@ -136,9 +134,7 @@ async def test_schema_prints_the_schema(run: Run, home: Path) -> None:
 
 
 @pytest.mark.requirement("P6")
-async def test_trust_shows_what_it_trusts_and_holds_until_something_changes(
-    run: Run, home: Path, project: Path
-) -> None:
+async def test_trust_shows_what_it_trusts_and_ends_at_a_change(run: Run, home: Path, project: Path) -> None:
     unasked = await run("profiles", "trust")
     assert unasked.exit_code == 2
     assert "remedy: give --yes" in unasked.stderr

@@ -113,9 +113,7 @@ async def test_at_a_terminal_a_person_is_asked(tmp_path: Path) -> None:
         assert ((tmp_path / "role.key").read_bytes() != key) is replaced
 
 
-def test_a_home_for_which_no_key_is_made_is_refused_with_what_to_do(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_homes_whose_key_is_kept_are_refused(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(home)
     cases: list[tuple[tuple[Any, ...], dict[str, str], str]] = [
         (("--home", home), {"WORLDAGENT_ROLE_KEY": KEY}, "on all machines, and restart agents"),

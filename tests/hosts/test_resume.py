@@ -155,9 +155,7 @@ async def test_a_turn_is_resumed_without_its_role_on_purpose(home: Path, run: Ru
         (("ask", "Hello", "--thread", "main"), 1, "run `worldagent resume main --app support.hat_shop:agent`"),
     ],
 )
-async def test_an_invalid_resume_is_refused_and_the_turn_stays_paused(
-    home: Path, run: Run, words: tuple[str, ...], code: int, named: str
-) -> None:
+async def test_invalid_resume_is_refused(home: Path, run: Run, words: tuple[str, ...], code: int, named: str) -> None:
     async with agent() as shop:
         await shop.thread("talk").converse("Hello")
         turn = await shop.thread("main").task("pick", {"what": "hat"})
@@ -211,9 +209,7 @@ BROKEN = {
         ("needing_shop:agent", "the module 'nothing_of_this_name', which it needs, does not exist"),
     ],
 )
-async def test_an_invalid_app_is_named_without_the_text_of_its_code(
-    home: Path, run: Run, spec: str, named: str
-) -> None:
+async def test_invalid_app_is_named_without_its_code(home: Path, run: Run, spec: str, named: str) -> None:
     for name, source in BROKEN.items():
         (home / f"{name}.py").write_text(source, encoding="utf-8")
     result = await run("ask", "Hello", "--app", spec)

@@ -173,9 +173,7 @@ class FailingStore(SqliteRoleStore):
 
 @pytest.mark.requirement("R7", "R14")
 @pytest.mark.parametrize("problem", [StorageUnavailable, RuntimeError])
-async def test_a_store_that_fails_is_unavailable_and_its_error_stays_inside(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, problem: type[Exception]
-) -> None:
+async def test_store_error_stays_in(tmp_path: Path, caplog: pytest.LogCaptureFixture, problem: type[Exception]) -> None:
     store = await FailingStore.open(tmp_path / "roles.db")
     store.problem = problem
     place = {"tier": "workspace", "scope_id": "novel"}

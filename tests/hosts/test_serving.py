@@ -228,9 +228,7 @@ async def refused(service: Plain, host: str = "127.0.0.1", **options: Any) -> st
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "host.example"])
-async def test_remote_access_needs_tls_or_an_option_and_a_token(
-    tmp_path: Path, files: tuple[Path, Path], host: str
-) -> None:
+async def test_remote_access_needs_tls_and_a_token(tmp_path: Path, files: tuple[Path, Path], host: str) -> None:
     tls: dict[str, Any] = {"tls_cert": files[0], "tls_key": files[1]}
     with_token = Plain(tmp_path / "notes", Tokens([(TOKEN, "")]))
     without = Plain(tmp_path / "notes", None)

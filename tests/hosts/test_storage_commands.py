@@ -65,9 +65,7 @@ async def test_a_home_moves_to_the_server_of_the_settings_and_back(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("engine", "at"), [("postgres", "checkpoints"), ("sqlite", "wa_message")])
-async def test_a_killed_copy_is_refused_until_it_is_repeated_or_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, at: str
-) -> None:
+async def test_killed_copy_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, at: str) -> None:
     home, other = tmp_path / "home", tmp_path / "other"
     target = new_database() if engine == "postgres" else str(other)
     shared = {"WORLDAGENT_DATABASE_URL": target} if engine == "postgres" else {}
@@ -107,9 +105,7 @@ async def checked(home: Path, point: str) -> Result:
     return result
 
 
-async def test_doctor_reports_what_the_database_holds_and_creates_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_doctor_reports_the_database_and_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url = new_database()
     monkeypatch.setenv("WORLDAGENT_DATABASE_URL", url)
     result = await checked(tmp_path, "database.agent")

@@ -253,9 +253,7 @@ async def test_an_import_makes_the_home_and_nothing_else_does(home: Path, run: R
     assert (await refusal(run, "threads", "show", "t2", *SHOP, code=1))["code"] == "not_found"
 
 
-async def test_checkpoints_are_pruned_by_option_or_setting(
-    home: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_prune_uses_option_or_setting(home: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async with agent() as shop:
         for _ in range(4):
             await shop.thread("t1").converse(SAID)

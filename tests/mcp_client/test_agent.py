@@ -27,9 +27,7 @@ async def channel_source(scope: Scope) -> Role | None:
 
 @pytest.mark.requirement("R3")
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
-async def test_a_turn_costs_one_round_trip_and_none_while_the_roles_are_kept_in_memory(
-    tmp_path: Path, mode: Mode
-) -> None:
+async def test_turn_costs_one_round_trip_and_none_while_roles_are_cached(tmp_path: Path, mode: Mode) -> None:
     stub = StubHost()
     with over_http(stub) as url:
         roles = Roles(host=HttpHost(url, mode=mode))

@@ -88,9 +88,7 @@ OVER_STDIO: list[tuple[str, type[WorldAgentError], str]] = [
 
 
 @pytest.mark.parametrize(("how", "kind", "says"), OVER_STDIO)
-async def test_a_program_that_answers_anything_fails_the_turn_with_what_it_did(
-    tmp_path: Path, how: str, kind: type[WorldAgentError], says: str
-) -> None:
+async def test_broken_program_is_named(tmp_path: Path, how: str, kind: type[WorldAgentError], says: str) -> None:
     async with agent_of(tmp_path, StdioHost(command(how), timeout=1)) as (agent, lm):
         await fails(agent, kind, says)
     assert lm.calls == []
@@ -112,9 +110,7 @@ OVER_HTTP: list[tuple[str, str, type[WorldAgentError], str]] = [
 
 
 @pytest.mark.parametrize(("how", "content", "kind", "says"), OVER_HTTP)
-async def test_a_service_that_answers_anything_fails_the_turn_with_what_it_did(
-    tmp_path: Path, how: str, content: str, kind: type[WorldAgentError], says: str
-) -> None:
+async def test_broken_service(tmp_path: Path, how: str, content: str, kind: type[WorldAgentError], says: str) -> None:
     async with (
         raw_host(how, kind=content) as raw,
         agent_of(tmp_path, HttpHost(raw.url, TOKEN, timeout=1)) as (agent, lm),

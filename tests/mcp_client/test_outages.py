@@ -80,9 +80,7 @@ async def test_pauses_between_attempts_to_reach_a_host_grow_and_are_bounded() ->
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("http", "auto"), ("stdio", "legacy")])
-async def test_cancelling_a_call_cancels_it_in_the_host_and_spares_the_others(
-    tmp_path: Path, kind: Kind, mode: Mode
-) -> None:
+async def test_cancelling_a_call_cancels_it_alone_in_the_host(tmp_path: Path, kind: Kind, mode: Mode) -> None:
     with host(kind, tmp_path, broken="hangs", mode=mode, timeout=30) as given:
         async with opened(given) as store:
             call = asyncio.create_task(store.list(LISTED))
@@ -98,9 +96,7 @@ async def test_cancelling_a_call_cancels_it_in_the_host_and_spares_the_others(
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_closing_from_another_task_ends_calls_under_way_and_the_host_refuses_more(
-    tmp_path: Path, kind: Kind
-) -> None:
+async def test_closing_from_another_task_ends_running_calls_and_refuses_more(tmp_path: Path, kind: Kind) -> None:
     with host(kind, tmp_path, broken="hangs", timeout=30) as given:
         store = HostRoleStore(given)
         call = asyncio.create_task(store.list(LISTED))
@@ -190,9 +186,7 @@ async def test_many_restarts_leave_no_task_handle_or_child(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kind", ["http", "stdio"])
-async def test_a_stopped_program_is_restarted_and_a_stopped_service_is_used_once_it_runs_again(
-    tmp_path: Path, kind: Kind
-) -> None:
+async def test_stopped_program_is_restarted_and_stopped_service_used_again(tmp_path: Path, kind: Kind) -> None:
     """Calls to a host that is there and does nothing end in time, and so does closing."""
     kept = Role("x", "kept")
     limits = dict[str, Any](timeout=0.5 if kind == "http" else 1.0, connect_timeout=60.0)

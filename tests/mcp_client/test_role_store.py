@@ -151,9 +151,7 @@ BROKEN: list[tuple[str, type[WorldAgentError], str]] = [
 
 @pytest.mark.requirement("R14")
 @pytest.mark.parametrize(("broken", "error", "says"), BROKEN)
-async def test_a_broken_host_is_named_with_what_it_did_and_without_what_it_said(
-    broken: str, error: type[WorldAgentError], says: str
-) -> None:
+async def test_broken_host_is_named_and_not_quoted(broken: str, error: type[WorldAgentError], says: str) -> None:
     with over_http(StubHost(broken=broken)) as url:
         async with opened(HttpHost(url)) as store:
             with pytest.raises(error, match=says) as caught:

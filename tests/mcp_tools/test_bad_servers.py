@@ -100,9 +100,7 @@ async def test_a_call_that_takes_too_long_fails_with_its_bound(tmp_path: Path, m
         assert await agent.call("t_echo", {"text": "here"}) == "here"
 
 
-async def test_only_tools_with_invalid_descriptions_are_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_only_tools_with_bad_descriptions_are_omitted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     objects = {"inputSchema": {"type": "object"}}
     tools: list[Any] = [
         {"name": "echo", **objects},

@@ -115,9 +115,7 @@ async def test_worker_reads_descriptions_without_markers_and_invisible_character
 
 
 @pytest.mark.requirement("R15")
-async def test_tools_of_the_service_have_no_markers_and_no_invisible_characters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_descriptions_have_no_markers_or_invisible_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lm = ScriptedLM([{"result": "done"}], form="native")
     engine: Any = lm.engine
     received: list[Any] = []

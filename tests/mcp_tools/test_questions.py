@@ -25,9 +25,7 @@ TWICE = {"function": "t_ask", "arguments": {"times": 2}}
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("restart", [False, True], ids=["same process", "restart"])
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_question_pauses_the_turn_and_its_answer_reaches_the_call(
-    tmp_path: Path, mode: Any, restart: bool
-) -> None:
+async def test_question_pauses_and_its_answer_reaches_the_call(tmp_path: Path, mode: Any, restart: bool) -> None:
     def open_agent() -> Any:
         return agent_over(tmp_path, stdio(tmp_path, mode=mode, elicitation=True))
 
@@ -117,9 +115,7 @@ ECHO = {"function": "t_echo", "arguments": {"text": "hello"}}
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize(("elicitation", "anew"), [(False, True), (True, False)])
-async def test_a_call_whose_server_was_never_reached_is_made_at_the_resume(
-    tmp_path: Path, elicitation: bool, anew: bool
-) -> None:
+async def test_call_to_an_unreached_server_is_made_at_resume(tmp_path: Path, elicitation: bool, anew: bool) -> None:
     port = free_port()
     server = McpServer(HttpHost(f"http://127.0.0.1:{port}/mcp"), elicitation=elicitation)
     async with over_http(tmp_path, port=port):
@@ -153,7 +149,7 @@ async def test_a_call_whose_server_died_with_it_is_asked_about(tmp_path: Path, e
 
 
 @pytest.mark.requirement("T5")
-async def test_a_function_that_did_something_before_it_called_a_server_that_is_down_is_asked_about(
+async def test_function_with_an_effect_before_its_call_to_a_lost_server_is_asked_about(
     tmp_path: Path,
 ) -> None:
     """What is sure of the server's call is not sure of the one around it."""
@@ -194,9 +190,7 @@ asyncio.run(main(Path(sys.argv[1]), sys.argv[2] == "True"))
 
 @pytest.mark.requirement("T5")
 @pytest.mark.parametrize("elicitation", [False, True])
-async def test_a_call_that_was_under_way_when_the_process_was_killed_is_asked_about(
-    tmp_path: Path, elicitation: bool
-) -> None:
+async def test_call_that_ran_when_the_process_was_killed_is_asked_about(tmp_path: Path, elicitation: bool) -> None:
     async with ending(await start_script(CHILD, tmp_path, str(elicitation))):
         await until(lambda: calls_in(tmp_path))
     async with agent_over(tmp_path, stdio(tmp_path, elicitation=elicitation)) as agent:

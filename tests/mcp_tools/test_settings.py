@@ -27,9 +27,7 @@ def entry(**more: Any) -> dict[str, Any]:
     return {"command": program, "args": arguments, **more}
 
 
-async def test_servers_of_the_settings_file_are_there_and_those_of_the_call_go_over_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_servers_of_the_call_override_those_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
     program, *arguments = command("stdio")
     file.write_text(
@@ -104,9 +102,7 @@ def test_invalid_server_is_refused(make: Callable[[], object], says: str) -> Non
     assert says in refused(make, InvalidArgument).problem
 
 
-async def test_prefixes_that_clash_are_refused_between_settings_profile_and_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_prefixes_that_clash_between_sources_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLDAGENT_MCP_SERVERS", json.dumps({"git": entry()}))
     with pytest.raises(NameTaken, match="'git_' begins the prefix 'git_hub_'"):
         scripted_agent(tmp_path, answering(), mcp={"git_hub": stdio(tmp_path)})

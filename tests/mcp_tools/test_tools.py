@@ -110,9 +110,7 @@ async def test_servers_of_which_one_could_take_the_other_ones_tool_names_are_ref
     ],
     ids=["untrusted", "trusted", "set"],
 )
-async def test_annotations_of_risk_count_only_where_the_server_is_trusted(
-    tmp_path: Path, options: dict[str, Any], risks: tuple[str, ...]
-) -> None:
+async def test_risk_annotations_need_trust(tmp_path: Path, options: dict[str, Any], risks: tuple[str, ...]) -> None:
     async with agent_over(tmp_path, stdio(tmp_path, **options)) as agent:
         echo = agent.mcp["t"].functions["echo"]
         assert echo.risk == risks

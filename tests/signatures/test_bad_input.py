@@ -34,9 +34,7 @@ BAD: list[tuple[Callable[[], object], type[WorldAgentError], str]] = [
 
 
 @pytest.mark.parametrize(("make", "error", "says"), BAD)
-def test_invalid_signature_or_model_is_refused(
-    make: Callable[[], object], error: type[WorldAgentError], says: str
-) -> None:
+def test_bad_signature_or_model_is_refused(make: Callable[[], object], error: type[WorldAgentError], says: str) -> None:
     assert says in refused(make, error).problem
 
 

@@ -57,9 +57,7 @@ PARTS = st.sampled_from(["*", "?", "a", "b*", "**", ".h", "[ab]*", "*.py", ".*",
     pattern=st.lists(PARTS, min_size=1, max_size=4),
 )
 @QUICK
-def test_patterns_find_what_pythons_own_glob_finds(
-    tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], pattern: list[str]
-) -> None:
+def test_globs_as_python(tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], pattern: list[str]) -> None:
     home = tmp_path_factory.mktemp("glob")
     for names in files:
         path = home.joinpath(*names)

@@ -164,9 +164,7 @@ async def test_nothing_outside_of_a_folder_is_read(tmp_path: Path, reads: list[s
 
 
 @pytest.mark.parametrize("name", ["sub", "sub/deep/a.md"])
-async def test_link_that_replaced_a_file_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+async def test_link_in_place_of_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     outside = tmp_path / "outside"
     written(outside / "deep", a="canary")
     targets = {"sub": outside, "sub/deep/a.md": outside / "deep" / "a.md"}

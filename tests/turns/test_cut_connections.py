@@ -69,9 +69,7 @@ async def shops(tmp_path: Path, url: str) -> AsyncIterator[tuple[Shop, Shop]]:
     [(Happened("slow"), ["last"]), (RunAgain(), ["slow", "last"])],
     ids=["it happened", "it runs again"],
 )
-async def test_replaced_owner_writes_nothing(
-    url: str, shops: tuple[Shop, Shop], answer: object, done_there: list[str]
-) -> None:
+async def test_old_owner_is_refused(url: str, shops: tuple[Shop, Shop], answer: object, done_there: list[str]) -> None:
     here, there = shops
     running = asyncio.create_task(here.opened.thread("t").task("job", {}))
     await asyncio.wait_for(here.writing.waits.wait(), BOUND)

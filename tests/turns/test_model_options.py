@@ -51,9 +51,7 @@ def profile(tmp_path: Path, text: str) -> Any:
     return Profiles.open(user=folder).get("mine")
 
 
-async def test_environment_and_file_are_merged(
-    tmp_path: Path, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_environment_and_file_merge(tmp_path: Path, stub: OpenAIStub, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("[model_options]\ntemperature = 1\nmax_tokens = 77\n")
     monkeypatch.setenv("WORLDAGENT_SETTINGS", str(file))

@@ -142,9 +142,7 @@ REVIEW = Shape("review", Said, ReviewResult, review, entry=Review, signatures=(S
         (("*",), ["Be harsh.", "Be harsh."]),
     ],
 )
-async def test_applies_to_chooses_signatures(
-    tmp_path: Path, applies_to: tuple[str, ...], expected: list[str | None]
-) -> None:
+async def test_applies_to_is_respected(tmp_path: Path, applies_to: tuple[str, ...], expected: list[str | None]) -> None:
     lm = ScriptedLM([{"verdict": "Weak."}, {"summary": "Short."}])
     async with scripted_agent(tmp_path, lm, shapes=[REVIEW]) as agent:
         turn = await agent.thread("t").task(

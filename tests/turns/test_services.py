@@ -298,9 +298,7 @@ async def test_thoughts_are_streamed_with_their_step_and_kept_nowhere(tmp_path: 
         ("chat", {"reasoning_summary": "auto"}, "medium"),
     ],
 )
-async def test_option_is_sent_in_the_formats_way(
-    tmp_path: Path, wanted: Format, options: dict[str, str], sent: Any
-) -> None:
+async def test_option_is_sent_per_format(tmp_path: Path, wanted: Format, options: dict[str, str], sent: Any) -> None:
     with service(SEVEN) as stub:
         async with agent_at(tmp_path, stub, wanted, settings={"model_options": options}) as agent:
             assert (await agent.thread("t").converse("How deep?")).text == SEVEN.text

@@ -145,9 +145,7 @@ async def test_what_has_no_schema_is_refused_before_anything_is_done(tmp_path: P
 
 
 @pytest.mark.parametrize("wanted", FORMATS)
-async def test_every_service_receives_the_schema(
-    tmp_path: Path, wanted: Format, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_service_gets_the_schema(tmp_path: Path, wanted: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):
         monkeypatch.setenv(name, "key")
     role = Role("keeper", HOW)

@@ -76,9 +76,7 @@ async def test_a_task_gives_a_typed_result(tmp_path: Path) -> None:
         ("subagent", {"worker": "poet", "request": "x"}, UnknownWorker, r"'poet'; the workers are: critic"),
     ],
 )
-async def test_invalid_task_names_shape_and_field(
-    tmp_path: Path, shape: str, params: Any, error: type[Exception], says: str
-) -> None:
+async def test_bad_task_is_refused(tmp_path: Path, shape: str, params: Any, error: type[Exception], says: str) -> None:
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[ADD, SAME], workers=[CRITIC]) as agent:
         thread = agent.thread("t")
         with pytest.raises(error, match=says):

@@ -40,9 +40,7 @@ INVALID: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_invalid_arguments_are_named_by_field_and_rule_without_their_value(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refusals_name_field_and_rule_without_the_value(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="worldagent")
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([])))
     async with served(sidecar) as url, caller_of(url, "auto") as ask:
@@ -71,9 +69,7 @@ async def test_a_revision_that_it_does_not_know_is_refused_with_those_that_it_do
 
 
 @pytest.mark.requirement("R7")
-async def test_the_request_log_has_one_line_a_request_of_ids_and_codes_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_request_log_has_a_line_of_ids_a_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
     sidecar = Sidecar(agents(tmp_path, lm=ScriptedLM([{"reply": SECRET}])))
     async with served(sidecar) as url, caller_of(url, "auto") as ask:
@@ -93,9 +89,7 @@ async def test_the_request_log_has_one_line_a_request_of_ids_and_codes_alone(
     assert SECRET not in str(lines)
 
 
-async def test_an_unexpected_error_is_logged_by_its_type_alone(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_unexpected_error_is_logged_by_its_type_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     make = agents(tmp_path, lm=ScriptedLM([]))
 
     def makes(workspace: str) -> WorldAgent:

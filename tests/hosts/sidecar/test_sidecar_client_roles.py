@@ -108,9 +108,7 @@ def structured(**content: Any) -> dict[str, Any]:
         ({"error": {"code": -32601, "message": WRONG, "data": WRONG}}, "role_source_unavailable"),
     ],
 )
-async def test_a_client_that_answers_wrongly_fails_the_turn_and_is_not_quoted(
-    answer: Any, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_bad_answers_fail_turns(answer: Any, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, logger="worldagent")
     lm = answering()
     async with connected(tmp_path, lm) as (client, _):
@@ -166,9 +164,7 @@ async def test_the_roles_of_one_client_never_serve_another(capabilities: Any, tm
 
 
 @pytest.mark.requirement("R7")
-async def test_the_home_and_the_logs_at_debug_hold_nothing_of_the_clients_roles(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_home_and_debug_logs_have_no_client_role(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     home = tmp_path / "home"
     async with connected(home) as (client, roles):

@@ -176,9 +176,7 @@ async def test_a_turn_continues_as_it_began_when_the_connection_breaks_in_resume
 
 
 @revisions
-async def test_resume_waits_for_the_end_of_a_running_turn_without_events(
-    revision: Revision, tmp_path: Path, entered: list[TurnStream]
-) -> None:
+async def test_resume_waits_for_a_running_turn(revision: Revision, tmp_path: Path, entered: list[TurnStream]) -> None:
     shop = SlowShop(tmp_path)
     async with served(shop.sidecar) as url, HttpClient(url, revision=revision) as one, HttpClient(url) as other:
         answers = await shop.asks(one, account="ana", detach=False)

@@ -101,9 +101,7 @@ async def test_the_chat_in_rust_does_not_start_a_sidecar_for_ever(rust: list[str
 # --- TypeScript and curl, over HTTP -----------------------------------------------------------------------------------
 
 
-async def test_the_chat_in_typescript_misses_nothing_when_its_connection_breaks(
-    sidecar: Sidecar, tmp_path: Path
-) -> None:
+async def test_typescript_chat_misses_nothing_when_its_connection_breaks(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(typescript_chat(sidecar.url), tmp_path) as chat:
         await chat.types("count to twelve")
         for number in ("two", "five", "eight"):
@@ -147,9 +145,7 @@ async def test_the_conversation_with_curl_reconnects_asks_and_cancels(sidecar: S
         assert await chat.ends() == 0
 
 
-async def test_the_conversation_with_curl_continues_after_its_sidecar_was_killed(
-    sidecar: Sidecar, tmp_path: Path
-) -> None:
+async def test_curl_conversation_continues_after_its_sidecar_was_killed(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(curl_chat(sidecar.url), tmp_path) as chat:
         await chat.sees("[disconnected after event 4, and back]\n", "six")
         await sidecar.kill()
@@ -157,9 +153,7 @@ async def test_the_conversation_with_curl_continues_after_its_sidecar_was_killed
         await chat.sees(f"\n{COUNT}\n[done]\n")
 
 
-async def test_the_conversation_with_curl_ends_at_once_where_the_address_or_the_token_is_wrong(
-    sidecar: Sidecar, tmp_path: Path
-) -> None:
+async def test_curl_conversation_ends_if_address_or_token_is_wrong(sidecar: Sidecar, tmp_path: Path) -> None:
     async with client(curl_chat(sidecar.url.removesuffix("/mcp") + "/health"), tmp_path) as chat:
         assert await chat.ends() == 1
     assert chat.said.startswith("> count to twelve\n\n[{"), chat.said

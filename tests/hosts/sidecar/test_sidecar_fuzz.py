@@ -548,9 +548,7 @@ def _calls(draw: st.DrawFn, tools: dict[str, dict[str, Any]], *, fit: bool) -> t
 @revisions
 @pytest.mark.parametrize("fit", [True, False])
 @given(data=st.data())
-def test_a_tool_answers_whatever_its_schema_takes_and_whatever_it_does_not(
-    probes: Probed, revision: Revision, fit: bool, data: st.DataObject
-) -> None:
+def test_tools_answer_good_and_bad_calls(probes: Probed, revision: Revision, fit: bool, data: st.DataObject) -> None:
     name, arguments = data.draw(_calls(probes.tools, fit=fit))
     if name == "events" and isinstance(arguments, dict):
         arguments["wait"] = 0.1  # for events that never come

@@ -73,9 +73,7 @@ async def test_each_form_of_answer_is_taken(shape: str, form: Any, text: str, mo
         ({"reject": {"reason": SECRET * 1000}}, "reject.reason"),
     ],
 )
-async def test_an_invalid_answer_is_refused_by_pause_and_field_and_not_repeated(
-    form: Any, field: str, mode: Mode, tmp_path: Path
-) -> None:
+async def test_invalid_answer_is_refused_by_pause_and_field(form: Any, field: str, mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode) as (client, said):
         [pause] = (await task(client, "buy"))["turn"]["pauses"]
         refused = await call(client, "resume", thread="t1", answers={pause["id"]: form})
@@ -153,9 +151,7 @@ async def test_a_nested_form_is_asked_as_json(mode: Mode, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("wrong", [accept(), accept(decision="approve", more="x")])
-async def test_a_form_that_never_fits_is_asked_three_times_and_left_open(
-    wrong: Any, mode: Mode, tmp_path: Path
-) -> None:
+async def test_form_that_never_fits_is_asked_three_times(wrong: Any, mode: Mode, tmp_path: Path) -> None:
     async with asked(tmp_path, mode, wrong) as (client, said):
         assert ((await task(client, "buy"))["turn"]["status"], len(said.asked)) == ("paused", 3)
     assert said.shop.done == []
@@ -174,9 +170,7 @@ async def test_a_client_that_fails_to_ask_gets_the_paused_turn(mode: Mode, tmp_p
         assert (found["status"], len(found["pauses"]), len(said.asked)) == ("paused", 1, 1)
 
 
-async def test_a_form_that_is_not_answered_in_time_keeps_the_pause_open(
-    mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_late_form_keeps_the_pause_open(mode: Mode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking_module, "ANSWER_SECONDS", 0.05)
     gone = asyncio.Event()
 

@@ -218,9 +218,7 @@ STARTS: dict[str, dict[str, Any]] = {
         pytest.param("recorded", "legacy", marks=pytest.mark.soak),
     ],
 )
-async def test_turns_on_threads_of_their_own_leave_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, start: str
-) -> None:
+async def test_threads_leave_no_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Mode, start: str) -> None:
     monkeypatch.setattr(lease, "MAX_KNOWN_KEYS", _REMEMBERED)
     lm = answering()
     sidecar = Sidecar(agents(tmp_path, lm=lm))

@@ -156,9 +156,7 @@ async def idle(sidecar: Sidecar) -> bool:
 
 
 @pytest.mark.parametrize("number", range(ROUNDS))
-async def test_each_turn_ends_and_each_hat_is_bought_once_under_faults(
-    tmp_path: Path, server: OwnServer, number: int
-) -> None:
+async def test_faults_end_no_turn_twice_and_buy_no_hat_twice(tmp_path: Path, server: OwnServer, number: int) -> None:
     source = random.Random(f"round {number}")
     town = Town(tmp_path, server, source)
     async with town.running():

@@ -140,9 +140,7 @@ async def test_concurrent_answers_to_two_questions_both_get_the_turns_answer(fol
 @pytest.mark.requirement("T10")
 @pytest.mark.parametrize("after", [{}, {"after": 1}], ids=["", "after"])
 @pytest.mark.parametrize("start", [{}, {"detach": False}], ids=["detached", "not detached"])
-async def test_the_second_round_sends_events_from_other_calls(
-    start: dict[str, Any], after: dict[str, Any], tmp_path: Path
-) -> None:
+async def test_second_round_sends_others_events(start: dict[str, Any], after: dict[str, Any], tmp_path: Path) -> None:
     seen: list[float] = []
     recorded = start.get("detach", True)
 

@@ -161,9 +161,7 @@ async def test_a_thread_role_is_set_and_cleared(tmp_path: Path, mode: Mode) -> N
     assert ROLE not in lm.calls[1].text
 
 
-async def test_what_a_model_thinks_comes_as_progress_and_is_not_numbered(
-    tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_thoughts_are_unnumbered_progress(tmp_path: Path, mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "key")
     thought = "The tide table has to be read first. " * 20
     with service(Said("The tide is out.", (), thought)) as stub:
