@@ -1,7 +1,5 @@
 """What every test gets: no setting of this machine's user, none of their folders, and repeatable property tests."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

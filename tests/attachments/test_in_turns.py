@@ -1,7 +1,5 @@
 """Images and files in turns: what the log holds, what the model gets, and what later turns have."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The store of attachments: what may come in, what is kept, what goes, and what a kill leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Copies of all that agents keep, in every direction: what resumes there, what is refused, what a stop leaves (T5)."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Callable, Coroutine

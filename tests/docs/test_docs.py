@@ -1,7 +1,5 @@
 """What the pages say holds: examples run, links lead somewhere, tables follow from the code."""
 
-from __future__ import annotations
-
 import gc
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The program of the page about FastAPI, served by uvicorn and asked over HTTP as its page of HTML does."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """The picture of a chat in the README: it is there, and shows what the program prints."""
 
-from __future__ import annotations
-
 import runpy
 
 from support.pages import DOCS

@@ -1,7 +1,5 @@
 """The page of the contract of role hosts: its schemas and options are the host's, its conversations are replayed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, get_args

@@ -1,7 +1,5 @@
 """The pages for newcomers: a reader who types what they say, in an empty folder, gets what they promise."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Code that a call runs does not get past the gate by another door: `agent.call`, or a turn of its own (H9)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path

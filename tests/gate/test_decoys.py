@@ -1,7 +1,5 @@
 """Approving rules look at the value that the function receives, whatever else the arguments hold (H9)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

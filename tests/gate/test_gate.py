@@ -1,7 +1,5 @@
 """Which calls run, which require approval and which are refused, for every caller (H9, R11)."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """A model that obeys every text that it reads: no effect happens that no person approved (H9)."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Random trees of calls, policies and answers: exactly what is allowed happens, once, with what was approved (H9)."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

@@ -1,7 +1,5 @@
 """What rules say of arguments, and policies in files: what they can say, and errors of invalid ones."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Predicates that parse what they look at: URLs, mail addresses, commands, lists, ranges (H9)."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The arguments that the gate checked are those that run and are recorded; later changes do not reach them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What was approved is what runs, also where answers come together, late, twice, or after a policy has changed (H9)."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

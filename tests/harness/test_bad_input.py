@@ -1,7 +1,5 @@
 """Declarations and arguments that are refused: the error has its type and names the thing."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a Python function declares is what its `Function` takes and gives; an invalid one is refused when it is made."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """How a call ends that its body would rather not: by the process's end, or by going on after it."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

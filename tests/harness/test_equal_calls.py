@@ -1,7 +1,5 @@
 """Equal calls of one body: by order where they follow each other, by `key=` where they run at the same time (D8)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Callable

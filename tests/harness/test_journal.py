@@ -1,7 +1,5 @@
 """Calls that are recorded: what a replay gives again, what waits for a person, that no effect happens twice (D8)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from contextlib import aclosing

@@ -1,7 +1,5 @@
 """Params and results that a JSON Schema declares: what fits, validation errors, hostile schemas."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import Any

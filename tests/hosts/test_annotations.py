@@ -1,7 +1,5 @@
 """What servers publish of their tools is so: annotations, and the `outputSchema` of every answer and error."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Approvals on the command line: calls that wait are listed and answered, and policies are given and checked (H9)."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What commands refuse: options that exclude each other or are incomplete, and answers that name no open pause."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`worldagent chat` at a real terminal, against a chat service over HTTP: its answers, and how it is left."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 

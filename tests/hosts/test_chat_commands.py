@@ -1,7 +1,5 @@
 """The commands of `worldagent chat`, attachments of messages, and chats whose streams are pipes."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

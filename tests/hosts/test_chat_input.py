@@ -1,7 +1,5 @@
 """What is typed at `worldagent chat`: roles, other commands, several lines, its history. A real terminal."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import stat

@@ -1,7 +1,5 @@
 """What `worldagent chat` draws and keeps: no answer steers the terminal, and no role is in the history of input."""
 
-from __future__ import annotations
-
 import io
 import re
 

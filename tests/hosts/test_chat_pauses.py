@@ -3,8 +3,6 @@
 A real terminal, and an agent of `--app` whose functions require approval.
 """
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

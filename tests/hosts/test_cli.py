@@ -1,7 +1,5 @@
 """The command line in process, against a chat server on this machine; `test_cli_process` runs it as people do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The command line as a process: what it loads, how it streams to a terminal, and what signals do to it."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import json

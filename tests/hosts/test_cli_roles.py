@@ -1,7 +1,5 @@
 """`worldagent roles` on the embedded store and at a role host, and what `worldagent role-host` refuses."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import sys

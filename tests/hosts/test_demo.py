@@ -1,7 +1,5 @@
 """The demo shows what it promises, and its search for roles can fail."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import runpy

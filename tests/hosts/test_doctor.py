@@ -1,7 +1,5 @@
 """The check of an installation: what is wrong is named with what to do, and nothing is changed; and the command."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The example role hosts in TypeScript and Rust: each holds the contract, in few lines, and survives odd input."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """How a pause is shown to a person, and which answers are read out of what they type."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from enum import Enum

@@ -1,7 +1,5 @@
 """`--profile`: what an agent of the command line starts up with (P4)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`worldagent profiles list`, `show`, `check`, `schema` and `trust`: which profiles there are, which may be used."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """`worldagent ps`: the sidecars of a home and the turns that run, out of files and the database (T10)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """After a lost key of role digests: what can still resume, `doctor --rekey`, and what `doctor` reports (R13)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Turns that wait, on the command line: exit code 3, `resume`, SIGTERM, kill -9, and agents of one's own (T4, T5)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The reference role host over both transports and both protocol revisions, as a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Generator, Mapping

@@ -1,7 +1,5 @@
 """`worldagent` itself: without a command, its groups of commands, and completion in a shell."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sys

@@ -1,7 +1,5 @@
 """`worldagent serve`: the sidecar as a process, as people start it (T10). Other tests show what it answers."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

@@ -1,7 +1,5 @@
 """What a server over HTTP takes and refuses: bodies, names, tokens, limits, and who can reach it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

@@ -1,7 +1,5 @@
 """Logs and spans of a serving process: requests as data, and no text of a caller or a library."""
 
-from __future__ import annotations
-
 import json
 import logging
 import warnings

@@ -1,7 +1,5 @@
 """A server over standard streams: when it ends, and what it says by then."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Streams over HTTP: clients that go away, that do not read, or that are there when the server ends."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """`worldagent storage`, and the command line and the check of an installation where turns are kept in Postgres."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`worldagent threads` and `backup`: list, find, fork, move and remove, out of the database alone (T4)."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Awaitable, Callable

@@ -4,8 +4,6 @@ Started by test_package.py in an environment that has the base dependencies only
 module of `UNWANTED` can be imported, as in such an environment.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

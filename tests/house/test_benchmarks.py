@@ -1,7 +1,5 @@
 """The benchmarks run and report all that their README explains. Figures of time are not looked at: they vary."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

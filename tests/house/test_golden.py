@@ -1,7 +1,5 @@
 """What others rely on changes on purpose: the files in `tests/golden` say what it is."""
 
-from __future__ import annotations
-
 import difflib
 
 import pytest

@@ -1,7 +1,5 @@
 """The shape of the package: what imports what at run time, and how many modules a folder has."""
 
-from __future__ import annotations
-
 import re
 
 import grimp

@@ -1,7 +1,5 @@
 """The manifest of requirements and the marks of the tests agree, both ways."""
 
-from __future__ import annotations
-
 import ast
 import tomllib
 from collections.abc import Iterator, Mapping

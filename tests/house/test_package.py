@@ -1,7 +1,5 @@
 """What is shipped: every folder, nothing else, light to import, and enough by itself to run a turn."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The workflows that GitHub runs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Style rules that ruff cannot check, held over every shipped folder."""
 
-from __future__ import annotations
-
 import ast
 
 from support.house import ROOT, shipped_modules

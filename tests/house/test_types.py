@@ -1,7 +1,5 @@
 """What type checkers make of the public API: `assert_type` is checked by mypy and pyright, and the code also runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import assert_type
 

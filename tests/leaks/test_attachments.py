@@ -1,7 +1,5 @@
 """A role is nowhere after turns with attachments, and what is attached is in its own file and nowhere else."""
 
-from __future__ import annotations
-
 import itertools
 from base64 import b64encode
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Forks, replays and edits: the roles of neither time are anywhere afterwards, nor are they needed (R7, R13)."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Over four services, with calls by their own means and in words, and answers that are texts or JSON.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

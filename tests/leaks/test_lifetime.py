@@ -1,7 +1,5 @@
 """How long a role lives in memory, and what programs, caches and instrumentors of the embedder's get of it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

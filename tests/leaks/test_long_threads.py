@@ -1,7 +1,5 @@
 """A role is nowhere after turns whose beginning was summed up, and none of it reaches a summary or a compaction."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Whatever is asked, wherever the role comes from, however it ends: the role is nowhere afterwards."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """However a turn waits, is resumed, cancelled, killed or drained: its roles are nowhere afterwards, nor meanwhile."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 On Postgres `COPY` shows it, and the log of the server.
 """
 
-from __future__ import annotations
-
 import contextlib
 import logging
 import os

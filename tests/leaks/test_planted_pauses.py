@@ -1,7 +1,5 @@
 """The suite of turns that pause can fail: a text is put wherever a pause could keep it, and is found there."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Awaitable, Callable
 from contextlib import closing

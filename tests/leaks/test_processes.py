@@ -1,7 +1,5 @@
 """A process that is killed in the middle of a model call, and one in which everything that traces is switched on."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Generator

@@ -1,7 +1,5 @@
 """Whatever clients do with a sidecar, over whichever transport: a role that they gave it is nowhere but in the call."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

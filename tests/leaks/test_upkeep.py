@@ -1,7 +1,5 @@
 """Exports, copies, pruning, removals and imports: a role of the turns before stands in none of them (R7)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """However an answer is judged, and whatever becomes of the turn: its role is nowhere afterwards, nor in a verdict."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

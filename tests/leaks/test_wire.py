@@ -1,7 +1,5 @@
 """What crosses the wire to a role host: stored roles, and never a role of a call or a thread (R9)."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 from collections.abc import AsyncGenerator

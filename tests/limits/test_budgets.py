@@ -1,7 +1,5 @@
 """Limits in calls and tokens, what is inherited, and what bounds a turn where nothing else is said (H4)."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime
 from pathlib import Path

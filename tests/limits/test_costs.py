@@ -1,7 +1,5 @@
 """Limits in US dollars, over a service that tells what each answer cost: of a turn, a worker, a day (H4, H5)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Generator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a turn has used counts exactly once, whichever processes it ran in and however they ended (H4)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """A service that asks to slow down is given the time it asks for, by all turns of the process together (H4)."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import AsyncExitStack

@@ -1,7 +1,5 @@
 """How long a call may take, how often it is tried, how deep calls nest; and tools that ignore their end (H4)."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import logging

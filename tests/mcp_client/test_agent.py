@@ -1,7 +1,5 @@
 """An agent whose roles live in a host: what a turn costs, what an outage does to it, when a change is seen."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Hosts that answer anything at all: a turn fails with what is wrong and the remedy, soon, and nothing stays behind."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

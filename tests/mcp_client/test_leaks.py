@@ -1,7 +1,5 @@
 """A role that comes from a host or goes to one is in no log, error, span or frame (R7)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

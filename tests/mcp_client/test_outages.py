@@ -1,7 +1,5 @@
 """A host that goes away and comes back, calls that are cancelled, and connections that end: nothing is left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import time

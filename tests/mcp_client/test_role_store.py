@@ -1,7 +1,5 @@
 """The roles of a host over MCP: where a host is, both transports, both protocol revisions."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """MCP servers that are down, die, hang, lie or describe their tools wrongly: typed errors, and a usable agent."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Descriptions of MCP tools: harmless in prompts, and a change after an approval ends it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

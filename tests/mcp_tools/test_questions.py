@@ -1,7 +1,5 @@
 """Calls that end their turn: servers that ask a person, and calls of which nothing is known, also after a kill."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

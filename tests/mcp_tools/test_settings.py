@@ -1,7 +1,5 @@
 """MCP servers from the settings: the shape that other clients have, secrets, mistakes, and what `doctor` says."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from collections.abc import Callable

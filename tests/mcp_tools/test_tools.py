@@ -1,7 +1,5 @@
 """Tools of MCP servers as Functions: names, schemas, results, risk, allow-lists; of servers from npm too."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

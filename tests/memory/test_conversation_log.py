@@ -1,7 +1,5 @@
 """The conversation log: chains, forks, pages, summaries, repeats, and what it refuses."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 import tempfile

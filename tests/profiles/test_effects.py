@@ -1,7 +1,5 @@
 """What a profile's file does to an agent: the whole way from YAML to what happens (P1, P6)."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from textwrap import dedent

@@ -1,7 +1,5 @@
 """A profile's file and the schema for editors: what they take, and how the rest is refused: file, line, remedy (P1)."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Where profiles come from: built-in, the user's, a project's; which goes over which; what one takes from another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import cast
 
@@ -22,7 +20,7 @@ class Places:
         self.project = folder / "project"
         self.trusted = folder / "trusted.json"
 
-    def write(self, **files: str) -> Places:
+    def write(self, **files: str) -> "Places":
         """Write files; `user_NAME` and `project_NAME` say where."""
         for key, text in files.items():
             self.at(key).parent.mkdir(parents=True, exist_ok=True)

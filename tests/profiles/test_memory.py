@@ -1,7 +1,5 @@
 """What a profile says about how much of a thread the model sees, and what becomes of the rest (P5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

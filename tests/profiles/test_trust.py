@@ -1,7 +1,5 @@
 """Which projects' profiles count: those that the user trusts, as they were then (P6)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import stat

@@ -1,7 +1,5 @@
 """Answers that are judged before they count: what the judge sees, how often, and what a crash leaves (P5)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

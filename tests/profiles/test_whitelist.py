@@ -1,7 +1,5 @@
 """What a profile's list of tools leaves, and that it never widens what the embedder allowed (P2, H9, H10)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

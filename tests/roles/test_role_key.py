@@ -1,7 +1,5 @@
 """The key of role digests: whatever its file is, stretched once, and compared with what 0.1.0 noted (R13)."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac

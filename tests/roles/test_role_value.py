@@ -1,7 +1,5 @@
 """The role as a value that nothing can write out, and how the five tiers become one value."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from typing import Any

@@ -1,7 +1,5 @@
 """Where roles come from: all tiers at once, time limits, outages, caching, the embedded store."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """The role of a thread: set in code, or asked for in words with `Roles(on_request="ask")` (R10, T8)."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A compiled LangGraph graph of the embedder's as a shape: what it gets, what it cannot see, how it resumes (T3)."""
 
-from __future__ import annotations
-
 import contextlib
 import contextvars
 import sqlite3

@@ -1,7 +1,5 @@
 """`investigation`: programs are run until there is an answer, and their calls are calls of the turn (T3)."""
 
-from __future__ import annotations
-
 import sqlite3
 import sys
 from contextlib import closing

@@ -1,7 +1,5 @@
 """`map`: one shape over many params. Each item is a task of its own: it fails, waits and resumes by itself (T3)."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a program of an investigation cannot do: reach files, sockets, processes or packages, or run past its limits."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

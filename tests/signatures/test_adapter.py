@@ -1,7 +1,5 @@
 """R5 and R17: what a Signature looks like to the model, with a role and without one."""
 
-from __future__ import annotations
-
 import re
 from enum import Enum
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Signatures, files of models and closed models that are refused: the error has its type and names the thing."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """R16: the guard: runs, forms and shares of a role, wherever a stream is cut and whatever types values have."""
 
-from __future__ import annotations
-
 import copy
 import json
 import pickle
@@ -286,7 +284,7 @@ class Plain:
 
 
 class Unique(Plain):
-    def __copy__(self) -> Unique:
+    def __copy__(self) -> "Unique":
         raise RuntimeError("there is only one")
 
 

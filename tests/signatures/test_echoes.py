@@ -1,7 +1,5 @@
 """R16: whole turns: what is streamed, kept and returned is the same and repeats no role, in whatever form."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """The embedded model on its real weights: what the engine receives, and that each answer is a call or a reply."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Model strings over real HTTP, a user's own LM, and what failures become."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

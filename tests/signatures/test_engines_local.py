@@ -1,7 +1,5 @@
 """The embedded model: real tokens, cancellation, usage, grammar, limits, and what it leaves behind."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """R15: whatever an input says, the prompt reads back as its fields; markers and control tokens are broken."""
 
-from __future__ import annotations
-
 import json
 import re
 import struct

@@ -1,7 +1,5 @@
 """Answers that are long, deep or broken do not hold the event loop while they are read."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -1,7 +1,5 @@
 """Images and files in prompts: where they are, what they do not change, and what the process keeps of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Text that no person means to send, and completions that no model means to give, through the public API."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path

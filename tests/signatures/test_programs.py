@@ -1,7 +1,5 @@
 """R12: one program serves every role, and none is in it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

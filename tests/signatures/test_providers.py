@@ -1,7 +1,5 @@
 """The providers that a model string can name: where their calls go, with which key, and what errors say of others."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """D18: what is streamed of a field adds up to what dspy parses in the end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """A place for a database, on each engine."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 Its locks are held then by the very thread that the collector runs in: whoever hands over another job stands still.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

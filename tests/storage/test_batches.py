@@ -1,7 +1,5 @@
 """What the owner of a thread writes: parts that wait, in order, in one transaction with the part that takes them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

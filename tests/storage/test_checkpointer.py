@@ -1,7 +1,5 @@
 """The checkpointer: LangGraph's contract for one, its own savers on the same tables, and what it adds (T4, T5)."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from collections.abc import AsyncGenerator, AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """One database, whichever engine: open, transact, read, close, and what goes wrong. Files: `test_sqlite`."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sqlite3

@@ -1,7 +1,5 @@
 """Where an agent keeps its files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

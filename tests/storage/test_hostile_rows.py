@@ -1,7 +1,5 @@
 """Rows and checkpoints that another program wrote: a typed error that names them, and nothing of them is run (T5)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

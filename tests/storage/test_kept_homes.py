@@ -1,7 +1,5 @@
 """Homes that earlier versions wrote: today's code opens them and resumes every turn that waits in them (D15)."""
 
-from __future__ import annotations
-
 import json
 from importlib.metadata import version
 from pathlib import Path

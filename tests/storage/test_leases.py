@@ -1,7 +1,5 @@
 """One owner per thread: in one process, between processes, after a kill, and when a lock is lost."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable

@@ -1,7 +1,5 @@
 """What is Postgres's own: addresses, servers that go away, locks that go with a connection, transactions at once."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

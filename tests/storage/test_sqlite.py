@@ -1,7 +1,5 @@
 """A database in a SQLite file: its mode, its folder, its locks, and files that are no databases."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import sqlite3

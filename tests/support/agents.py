@@ -1,7 +1,5 @@
 """An agent over a scripted model, for tests that drive the public API."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager

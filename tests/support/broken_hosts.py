@@ -3,8 +3,6 @@
 Its roles are in memory. Hosts that are programs and break as such are in `raw_hosts`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -5,8 +5,6 @@ count. `PYTHONPATH=.dev:tests python -P tests/support/budgets.py --write` makes 
 there to go down: a commit that raises one says why.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -3,8 +3,6 @@
 The fixtures are for the test modules that import them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import fcntl

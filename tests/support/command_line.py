@@ -1,7 +1,5 @@
 """The command line as a process of its own, as people run it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -3,8 +3,6 @@
 Nothing here looks at a clock. What is counted and against which budget is in `support.budgets`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gc

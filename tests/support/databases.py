@@ -1,7 +1,5 @@
 """The two engines of databases (D10): tests of what both must do run on both."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import sqlite3

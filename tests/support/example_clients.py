@@ -1,7 +1,5 @@
 """The example clients of a sidecar: how they are started and typed into, a sidecar for them, and a wire that breaks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
@@ -123,7 +121,7 @@ class Sidecar:
         self._port = 0
         self._wires: set[asyncio.StreamWriter] = set()
 
-    async def __aenter__(self) -> Sidecar:
+    async def __aenter__(self) -> "Sidecar":
         self._relay = await asyncio.start_server(self._join, "127.0.0.1", 0)
         await self.start()
         return self

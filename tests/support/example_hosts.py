@@ -1,7 +1,5 @@
 """The examples in other languages: how they are built and started, and a raw conversation with a role host of them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ Where a write fails, the disk is full, the connection is cut, or the answer to a
 error, makes room, and resumes the turn in the same process. After a kill another process resumes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import random

@@ -5,8 +5,6 @@ with the process PID. A connection brings the standard streams and what to run, 
 exit code, for which a process of its own waits. When the server ends, these processes die, and the forks with them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import gc

@@ -6,8 +6,6 @@ and kills what still runs. Where a process reads something before a fork could b
 `WORLDAGENT_TESTS_FRESH` is set, and on other systems than Linux, `start` starts a fresh process.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -4,8 +4,6 @@ It is written from the documentation and imports nothing of the package, so that
 being wrong in the same way.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -81,7 +79,7 @@ class Node:
     kind: Kind
     name: str
     path: str = ""
-    children: tuple[Node, ...] = ()
+    children: "tuple[Node, ...]" = ()
     together: bool = False
     brittle: bool = False
     times: int = 1

@@ -5,8 +5,6 @@ writes them: a change of what others rely on is then a change of these files, wh
 tables of errors, events, settings and services into the pages, and the page of commands.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import importlib

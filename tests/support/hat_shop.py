@@ -1,7 +1,5 @@
 """An app for `--app support.hat_shop:agent`: shapes that wait for a person, functions that leave a line in a file."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What stands in the tables of an agent's database, where no method tells of it. `support.homes` counts by home."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import itertools

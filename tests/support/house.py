@@ -1,7 +1,5 @@
 """Where the checkout is, and what of it ships."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ fail, after which each of its transactions is run again alone. On Postgres each 
 its own: `TOGETHER` they are open at once, `APART` one comes after the other.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections import Counter

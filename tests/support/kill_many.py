@@ -5,8 +5,6 @@ object with what came of it. Each process is a fork of this one, which has every
 what the one before left, and begins the next turn of each thread that has none.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

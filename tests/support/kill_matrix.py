@@ -4,8 +4,6 @@ As a program, `python tests/support/kill_matrix.py --table docs/reference/kills.
 page; with `PYTHONPATH=.dev:tests`. Each process of the turn is a fork of this one, which has everything loaded.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import re

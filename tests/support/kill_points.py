@@ -7,8 +7,6 @@ A point has a name of two parts, when and what, and is counted by name: the thir
 every run, whatever runs beside it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

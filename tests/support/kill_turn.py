@@ -4,8 +4,6 @@
 written into the files `effects` and `noted` of the home, each line as one effect.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections import Counter

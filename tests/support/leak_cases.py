@@ -1,7 +1,5 @@
 """The product of turns that the leak suite runs to their end, samples of it, and what cases of other turns share."""
 
-from __future__ import annotations
-
 import heapq
 import itertools
 import random

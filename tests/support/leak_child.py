@@ -4,8 +4,6 @@ The kinds are `turn`, which ends by itself where the model is not held, and `pau
 With LangSmith's variables set it is traced; with `DEBUG` in the environment LangChain prints all it does.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

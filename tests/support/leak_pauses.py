@@ -1,7 +1,5 @@
 """Turns that pause: the cases of the leak suite, their agent, model and roles, and a function for each path."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import random

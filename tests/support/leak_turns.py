@@ -1,7 +1,5 @@
 """Runs one case of the leak suite: an agent, a role from its source, a model that behaves as the outcome says."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

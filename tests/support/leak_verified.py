@@ -1,7 +1,5 @@
 """Turns whose answers are judged: the cases of the leak suite, their agent, and a function for each path."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Watches a process while turns run, and then looks for a role in everything that could have kept it (R7)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

@@ -5,8 +5,6 @@ it (0 for none, -1 for a tool instead), the surface, and how tools are offered. 
 line to a file of the home.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

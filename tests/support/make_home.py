@@ -6,8 +6,6 @@ The agent here is what its users' code is to them: a change of it would be one o
 on. What a later version can do more goes into further turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import tempfile

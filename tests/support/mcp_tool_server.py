@@ -3,8 +3,6 @@
 `python mcp_tool_server.py stdio|PORT [--log FILE] [--broken NAME]`. The log has a JSON object for each call.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

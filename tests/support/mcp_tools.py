@@ -1,7 +1,5 @@
 """Agents over MCP servers, for tests: ours over each transport and revision, and those from npm."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """Turns that wait for a person and were noted with a key of role digests, in this process or another."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -5,8 +5,6 @@ What it does is chosen by the request's model name, so one server shows every be
 `limited-429` and `quoting-400`, whose code is the prompt, have headers of their own.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The written pages, their parts, and the tables in them that follow from the code."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """A Postgres server for the tests of one process, from a wheel, and databases of their own."""
 
-from __future__ import annotations
-
 import functools
 import itertools
 import os

@@ -1,7 +1,5 @@
 """Other processes that use this checkout, and what this process holds open."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ As a program: `python raw_hosts.py HOW`; with `plain HOW` it is a sound host tha
 imports little, so that it starts at once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -3,8 +3,6 @@
 As a program: `python role_host_stub.py stdio|PORT [--file FILE] [--log FILE] [--broken NAME] [--tiers a,b]`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -1,7 +1,5 @@
 """The reference role host as a process, as people start it, and clients for it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

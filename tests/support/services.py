@@ -3,8 +3,6 @@
 The format follows from the path: OpenAI's chat completions and responses, Anthropic's messages, Gemini's contents.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import threading

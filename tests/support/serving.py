@@ -1,7 +1,5 @@
 """A server in the running loop, for tests: at its end nothing of it runs any more. It imports little."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import ssl

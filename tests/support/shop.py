@@ -3,8 +3,6 @@
 What it bought is in the file `bought` of its home. Where there is a file `hang`, paying does not end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from pathlib import Path

@@ -12,8 +12,6 @@ What was bought is in the file `bought` of the home. The digests of the roles th
 `WORLDAGENT_TESTS_SEEN` names, one a line: what is looked for in everything else may not stand there.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import os

@@ -4,8 +4,6 @@ It knows the protocol and the sidecar's contract, and nothing of any library, so
 by being wrong in the same way. How messages travel is in `sidecar_clients`.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from abc import ABC, abstractmethod
@@ -97,7 +95,7 @@ class Call:
         asked: What the server asked of a person.
     """
 
-    def __init__(self, client: Calling, tool: str, arguments: Mapping[str, Any], *, progress: bool) -> None:
+    def __init__(self, client: "Calling", tool: str, arguments: Mapping[str, Any], *, progress: bool) -> None:
         self._client, self._progress = client, progress
         self._params: dict[str, Any] = {"name": tool, "arguments": dict(arguments)}
         self.events: list[dict[str, Any]] = []

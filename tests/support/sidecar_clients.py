@@ -3,8 +3,6 @@
 Each can be left in the middle of a call, as a machine that loses its network would.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

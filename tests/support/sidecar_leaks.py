@@ -1,7 +1,5 @@
 """A sidecar whose clients give it roles, and everything that could have kept one (R7). What they do is beside."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import AsyncGenerator, Mapping

@@ -3,8 +3,6 @@
 One client keeps roles itself. One answers what a shop asks people.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

@@ -1,7 +1,5 @@
 """Sidecars as processes, as people start them, with the app of the tests in them; and clients of theirs."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Work that is taken step by step: cancelled or abandoned where it waits, or driven again by another owner."""
 
-from __future__ import annotations
-
 import asyncio
 import types
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Mapping

@@ -1,7 +1,5 @@
 """What tests of tools use: a web server that says what it is told to, names that lead to it, bodies of file tools."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import datetime

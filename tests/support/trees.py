@@ -4,8 +4,6 @@ A tree is played to its end: with wrong answers, cancels, drains and kills on th
 process that is killed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """The checks of role hosts: a sound host passes every point, and each broken one fails at its own point alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

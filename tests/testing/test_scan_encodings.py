@@ -1,7 +1,5 @@
 """The scan finds any 40 characters of a canary in a row, however they were written, and nothing shorter."""
 
-from __future__ import annotations
-
 import base64
 import json
 import re

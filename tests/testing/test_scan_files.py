@@ -1,7 +1,5 @@
 """The scan reads files and databases whole, and leaves them as they were."""
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """The scan walks through objects, exceptions and captured logs, and can fail on each."""
 
-from __future__ import annotations
-
 import array
 import collections
 import contextvars
@@ -41,7 +39,7 @@ class Base(BaseModel):
     _private: Any = PrivateAttr(None)
 
     @classmethod
-    def hiding(cls, text: str) -> Base:
+    def hiding(cls, text: str) -> "Base":
         made = cls()
         made._private = text
         return made

@@ -1,7 +1,5 @@
 """The scripted model behaves as a model of dspy: it answers, streams, fails, waits and can be cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import os

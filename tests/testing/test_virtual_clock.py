@@ -1,7 +1,5 @@
 """The virtual clock moves only when it is told to, and wakes sleepers in order."""
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta, timezone
 

@@ -1,7 +1,5 @@
 """What `read_file` gives of files of every kind and size, and what `write_file` and `edit_file` leave of them."""
 
-from __future__ import annotations
-
 import os
 import re
 import stat

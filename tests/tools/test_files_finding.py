@@ -1,7 +1,5 @@
 """What `glob_files` and `grep_content` find, in which order, and how far they go."""
 
-from __future__ import annotations
-
 import glob
 import os
 import re

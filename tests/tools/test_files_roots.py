@@ -1,7 +1,5 @@
 """No path leads a tool out of its folders, by `..`, links, a swap or a name, and none into the home of the agent."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

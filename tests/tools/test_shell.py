@@ -1,7 +1,5 @@
 """The tool `shell`: what a command gets, what comes back, what stops it, and that nothing of it goes on (P2, H9)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The tool `web_fetch`: what comes back of a page, what is refused, and what bounds it (P2, H9)."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import ipaddress

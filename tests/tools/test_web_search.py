@@ -1,7 +1,5 @@
 """The tool `web_search`, and the search over folders and pages that ships (P2, H9)."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket

@@ -1,7 +1,5 @@
 """What is captured, and that no role ever is: in JSON Lines, in the home's database, in spans, in memory (H5, R7)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

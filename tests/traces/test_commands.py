@@ -1,7 +1,5 @@
 """`worldagent trace`: out of the home alone, or a file of traces (H5)."""
 
-from __future__ import annotations
-
 import json
 import re
 import stat

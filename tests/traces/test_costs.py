@@ -1,7 +1,5 @@
 """What model calls cost: as their service reports it, or by the bundled price list; what is not known stays so (H5)."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from typing import Any

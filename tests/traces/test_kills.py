@@ -1,7 +1,5 @@
 """What was written before kill -9 is readable, and the resumed turn continues its trace (H5, T5)."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

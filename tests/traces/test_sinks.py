@@ -1,7 +1,5 @@
 """Sinks of an embedder: what they get, and that none of them holds up or fails a turn (H5)."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Sequence

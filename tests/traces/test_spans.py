@@ -1,7 +1,5 @@
 """OpenTelemetry spans by the conventions for generative AI, over the embedder's own provider (H5)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

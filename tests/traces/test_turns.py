@@ -1,7 +1,5 @@
 """The trace of a turn has what it did: calls, tasks, model calls, approvals, errors, each in its place (H5)."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

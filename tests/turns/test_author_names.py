@@ -1,7 +1,5 @@
 """Names of authors: a person is called so in what they say; who they are is their account (T4)."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bad input and broken surroundings: a typed error that names the thing and ends with the remedy, nothing half-done."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import Callable

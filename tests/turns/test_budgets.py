@@ -3,8 +3,6 @@
 Nothing is timed. `support/budgets.py` counts, in a process of its own, and rewrites `budgets.json` with `--write`.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from support.budgets import WAY, Counted, budgets, complaints

@@ -1,7 +1,5 @@
 """Turns that are cancelled or left: at any step of the event loop the thread, the database and the loop stay sound."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine

@@ -1,7 +1,5 @@
 """The shape `compaction`: only what is left of a result comes back, and the role is the work's."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Turns of a conversation: answers, plans that break, streams, owners, pages, many at once."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from pathlib import Path

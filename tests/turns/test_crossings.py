@@ -1,7 +1,5 @@
 """What happens at the very moment at which a turn begins, ends, resumes or is pruned (T4, T10)."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import threading

@@ -1,7 +1,5 @@
 """Turns on a server that cuts connections or vanishes: who still owns the thread, and what is reported (T4, T5)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Events of recorded turns, for any reader and after any kill, and starts with a key, which begin a turn once (T10)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime

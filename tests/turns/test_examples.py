@@ -1,7 +1,5 @@
 """The examples in Python do what they say: the quickstart, and the workers that become functions."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A full disk, a cut connection, a lost answer to a commit: a turn resumes with each effect once (T4, T5)."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Forks, replays and edits: a thread continues from a message of another or of its own; both share the past (T4)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from datetime import UTC, datetime

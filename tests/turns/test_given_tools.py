@@ -1,7 +1,5 @@
 """What an agent is given in `tools=` reaches its conversation, whatever library made it; what cannot is refused."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Annotated, Any

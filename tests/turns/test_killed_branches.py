@@ -1,7 +1,5 @@
 """A fork, a replay or an edit whose process is killed is there or is not, and its turn resumes (T4, T5)."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

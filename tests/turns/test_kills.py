@@ -1,7 +1,5 @@
 """A turn whose process is killed resumes where it was; each effect happens once, or a person is asked (T5)."""
 
-from __future__ import annotations
-
 import os
 import random
 import re

@@ -1,7 +1,5 @@
 """Opening and closing an agent, and what it leaves behind in the process of its embedder."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

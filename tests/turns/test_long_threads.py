@@ -1,7 +1,5 @@
 """Threads that outgrow what the model sees: summaries, what stays word for word, and what a failing summary costs."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from collections.abc import Callable

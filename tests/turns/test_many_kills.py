@@ -1,7 +1,5 @@
 """Fifty turns at once whose process is killed at random instants: each effect of every turn happens once (T5)."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

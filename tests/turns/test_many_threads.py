@@ -1,7 +1,5 @@
 """Many threads with a turn that waits: nothing is read but what belongs to the one that resumes (T4)."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What holds of all turns: of their events for any model, and of branches in any order (T4, T10)."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Temperature, longest answer, reasoning effort and headers reach the service, from wherever they are given."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncGenerator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A turn can name its own model and fallbacks; it resumes with them, in any process."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path

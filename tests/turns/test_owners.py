@@ -1,7 +1,5 @@
 """One owner a thread (T4): turns of other processes, and owners that were taken over."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turns that wait for a person: what they show and in which form, which answers are taken, what runs then (T4, R13)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """The role on its way through a turn: where it arrives, where it does not, and what the model may not do with it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What services are sent, where a prompt can be cached, what is made of calls, usage and thoughts, over real HTTP."""
 
-from __future__ import annotations
-
 import base64
 import json
 import logging

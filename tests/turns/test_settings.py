@@ -1,7 +1,5 @@
 """Settings: where they come from, which of them counts, and what is said of one that does not fit."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Steps of a conversation: their numbers, what a model receives of them, invalid ones, and a resume."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

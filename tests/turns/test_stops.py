@@ -1,7 +1,5 @@
 """Turns that stop: their agent is drained, or they or a model call take too long; and how they resume (T5)."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any

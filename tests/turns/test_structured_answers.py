@@ -1,7 +1,5 @@
 """`converse(..., output=...)`: the answer as the type that the caller asked for, checked."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`task()`, shapes and functions: typed in, typed out, kept so that they can be read again, errors that name them."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`agent.threads()` with its filters and pages, what it says of each thread, and `thread.rename` (T4)."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 from collections.abc import AsyncGenerator

@@ -1,7 +1,5 @@
 """Random trees of calls, answered, interrupted and resumed in any order: each effect happens once, each turn ends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Unattended turns: what is refused, what pauses, who is notified, and what is never settled by itself (T13)."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable

@@ -1,7 +1,5 @@
 """Turns that wait while the code changes: refused before any effect, and neither turn nor thread is lost (D15)."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import sqlite3

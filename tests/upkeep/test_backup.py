@@ -1,7 +1,5 @@
 """A copy of a home that is made while turns run: whole, of one moment, and a home itself; stopped, nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """A conversation that is exported to a file or a stream and imported again: the same messages, or nothing at all."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import io

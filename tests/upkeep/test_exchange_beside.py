@@ -1,7 +1,5 @@
 """Exports and imports during a removal of what they read, or killed: complete, or the thread is not there (D10)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any

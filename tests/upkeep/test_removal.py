@@ -1,7 +1,5 @@
 """A thread that is removed: gone from every byte of every file, but for what another thread shares (T4, D10)."""
 
-from __future__ import annotations
-
 import asyncio
 import sqlite3
 import time

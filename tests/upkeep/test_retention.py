@@ -1,7 +1,5 @@
 """Pruning: checkpoints go by count and by age, and the usage of days that are over (T5)."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime

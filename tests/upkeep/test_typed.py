@@ -1,7 +1,5 @@
 """What was typed in chats on a thread that is removed goes with it, whatever a kill leaves; the rest stays."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

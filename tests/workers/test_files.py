@@ -1,7 +1,5 @@
 """Workers as files and in Python: what they may say, and what is reported of what cannot be used (H3, H6)."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A worker thinks, calls tools and thinks again, in the same way wherever it is called from (H3)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

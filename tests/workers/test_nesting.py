@@ -1,7 +1,5 @@
 """Workers call workers that call tools, up to a depth, and no caller sees whether one is code (H4, H7, H8)."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

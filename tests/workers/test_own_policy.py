@@ -1,7 +1,5 @@
 """A worker's own policy narrows the agent's for all that it calls, at any depth, and never widens it (H6, H9)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

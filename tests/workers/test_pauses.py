@@ -1,7 +1,5 @@
 """A paused worker resumes in another process, and a killed one loses and repeats nothing (H3, T5)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

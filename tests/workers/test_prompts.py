@@ -1,7 +1,5 @@
 """What the model of a worker receives, which one it is, and what a trace has of it (H5, H6, R5, R6, R7)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

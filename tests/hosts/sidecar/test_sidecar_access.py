@@ -1,7 +1,5 @@
 """Who reaches which workspaces, accounts and threads. Errors do not tell whether what is out of reach exists."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Invalid arguments are named by field and rule, never by value; and what the contract publishes of itself."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

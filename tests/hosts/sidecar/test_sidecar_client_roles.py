@@ -1,7 +1,5 @@
 """Stored roles that the sidecar's client keeps itself: it is asked over the connection that it made (R9)."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import AsyncGenerator, Mapping

@@ -1,7 +1,5 @@
 """Following turns: `events` and `resume`, clients that go away or time out, and how turns ended."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

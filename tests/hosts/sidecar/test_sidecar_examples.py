@@ -1,7 +1,5 @@
 """The example clients in Rust, TypeScript and curl on a sidecar that is killed, and the page that shows them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncGenerator

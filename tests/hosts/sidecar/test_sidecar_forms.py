@@ -1,7 +1,5 @@
 """Forms of MCP's elicitation, and `next`: what a pause asks for, and which call answers it (T4)."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -50,7 +48,7 @@ class Deep(BaseModel):
 
 
 class Loop(BaseModel):
-    inner: Loop | None = None
+    inner: "Loop | None" = None
 
 
 def test_a_form_keeps_to_what_every_client_can_show() -> None:

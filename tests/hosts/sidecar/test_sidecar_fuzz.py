@@ -1,7 +1,5 @@
 """Whatever is sent to a sidecar, over HTTP or a line: no answer fails or is missing, and nothing grows."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

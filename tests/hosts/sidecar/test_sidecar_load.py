@@ -1,7 +1,5 @@
 """Many clients at once, of which many lose their connection: each sees every event of its turn once, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

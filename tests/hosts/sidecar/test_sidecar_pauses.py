@@ -1,7 +1,5 @@
 """Pauses over the wire: results that say what to call next, answers as JSON, and asking through the client (T4)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

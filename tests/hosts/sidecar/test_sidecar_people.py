@@ -1,7 +1,5 @@
 """Who may resume, answer and cancel whose turn through the sidecar, and what the others are advised to do (T4)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

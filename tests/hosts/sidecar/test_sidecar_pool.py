@@ -1,7 +1,5 @@
 """The agents of a sidecar: opened once, bounded, tried again; limits on turns; the end; and that nothing grows."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path

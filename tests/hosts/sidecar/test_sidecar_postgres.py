@@ -1,7 +1,5 @@
 """Sidecars on Postgres, one and two at a time: streams, pauses, kills, and a server that goes away (T4, T5, T10)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Coroutine, Iterator

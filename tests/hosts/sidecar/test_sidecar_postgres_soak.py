@@ -1,7 +1,5 @@
 """Two sidecars on one Postgres database that are killed, cut off and lose the server, again and again (T4, T5, T10)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import random

@@ -1,7 +1,5 @@
 """Clients that read too slowly, and clients that are gone: what is held for them is bounded, and they are told."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import socket

@@ -1,7 +1,5 @@
 """Rounds of the revision 2026-07-28: a call that asks ends, and the client calls again with what a person said (T4)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sidecar's tools over real HTTP, in both revisions: what a client in any language sees of the surfaces."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 from typing import Any
