@@ -63,40 +63,6 @@ async def test_invalid_attachment_is_refused(tmp_path: Path, source: str | bytes
     assert (lm.calls, pieces(tmp_path / "home")) == ([], {})
 
 
-@pytest.mark.parametrize(
-    ("given", "problem"),
-    [
-        (["file:///etc/passwd"], "neither http:// nor https://"),
-        (["https://ana:secret@pictures.example/x.png"], "contains a user or password"),
-        ([3], "or an Attachment, got int"),
-        ([PNG] * 17, "at most 16 attachments, got 17"),
-    ],
-)
-async def test_invalid_attachment_argument_is_refused(tmp_path: Path, given: list[Any], problem: str) -> None:
-    async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises(AttachmentInvalid, match=problem) as told:
-            agent.thread("t").stream("Look.", attachments=given)
-        assert "secret" not in str(told.value)
-        wrong: Any = "https://pictures.example/x.png"
-        with pytest.raises(InvalidArgument, match="`attachments` must be a list"):
-            agent.thread("t").stream("Look.", attachments=wrong)
-
-
-@pytest.mark.parametrize(
-    ("fields", "problem"),
-    [
-        ({"name": "../x"}, "not a plain file name"),
-        ({"sha256": "../../role.key"}, "a sha256 that is not 64 hex digits"),
-        ({"url": ADDRESS}, "must have either a sha256 or a url"),
-        ({"sha256": None, "url": "file:///etc/passwd"}, "an address that is neither"),
-    ],
-)
-def test_a_reference_that_could_name_something_else_is_refused(fields: dict[str, Any], problem: str) -> None:
-    whole: dict[str, Any] = {"name": "x.png", "media_type": "image/png", "sha256": HASH, "size": 3}
-    with pytest.raises(AttachmentInvalid, match=problem):
-        Attachment(**whole | fields)
-
-
 async def test_content_decides_the_media_type_before_the_name(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "home", answering()) as agent:
         add = agent.attachments.add

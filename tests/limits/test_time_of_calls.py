@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from support.agents import answering, scripted_agent, shape, to
-from worldagent import Settings, WorldAgent
+from worldagent import WorldAgent
 from worldagent.agent import Turn
 from worldagent.core.errors import (
     CallTimeout,
     DepthExceeded,
     LimitReached,
-    SettingsInvalid,
     StorageInvalid,
     TaskFailed,
     ToolFailed,
@@ -246,11 +245,3 @@ async def test_how_deep_calls_nest_is_a_setting_up_to_20(tmp_path: Path, depth: 
         with pytest.raises(DepthExceeded, match=f"is nested {depth + 1} deep, and the limit is {depth}"):
             await agent.call("deeper", {"level": 1})
     assert made == list(range(1, depth + 1))
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("turn_depth", 0), ("turn_depth", 21), ("turn_depth", 1.5), ("turn_cost", float("nan"))]
-)
-def test_invalid_limit_of_a_turn_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(SettingsInvalid, match=name):
-        Settings(**{name: value})

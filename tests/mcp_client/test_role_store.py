@@ -1,7 +1,6 @@
 """The roles of a host over MCP: where a host is, both transports, both protocol revisions."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +9,10 @@ import pytest
 from support.processes import run_script
 from support.role_host_stub import StubHost, over_http
 from support.role_hosts import Kind, Mode, check_roles, host, opened
-from worldagent import Role, Roles, Tier
+from worldagent import Role, Tier
 from worldagent.core.errors import (
     HostForbidden,
     HostUnavailable,
-    InvalidArgument,
     RoleInvalid,
     RoleNotStorable,
     RoleSourceInvalid,
@@ -168,30 +166,6 @@ def test_tokens_and_variables_are_not_shown() -> None:
     assert "s3cret" not in repr(StdioHost(["host"], {"TOKEN": "s3cret"}))
     assert HttpHost(f"{URL}?key=s3cret").label == URL
     assert StdioHost(["/opt/bin/host", "--key=s3cret"]).label == "host"
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: HttpHost("http://ana:s3cret@host.example/mcp"), "url"),
-        (lambda: HttpHost(URL, "s3cret\r\nX-Evil: 1"), "`token`"),
-        (lambda: HttpHost(URL, mode="modern"), "`mode` must be .* got 'modern'"),  # type: ignore[arg-type]  # the mistake that is tested
-        (lambda: HttpHost(URL, tools={"role_list": "role_get"}), "its own name"),
-        (lambda: StdioHost(["host", "a\0b"]), "argv"),
-        (lambda: StdioHost(["host"], {"A": 1}), "env"),  # type: ignore[dict-item]  # the mistake that is tested
-        (lambda: StdioHost(["host"], stderr="log"), "got 'log'"),  # type: ignore[arg-type]  # the mistake that is tested
-    ],
-)
-def test_an_invalid_host_is_refused_without_its_secret(make: Callable[[], object], says: str) -> None:
-    with pytest.raises(InvalidArgument, match=says) as caught:
-        make()
-    assert "s3cret" not in str(caught.value)
-
-
-def test_roles_take_a_host_and_refuse_other_objects() -> None:
-    assert Roles(host=HttpHost(URL)).host == HttpHost(URL)
-    with pytest.raises(InvalidArgument, match="neither HttpHost, StdioHost nor a RoleStore"):
-        Roles(host="http://host.example/mcp")  # type: ignore[arg-type]  # the mistake that is tested
 
 
 async def test_the_mcp_library_is_loaded_by_the_first_connection() -> None:

@@ -2,21 +2,20 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from support.agents import answering, refused, scripted_agent
+from support.agents import answering, scripted_agent
 from support.mcp_tool_server import command
 from support.mcp_tools import agent_over, stdio
 from support.pages import blocks
 from worldagent import Settings
-from worldagent.core.errors import InvalidArgument, NameTaken, SettingsInvalid
+from worldagent.core.errors import NameTaken
 from worldagent.hosts.doctor import check_installation
 from worldagent.mcp_client import HttpHost, StdioHost
-from worldagent.mcp_client.tools import McpEntry, McpServer
+from worldagent.mcp_client.tools import McpEntry
 from worldagent.profiles import Profile
 
 
@@ -65,39 +64,6 @@ def test_the_settings_of_the_page_are_valid() -> None:
         "files": ("read_*", "list_*"),
         "search": ("*",),
     }
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        ({"x": {}}, "mcp_servers.x: a server must have either command or url"),
-        ({"x": {"command": "a", "colour": "s3cret"}}, "mcp_servers.x.colour"),
-        ({"x": {"type": "sse", "url": "https://b"}}, "mcp_servers.x.type"),
-    ],
-)
-def test_a_mistake_is_named_without_the_value(given: dict[str, Any], says: str) -> None:
-    with pytest.raises(SettingsInvalid) as caught:
-        Settings(mcp_servers=given)
-    assert says in str(caught.value)
-    assert "s3cret" not in str(caught.value)
-
-
-HOST: Any = StdioHost(["x"])
-TEXT: Any = "x"
-
-
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: StdioHost(["x"], timeout=0), "`timeout` must be a positive number of seconds, got 0"),
-        (lambda: HttpHost("https://a", connect_timeout=True), "`connect_timeout` must be a positive number"),
-        (lambda: StdioHost(["x"], tools=HOST), "`tools` must be a mapping"),
-        (lambda: McpServer(TEXT), "`host` must be an HttpHost or a StdioHost"),
-        (lambda: McpServer(HOST, result_limit=0), "`result_limit` must be a positive number of characters, got 0"),
-    ],
-)
-def test_invalid_server_is_refused(make: Callable[[], object], says: str) -> None:
-    assert says in refused(make, InvalidArgument).problem
 
 
 async def test_prefixes_that_clash_between_sources_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

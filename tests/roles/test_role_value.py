@@ -94,25 +94,6 @@ def test_a_name_is_short_and_printable_and_of_another_only_the_length_is_shown(n
     assert "200 printable characters" in caught.value.problem
 
 
-@pytest.mark.requirement("R15")
-@pytest.mark.parametrize(
-    ("name", "content", "says"),
-    [
-        ("widow", "   ", "'widow'"),
-        ("widow", "half \ud800 pair", "'widow'"),
-        ("widow", 5, "'widow'.*, got int"),
-        (None, "Be terse.", "name"),
-        ("half \udc00", "Be terse.", "name"),
-    ],
-)
-def test_invalid_text_of_a_role_is_refused(name: Any, content: Any, says: str) -> None:
-    with pytest.raises(RoleInvalid, match=says) as caught:
-        Role(name, content)
-    assert str(caught.value).endswith(caught.value.remedy)
-    with pytest.raises(RoleInvalid, match="`applies_to` of the role 'widow'"):
-        Role("widow", "Be terse.", applies_to=[""])
-
-
 ENTRY = "Converse"
 NAMES = (ENTRY, "Review", "critic")
 ROLES = st.builds(

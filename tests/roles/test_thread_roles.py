@@ -14,10 +14,8 @@ from worldagent.agent import Thread
 from worldagent.core import Scope
 from worldagent.core.errors import (
     AgentClosed,
-    InvalidArgument,
     LeaseLost,
     NobodyToAsk,
-    RoleInvalid,
     RoleTooLong,
     UnknownFunction,
     UnknownMessage,
@@ -104,19 +102,6 @@ async def test_it_goes_before_a_source_of_the_embedder_which_counts_again_once_i
         thread.role.clear()
         await thread.converse("2")
     assert [call.role for call in lm.calls] == [HARSH.content, MILD.content]
-
-
-async def test_invalid_role_or_ttl_is_refused(tmp_path: Path) -> None:
-    async with scripted_agent(tmp_path, answering(), settings={"role_limit": 100}) as agent:
-        role = agent.thread("t").role
-        with pytest.raises(RoleInvalid):
-            role.set("Be harsh.")  # type: ignore[arg-type]  # on purpose
-        with pytest.raises(RoleTooLong):
-            role.set(Role("x", "y" * 101))
-        for ttl in (0, -1, float("inf"), True):
-            with pytest.raises(InvalidArgument, match="ttl"):
-                role.set(HARSH, ttl=ttl)
-        assert not role.clear()
 
 
 WORDS = "For the rest of this conversation, be as critical as the keeper of the seventh lighthouse."

@@ -1,7 +1,6 @@
 """`investigation`: programs are run until there is an answer, and their calls are calls of the turn (T3)."""
 
 import sqlite3
-import sys
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,7 @@ from support.agents import scripted_agent
 from worldagent import Role, WorldAgent
 from worldagent.core.errors import (
     Diverged,
-    FunctionInvalid,
-    MissingExtra,
     OutputInvalid,
-    ParamsInvalid,
 )
 from worldagent.core.pauses import Approve, Reject
 from worldagent.graphs.shapes import InvestigationResult, SandboxLimits, investigation_shape
@@ -94,24 +90,6 @@ async def test_the_model_is_shown_the_question_the_inputs_and_the_functions_and_
     assert 'gives: {"type": "number"}' in first["functions"]
     assert (first["steps"], first["steps_left"], second["steps_left"]) == ("none", "3", "2")
     assert "It showed:\n9000" in second["steps"]
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "says"),
-    [
-        ({"question": "?", "max_steps": 1000}, ParamsInvalid, "max_steps: .* less than or equal to 50"),
-        ({"question": "?", "inputs": {"class": 1}}, ParamsInvalid, "'class' is a word of Python"),
-        ({"question": "?", "functions": ["pay"]}, ParamsInvalid, "'pay' is not one .*; it may call: rate"),
-    ],
-)
-async def test_invalid_params_are_refused(tmp_path: Path, params: Any, error: type[Exception], says: str) -> None:
-    lm = ScriptedLM([])
-    async with agent(tmp_path, lm) as solver:
-        thread = solver.thread("t")
-        with pytest.raises(error, match=says):
-            await thread.task("investigation", params)
-        assert await thread.history() == ()
-    assert lm.calls == []
 
 
 async def test_a_program_calls_only_what_its_investigation_was_given(tmp_path: Path) -> None:
@@ -210,14 +188,3 @@ async def test_program_that_does_not_repeat_its_calls_is_named(tmp_path: Path) -
         [pause] = await solver.thread("t").pauses()
         with pytest.raises(Diverged, match=r"does not repeat the calls that it made before the pause: 'pay:\w+'"):
             await solver.thread("t").resume({pause.id: Approve()})
-
-
-def test_a_function_that_python_cannot_call_by_its_name_is_refused() -> None:
-    with pytest.raises(FunctionInvalid, match=r"price\.of"):
-        investigation_shape(functions=["price.of"])
-
-
-def test_without_the_sandbox_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
-    with pytest.raises(MissingExtra, match=r"worldagent\[sandbox\]"):
-        investigation_shape()

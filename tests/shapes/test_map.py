@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from support.agents import CRITIC, Nothing, answering, scripted_agent
 from worldagent import Role, WorldAgent
 from worldagent.agent import Composed
-from worldagent.core.errors import FunctionInvalid, ParamsInvalid, UnknownShape
+from worldagent.core.errors import FunctionInvalid
 from worldagent.core.pauses import Approve, Reject
 from worldagent.graphs import Shape, TaskContext
 from worldagent.graphs.shapes import MapResult, map_shape
@@ -68,31 +68,6 @@ async def test_an_item_that_fails_is_reported_in_its_place_and_the_others_are_do
     assert "nobody" not in turn.text
     assert (misfit.status, misfit.error.code) == ("failed", "params_invalid")
     assert "number: Field required" in misfit.error.message
-
-
-@pytest.mark.parametrize(
-    ("params", "error", "says"),
-    [
-        ({"shape": "square", "items": items(*range(1001))}, ParamsInvalid, "items: .* at most 1000 items"),
-        ({"shape": "cube", "items": []}, UnknownShape, "'cube'; the shapes are: map, square, subagent"),
-        (
-            {"shape": "subagent", "items": []},
-            ParamsInvalid,
-            "'subagent' is not one that it may run; it may run: cube, square",
-        ),
-        (
-            {"shape": "square", "items": [*items(1, 2), {"number": {"a": [0, float("nan")]}}]},
-            ParamsInvalid,
-            r"are not JSON: items\.2\.number\.a\.1: ",
-        ),
-    ],
-)
-async def test_invalid_map_is_refused(tmp_path: Path, params: Any, error: type[Exception], says: str) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[SQUARE, map_shape(over=["square", "cube"])]) as agent:
-        thread = agent.thread("t")
-        with pytest.raises(error, match=says):
-            await thread.task("map", params)
-        assert await thread.history() == ()
 
 
 async def test_no_more_items_run_at_the_same_time_than_asked_for(tmp_path: Path) -> None:

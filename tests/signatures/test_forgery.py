@@ -359,3 +359,27 @@ def test_a_file_that_ends_anywhere_too_early_is_refused(tmp_path: Path) -> None:
         file.write_bytes(whole[:size])
         with pytest.raises(StorageInvalid, match=r"'cut.gguf'"):
             control_tokens(file)
+
+
+def entry(key: bytes, kind: int, value: bytes, magic: bytes = b"GGUF", version: int = 3) -> bytes:
+    """A file with one entry of metadata."""
+    return magic + struct.pack(f"<IQQQ{len(key)}sI", version, 0, 1, len(key), key, kind) + value
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        entry(b"a", 4, bytes(4), magic=b"GGML"),
+        entry(b"a", 4, bytes(4), version=1),
+        entry(b"a", 99, bytes(4)),
+        entry(b"tokenizer.ggml.tokens", 4, bytes(16)),
+        entry(b"tokenizer.ggml.token_type", 9, struct.pack("<IQ", 4, 0)),
+    ],
+    ids=["magic", "version", "unknown kind", "tokens are not a list", "types are not integers"],
+)
+def test_invalid_model_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "m.gguf").write_bytes(data)
+    with pytest.raises(StorageInvalid, match=r"'m\.gguf' must be a complete GGUF file of version 2 or 3"):
+        control_tokens(tmp_path / "m.gguf")
+    (tmp_path / "m.gguf").write_bytes(entry(b"a", 4, bytes(4)))
+    assert control_tokens(tmp_path / "m.gguf") == frozenset()

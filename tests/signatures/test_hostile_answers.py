@@ -5,11 +5,14 @@ import gc
 import json
 import time
 from collections.abc import Awaitable, Callable, Generator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dspy
 import pytest
+from dspy.lm15 import Message, Response, ToolCallPart, Usage
 from dspy.utils.exceptions import AdapterParseError
 
 from support.agents import scripted_agent
@@ -18,8 +21,10 @@ from worldagent import Role, WorldAgent
 from worldagent.core.errors import OutputInvalid, WorldAgentError
 from worldagent.core.events import TextDelta
 from worldagent.harness import Worker, tool
-from worldagent.signatures.adapter import PlainAdapter
-from worldagent.signatures.calling import MAX_CHARACTERS, Unreadable
+from worldagent.signatures.adapter import PlainAdapter, RoleAdapter
+from worldagent.signatures.calling import MAX_CHARACTERS, MAX_SECTIONS, Unreadable
+from worldagent.signatures.engines.classification import AnswerTooLong
+from worldagent.signatures.streaming import AnswerStream
 
 pytestmark = pytest.mark.requirement("H3")
 
@@ -197,3 +202,25 @@ async def test_a_streamed_answer_is_not_read_beyond_the_bound(tmp_path: Path) ->
     tries = len(stub.requests)  # a plan that cannot be used is asked for again
     assert shown <= tries * MAX_CHARACTERS
     assert stub.streamed < tries * len(stub.text) // 2  # buffers on the way hold some of it
+
+
+def test_too_many_native_calls_are_refused() -> None:
+    signature: Any = dspy.make_signature("request, offered_tools -> calls: list[dict], result: str")
+    adapter = RoleAdapter().for_call({"offered_tools": [1]}, native=True)
+    calls = [ToolCallPart(id=str(number), name="f", input={}) for number in range(MAX_SECTIONS + 1)]
+    for fits, parts in ((True, calls[1:]), (False, calls)):
+        message = Message(role="assistant", parts=tuple(parts))
+        response = Response(id=None, model="m", message=message, finish_reason="tool_call", usage=Usage())
+        with nullcontext() if fits else pytest.raises(AdapterParseError):
+            assert len(adapter.read(signature, response)["calls"]) == MAX_SECTIONS
+
+
+LONG = "x" * (MAX_CHARACTERS + 1)
+
+
+@pytest.mark.parametrize("name", ["content", "reasoning_content", "arguments"])
+async def test_too_long_answer_is_refused(name: str) -> None:
+    call = SimpleNamespace(function=SimpleNamespace(arguments=LONG))
+    delta = SimpleNamespace(**({"tool_calls": [call]} if name == "arguments" else {name: LONG}))
+    with pytest.raises(AnswerTooLong):
+        await AnswerStream(None, None, print, print).send(SimpleNamespace(choices=[SimpleNamespace(delta=delta)]))

@@ -50,21 +50,6 @@ def test_every_listed_example_reaches_its_provider_and_reads_the_listed_variable
 
 
 @pytest.mark.parametrize(
-    ("model", "remedy"),
-    [
-        ("mistrall/large", "did you mean 'mistral/large'?"),
-        ("bedrock/m", "'bedrock-chat/MODEL'"),
-        ("nosuch/m", "'openai/MODEL' with `api_base`"),
-    ],
-)
-def test_unknown_prefix_names_the_command_and_a_way_that_works(model: str, remedy: str) -> None:
-    with pytest.raises(ModelNotConfigured) as caught:
-        find_route(model, api_key=None, api_base=None, env={})
-    assert remedy in caught.value.remedy
-    assert "`worldagent models`" in caught.value.remedy
-
-
-@pytest.mark.parametrize(
     ("model", "variable"), [("bedrock-chat/m", "AWS_REGION"), ("vertex/gemini-2.5-flash", "GOOGLE_CLOUD_PROJECT")]
 )
 async def test_cloud_names_its_missing_variable(model: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:

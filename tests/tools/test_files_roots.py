@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from support.agents import answering, failure, refused, scripted_agent
+from support.agents import answering, failure, scripted_agent
 from support.tools import FileTools, open_files, outcome, tree
 from worldagent import WorldAgent
-from worldagent.core.errors import InvalidArgument, MissingExtra, PathRefused, ToolFailed
+from worldagent.core.errors import InvalidArgument, PathRefused, ToolFailed
 from worldagent.profiles import Profile
-from worldagent.tools import BuiltinTools, builtin
+from worldagent.tools import BuiltinTools
 from worldagent.tools.files import Roots, roots
 from worldagent.tools.files.roots import Handle
 
@@ -137,24 +137,6 @@ def test_folder_moved_before_its_way_up_is_not_left(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "open", moving)
     with pytest.raises(ToolFailed, match=r"a folder on the path .* was moved meanwhile"):
         FileTools(tmp_path / "ws").read("a/b/../file")
-
-
-BAD_TOOLS: list[tuple[dict[str, Any], str]] = [
-    ({"roots": "project"}, "`roots` must be a list of folders"),
-    ({"allow": [""]}, "`allow` must be a list of globs"),
-    ({"timeouts": {"nosuch": 1}}, "`timeouts` has no entry 'nosuch'"),
-]
-
-
-@pytest.mark.parametrize(("given", "says"), BAD_TOOLS)
-def test_invalid_option_of_the_tools_is_refused(given: dict[str, Any], says: str) -> None:
-    assert says in refused(lambda: BuiltinTools(**given), InvalidArgument).problem
-
-
-def test_a_search_without_its_extra_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(builtin, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"worldagent\[tools\]"):
-        BuiltinTools(roots=(tmp_path,)).named(["grep_content"])
 
 
 def test_links_that_lead_out_are_named_and_never_followed(home: Path) -> None:

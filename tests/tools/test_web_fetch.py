@@ -15,7 +15,7 @@ import pytest
 from support.agents import scripted_agent
 from support.processes import eventually, held
 from support.tools import Dial, Names, Request, certificates, saying, site
-from worldagent.core.errors import AddressRefused, MissingExtra, ToolFailed
+from worldagent.core.errors import AddressRefused, ToolFailed
 from worldagent.harness import Function
 from worldagent.testing import ScriptedLM
 from worldagent.tools.web import WebPage, web_fetch_function
@@ -308,9 +308,3 @@ async def test_a_call_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
         await asyncio.wait((call,))
     assert call.cancelled()
     assert await eventually(lambda: held()[0] <= before[0] and held()[2] == 0)
-
-
-def test_without_what_reads_pages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(html, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtra, match=r"worldagent\[web\]"):
-        web_fetch_function()

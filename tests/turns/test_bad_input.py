@@ -4,18 +4,24 @@ import asyncio
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel
 
-from support.agents import Nothing, Said, answering, buy, scripted_agent
-from support.homes import row_counts
+from support.agents import Said, answering, scripted_agent
+from support.homes import PNG, row_counts
 from support.openai_stub import openai_stub
 from support.serving import serving
-from worldagent import Role, Roles, Settings, Storage, Tier, WorldAgent, agent
+from worldagent import Role, Settings, Storage, Tier, WorldAgent
 from worldagent.core import errors
-from worldagent.graphs import Shape
+from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.shapes import investigation_shape, map_shape
+from worldagent.harness import CallContext, Policy, Worker, flow
+from worldagent.harness.gate import Rule
+from worldagent.tools.agents import PARALLEL, manage_todo_list
 
 MESSAGE = "zebra-canary-message"
 
@@ -42,49 +48,127 @@ def test_invalid_workspace_or_id_is_named(value: Any) -> None:
                 agent.thread("t", **{name: value})
 
 
-MAKE: Any = WorldAgent  # for arguments of wrong types
-ROLES: Any = Roles
-SHAPE: Any = Shape
-ARGUMENTS: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
-    "storage": (lambda: MAKE("novel", storage="/tmp"), errors.InvalidArgument, "`storage` must be a Storage"),
-    "identity": (lambda: MAKE("novel", lm="local", identity=" "), errors.InvalidArgument, "`identity`"),
-    "profile": (lambda: MAKE("novel", lm="local", profile=3), errors.InvalidArgument, "`profile`"),
-    "servers": (lambda: MAKE("novel", lm="local", mcp=["fs"]), errors.InvalidArgument, "`mcp`"),
-    "limits": (lambda: Settings(account_limits={"rounds": 1}), errors.SettingsInvalid, "account_limits: .*'rounds'"),
-    "policy": (lambda: ROLES(policy="x"), errors.InvalidArgument, "policy 'x'"),
-    "source": (lambda: ROLES(sources={Tier.THREAD: "x"}), errors.InvalidArgument, "thread tier is not callable"),
-    "tier": (lambda: ROLES(sources={Tier.ACCOUNT: len}), errors.UnknownTier, "account tier takes no source"),
-    "handler": (lambda: SHAPE("job", Nothing, Said, len), errors.FunctionInvalid, "handler of shape 'job'"),
-    "params": (lambda: SHAPE("job", dict, Said, buy), errors.FunctionInvalid, "'job' must declare pydantic models"),
-    "name": (lambda: agent.nothing, AttributeError, "no attribute 'nothing'"),
+HARSH = Role("critic", "Be as harsh as the keeper.")
+
+
+@flow
+async def ask(ctx: CallContext, given: dict[str, Any]) -> str:
+    return str(await ctx.ask_person(**given))
+
+
+def asking(**given: Any) -> Callable[[Any, Any], Any]:
+    return lambda agent, _: agent.call("ask", {"given": given})
+
+
+def todo(*contents: str, status: str = "pending") -> Callable[[Any, Any], Any]:
+    items = [{"content": content, "status": status} for content in contents]
+    return lambda agent, _: agent.call("manage_todo_list", {"items": items})
+
+
+class Anything(BaseModel):
+    value: Any
+
+
+async def same(params: Anything, ctx: TaskContext) -> Anything:
+    return params
+
+
+SHAPES = [
+    Shape("same", Anything, Anything, same),
+    map_shape(over=["same", "cube"]),
+    investigation_shape(functions=["ask"]),
+]
+
+
+def task(shape: str, /, **params: Any) -> Callable[[Any, Any], Any]:
+    return lambda _, thread: thread.task(shape, params)
+
+
+NESTED = {"calls": [{"tool": "parallel_execution"}]}
+CALLS: dict[type[errors.WorldAgentError], list[tuple[Callable[[Any, Any], Any], str]]] = {
+    errors.InvalidArgument: [
+        (lambda agent, _: agent.turn(3), "`turn_id`"),
+        (lambda agent, _: anext(agent.events(3)), "`turn_id`"),
+        (lambda agent, _: agent.traces.list(limit=0), "`limit` must be an integer from 1 to"),
+        (lambda agent, _: agent.upkeep.prune(keep=0), "keep"),
+        (lambda agent, _: agent.upkeep.prune(keep=True), "keep"),
+        (lambda agent, _: agent.upkeep.prune(age=float("nan")), "age"),
+        (lambda agent, _: agent.upkeep.prune(age=315_360_001), "age"),
+        (lambda _, thread: thread.resume(on_role_change="x"), "on_role_change 'x'"),
+        (lambda _, thread: thread.resume(skill="x"), "`skill` must be a Composed"),
+        (lambda _, thread: thread.replay(skill="x"), "`skill` must be a composed skill"),
+        (lambda _, thread: thread.fork(at=7), "`at` must be a string"),
+        (lambda _, thread: thread.stream("Look.", attachments="https://pictures.example/x.png"), "must be a list"),
+        (lambda _, thread: thread.converse("Hi", model=7), "a non-empty string or a list of them, got 'int'"),
+        (lambda _, thread: thread.converse("Hi", model=["fast"] * 9), "more than 8 names"),
+        (lambda _, thread: thread.converse("Hi", output=WorldAgent), "output="),
+        (lambda _, thread: thread.converse("Hi", output=Said(text="x")), "output="),
+        (lambda _, thread: thread.converse("Hi", output={"type": "shp"}), "output="),
+        (lambda _, thread: thread.converse("Hi", unattended="later"), "unattended"),
+        (lambda _, thread: thread.role.set(HARSH, ttl=0), "ttl"),
+        (lambda _, thread: thread.role.set(HARSH, ttl=-1), "ttl"),
+        (lambda _, thread: thread.role.set(HARSH, ttl=float("inf")), "ttl"),
+        (lambda _, thread: thread.role.set(HARSH, ttl=True), "ttl"),
+        (asking(question=""), "`question` must be a text that is not empty"),
+        (asking(question="?", options="ab"), "`options` must be a list of texts"),
+        (asking(question="?", options=["a"], form=1), "`options` and `form`"),
+    ],
+    errors.AttachmentInvalid: [
+        (lambda agent, _: agent.attachments.add(b"x", name=5), "name of an attachment"),
+        (lambda _, thread: thread.stream("Look.", attachments=["file:///etc/passwd"]), "neither http:// nor https://"),
+        (lambda _, thread: thread.stream("Look.", attachments=["https://ana:zebra@a.example/x"]), "a user or password"),
+        (lambda _, thread: thread.stream("Look.", attachments=[3]), "or an Attachment, got int"),
+        (lambda _, thread: thread.stream("Look.", attachments=[PNG] * 17), "at most 16 attachments, got 17"),
+    ],
+    errors.ModelNotConfigured: [
+        (lambda _, thread: thread.converse("Hi", model="fsat"), "'fsat', which is neither a model.*names are: fast"),
+        (lambda _, thread: thread.converse("Hi", model="openai/gpt-4o"), "no API key"),
+    ],
+    errors.ToolFailed: [
+        (todo("a", "a"), "'a' is in the list twice"),
+        (todo("a", "b", status="in_progress"), "more than one item is in_progress"),
+        (lambda agent, _: agent.call("parallel_execution", NESTED), "cannot call itself"),
+    ],
+    errors.ParamsInvalid: [
+        (task("subagent", worker="w", request="no JSON"), "params of worker 'w' must be a JSON object"),
+        (task("subagent", worker="w", request="[]"), "params of worker 'w' must be a JSON object"),
+        (task("same"), "params of shape 'same' do not fit: value: Field required"),
+        (task("same", value=1 << 64), "'same' must hold only integers of at most 64 bits; pass .* as text"),
+        (task("same", value=1, c=2), "'same'.*c: Extra inputs are not permitted"),
+        (task("same", value=object()), "'same'"),  # it cannot be stored
+        (task("same", value={"deep": ["\udfff"]}), "'same'"),
+        (task("map", shape="same", items=[{"value": 1}] * 1001), "items: .* at most 1000 items"),
+        (task("map", shape="subagent", items=[]), "'subagent' is not one that it may run; it may run: cube, same"),
+        (task("map", shape="same", items=[{}, {"value": [0, float("nan")]}]), r"not JSON: items\.1\.value\.1: "),
+        (task("investigation", question="?", max_steps=1000), "max_steps: .* less than or equal to 50"),
+        (task("investigation", question="?", inputs={"class": 1}), "'class' is a word of Python"),
+        (task("investigation", question="?", functions=["pay"]), "'pay' is not one .*; it may call: ask"),
+    ],
+    errors.UnknownWorker: [(task("subagent", worker="poet", request="x"), "'poet'; the workers are: w")],
+    errors.UnknownShape: [
+        (task("subtract"), "'subtract'; the shapes are: investigation, map, same, subagent"),
+        (task("map", shape="cube", items=[]), "'cube'; the shapes are: investigation, map, same, subagent"),
+    ],
+    errors.RoleInvalid: [(lambda _, thread: thread.role.set("Be harsh."), "role")],
+    errors.RoleTooLong: [(lambda _, thread: thread.role.set(Role("x", "y" * 101)), "the limit is 100")],
 }
 
 
-@pytest.mark.parametrize("argument", ARGUMENTS)
-def test_invalid_argument_is_named(argument: str) -> None:
-    make, error, says = ARGUMENTS[argument]
-    with pytest.raises(error, match=says):
-        make()
-
-
-CALLS: dict[str, tuple[Callable[[Any], Any], str]] = {
-    "turn": (lambda agent: agent.turn(3), "`turn_id`"),
-    "events": (lambda agent: anext(agent.events(3)), "`turn_id`"),
-    "change of a role": (lambda agent: agent.thread("t").resume(on_role_change="x"), "on_role_change 'x'"),
-    "skill of a resume": (lambda agent: agent.thread("t").resume(skill="x"), "`skill` must be a Composed"),
-    "skill of a replay": (lambda agent: agent.thread("t").replay(skill="x"), "`skill` must be a composed skill"),
-    "message of a fork": (lambda agent: agent.thread("t").fork(at=7), "`at` must be a string"),
-    "name of an attachment": (lambda agent: agent.attachments.add(b"x", name=5), "name of an attachment"),
-}
-
-
-@pytest.mark.parametrize("call", CALLS)
-async def test_invalid_argument_of_a_call_is_named(tmp_path: Path, call: str) -> None:
-    make, says = CALLS[call]
-    async with scripted_agent(tmp_path, answering()) as agent:
-        with pytest.raises((errors.InvalidArgument, errors.AttachmentInvalid), match=says) as caught:
-            await make(agent)
-        check(caught)
+@pytest.mark.parametrize(
+    ("call", "error", "says"), [(call, error, says) for error, rows in CALLS.items() for call, says in rows]
+)
+async def test_invalid_argument_of_a_call_is_named(
+    tmp_path: Path, call: Callable[[Any, Any], Any], error: type[Exception], says: str
+) -> None:
+    lm, tools, workers = answering(), [ask, manage_todo_list, PARALLEL], [Worker("w", "Go.", input=Said)]
+    given: dict[str, Any] = {"shapes": SHAPES, "settings": {"role_limit": 100}, "models": {"fast": answering()}}
+    async with scripted_agent(tmp_path, lm, tools=tools, workers=workers, **given) as agent:
+        thread = agent.thread("t")
+        with pytest.raises(error, match=says) as caught:
+            await call(agent, thread)
+        assert type(check(caught)) is error
+        assert (await thread.state(), await thread.history(), thread.role.clear()) == (None, (), False)
+    assert lm.calls == []
 
 
 async def test_stream_is_entered_once_and_has_its_turn_after_its_end(tmp_path: Path) -> None:
@@ -113,19 +197,37 @@ async def test_invalid_message_is_refused_before_anything_is_written(tmp_path: P
     assert lm.calls == []
 
 
-@pytest.mark.parametrize(
-    ("lm", "error", "says"),
-    [
-        ("nosuch/model", errors.ModelNotConfigured, r"'nosuch/model'.*dspy\.LM"),
-        ("", errors.InvalidArgument, r"`lm` must not be empty; pass"),
-        ("local:/no/such/file.gguf", errors.ModelNotConfigured, r"file\.gguf.*; run"),
-    ],
-)
-async def test_unusable_model_is_refused_at_start(tmp_path: Path, lm: Any, error: type[Exception], says: str) -> None:
+CLERK, REFUSING = partial(Worker, "critic", "Go."), Policy(rules=(Rule(decision="refuse", function="sendd"),))
+STARTS: list[tuple[dict[str, Any], type[errors.WorldAgentError], str]] = [
+    ({"lm": "nosuch/model"}, errors.ModelNotConfigured, r"'nosuch/model'.*dspy\.LM"),
+    ({"lm": ""}, errors.InvalidArgument, "`lm` must not be empty; pass"),
+    ({"lm": "local:/no/such/file.gguf"}, errors.ModelNotConfigured, r"file\.gguf.*; run"),
+    ({"workers": [CLERK(model="fast")]}, errors.ModelNotConfigured, "the worker 'critic' wants the model 'fast'"),
+    (
+        {"workers": [CLERK(fallbacks=("slow",))], "models": {"fast": "a/b"}},
+        errors.ModelNotConfigured,
+        "'slow'.*names are: fast",
+    ),
+    ({"models": {"a/b": "openai/x"}}, errors.InvalidArgument, "'a/b' cannot name a model"),
+    ({"models": {"fast": 7}}, errors.InvalidArgument, "'fast' must be .* got 'int'"),
+    ({"workers": [CLERK(tools=("putt",))]}, errors.FunctionInvalid, "'critic' names 'putt' in its tools"),
+    ({"workers": [CLERK(policy=REFUSING)]}, errors.PolicyInvalid, "'sendd'"),
+    ({"workers": [Worker("ask", "Go.")], "tools": [ask]}, errors.NameTaken, "'ask'"),
+    ({"workers": [Worker("Converse", "You talk.")]}, errors.NameTaken, "'Converse'"),
+    ({"shapes": SHAPES + SHAPES[:1]}, errors.NameTaken, "'same'"),
+    ({"shapes": [Shape("subagent", Anything, Anything, same)]}, errors.NameTaken, "'subagent'"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "says"), STARTS)
+async def test_agent_of_invalid_parts_is_not_started(
+    tmp_path: Path, given: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    parts: dict[str, Any] = {"lm": answering(), **given}
     with pytest.raises(error, match=says) as caught:
-        await scripted_agent(tmp_path / "home", lm).start()
+        await scripted_agent(tmp_path / "home", **parts).start()
     check(caught)
-    assert not (tmp_path / "home").exists()
+    assert "lm" not in given or not (tmp_path / "home").exists()
 
 
 FAILING: list[tuple[str, type[errors.WorldAgentError], str]] = [

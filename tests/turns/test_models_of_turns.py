@@ -9,7 +9,7 @@ import pytest
 
 from support.agents import CRITIC, answering, calls, paying, price, scripted_agent, stock, to
 from worldagent.agent import Thread, Trigger, Turn
-from worldagent.core.errors import InvalidArgument, ModelNotConfigured
+from worldagent.core.errors import ModelNotConfigured
 from worldagent.core.events import Usage
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed
@@ -107,26 +107,3 @@ async def test_turn_without_its_model_takes_no_answer_and_resumes_later(tmp_path
 
 
 # --- what is refused ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("model", "error", "says"),
-    [
-        (
-            "fsat",
-            ModelNotConfigured,
-            "the turn wants the model 'fsat', which is neither a model string.*names are: fast",
-        ),
-        ("openai/gpt-4o", ModelNotConfigured, "no API key"),
-        (7, InvalidArgument, "`model` must be a non-empty string or a list of them, got 'int'"),
-        (["fast"] * 9, InvalidArgument, "more than 8 names"),
-    ],
-    ids=lambda given: str(given)[:20],
-)
-async def test_invalid_model_is_refused(tmp_path: Path, model: Any, error: type[Exception], says: str) -> None:
-    async with scripted_agent(tmp_path, answering(), models={"fast": answering()}) as agent:
-        thread = agent.thread("t")
-        with pytest.raises(error, match=says):
-            await thread.converse("Hello", model=model)
-        assert await thread.state() is None
-        assert await thread.history() == ()

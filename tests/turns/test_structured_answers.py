@@ -127,21 +127,6 @@ async def test_another_type_at_the_resumption_is_refused_before_an_answer_is_tak
         assert (await thread.resume({pause.id: Approve()}, output=Ship)).result == SHIP
 
 
-class Odd:
-    """No type of pydantic's."""
-
-
-@pytest.mark.parametrize("wanted", [Odd, SHIP, {"type": "shp"}], ids=lambda each: str(each)[:20])
-async def test_what_has_no_schema_is_refused_before_anything_is_done(tmp_path: Path, wanted: Any) -> None:
-    lm = ScriptedLM([])
-    async with scripted_agent(tmp_path, lm) as agent:
-        with pytest.raises(InvalidArgument, match="output=") as caught:
-            await agent.thread("t").converse("Which?", output=wanted)
-        assert await agent.thread("t").history() == ()
-    assert caught.value.remedy
-    assert not lm.calls
-
-
 @pytest.mark.parametrize("wanted", FORMATS)
 async def test_each_service_gets_the_schema(tmp_path: Path, wanted: Format, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY"):

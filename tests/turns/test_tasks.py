@@ -7,23 +7,20 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, AnyUrl, BaseModel, Discriminator, Field, Tag
 
-from support.agents import CRITIC, Ask, Muse, Nothing, Said, answering, scripted_agent, shape, streamed
+from support.agents import Ask, Muse, Nothing, Said, answering, scripted_agent, shape, streamed
 from worldagent import WorldAgent
 from worldagent.core.errors import (
     AnswerInvalid,
     FunctionInvalid,
     InvalidArgument,
-    NameTaken,
     ParamsInvalid,
     ResultInvalid,
     TaskFailed,
     UnknownFunction,
-    UnknownShape,
-    UnknownWorker,
     WorldAgentError,
 )
 from worldagent.graphs import Shape, TaskContext
-from worldagent.harness import CallContext, Function, Worker, flow, tool
+from worldagent.harness import CallContext, Function, flow, tool
 from worldagent.testing import ScriptedLM, VirtualClock
 
 
@@ -59,27 +56,6 @@ async def test_a_task_gives_a_typed_result(tmp_path: Path) -> None:
     assert turn.result == Total(total=5)
     assert turn.text == '{"total":5}'
     assert again.result == Total(total=4)
-
-
-@pytest.mark.requirement("T2")
-@pytest.mark.parametrize(
-    ("shape", "params", "error", "says"),
-    [
-        ("subtract", {}, UnknownShape, r"'subtract'; the shapes are: add, same, subagent"),
-        ("add", {}, ParamsInvalid, r"params of shape 'add' do not fit: a: Field required"),
-        ("add", {"a": 1 << 64}, ParamsInvalid, r"'add' must hold only integers of at most 64 bits; pass .* as text"),
-        ("add", {"a": 1, "c": 2}, ParamsInvalid, r"'add'.*c: Extra inputs are not permitted"),
-        ("same", {"value": object()}, ParamsInvalid, "'same'"),  # it cannot be stored
-        ("same", {"value": {"deep": ["\udfff"]}}, ParamsInvalid, "'same'"),
-        ("subagent", {"worker": "poet", "request": "x"}, UnknownWorker, r"'poet'; the workers are: critic"),
-    ],
-)
-async def test_bad_task_is_refused(tmp_path: Path, shape: str, params: Any, error: type[Exception], says: str) -> None:
-    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[ADD, SAME], workers=[CRITIC]) as agent:
-        thread = agent.thread("t")
-        with pytest.raises(error, match=says):
-            await thread.task(shape, params)
-        assert await thread.history() == ()
 
 
 @pytest.mark.requirement("T2")
@@ -209,20 +185,6 @@ async def test_a_call_that_does_not_fit_is_a_typed_error(
         with pytest.raises(error, match=says) as caught:
             await agent.call(name, given)
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.requirement("H10")
-async def test_two_things_of_one_name_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(NameTaken, match="'double'"):
-        scripted_agent(tmp_path, ScriptedLM([]), tools=[double], workers=[Worker("double", "You double.")])
-    clashes: list[dict[str, Any]] = [
-        {"shapes": [ADD, Shape("add", Sum, Total, add)]},
-        {"shapes": [Shape("subagent", Sum, Total, add)]},
-        {"workers": [Worker("Converse", "You talk.")]},
-    ]
-    for clash in clashes:
-        with pytest.raises(NameTaken):
-            await scripted_agent(tmp_path, ScriptedLM([]), **clash).start()
 
 
 def noting(done: list[str]) -> Function:

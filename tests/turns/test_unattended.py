@@ -12,7 +12,7 @@ import pytest
 from support.agents import CRITIC, Writing, answering, scripted_agent, shape, streamed
 from worldagent import WorldAgent
 from worldagent.agent import Trigger
-from worldagent.core.errors import CallRefused, EffectUncertain, InvalidArgument, SettingsInvalid
+from worldagent.core.errors import CallRefused, EffectUncertain
 from worldagent.core.events import CallDecided, PauseNotified, PauseOpened, TurnEnded
 from worldagent.core.pauses import Approve, Happened, Pause, UnattendedMode
 from worldagent.graphs import TaskContext
@@ -171,17 +171,6 @@ async def test_setting_makes_scheduled_runs_unattended(tmp_path: Path, setting: 
     async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings=settings, policy=policy) as agent:
         turn = await agent.thread("t").run_scheduled(FIRED, unattended=given)
     assert turn.status == status
-
-
-async def test_values_that_are_no_mode_are_typed_errors(tmp_path: Path) -> None:
-    async with shop(tmp_path, []) as agent:
-        with pytest.raises(InvalidArgument, match="unattended"):
-            await agent.thread("t").converse("Hello", unattended="later")  # type: ignore[arg-type]  # what is tested
-        assert await agent.thread("t").state() is None
-    with pytest.raises(SettingsInvalid, match="unattended"):
-        scripted_agent(tmp_path, answering(), settings={"unattended": "later"})
-    with pytest.raises(InvalidArgument, match="notify"):
-        shop(tmp_path, [], notifier=print)
 
 
 @pytest.mark.parametrize("mode", ["refuse", "pause"])

@@ -10,8 +10,7 @@ import pytest
 
 from support.agents import CRITIC, scripted_agent, shape, which
 from support.homes import checkpoints_of, rows, selected
-from worldagent import Settings, WorldAgent
-from worldagent.core.errors import InvalidArgument, SettingsInvalid
+from worldagent import WorldAgent
 from worldagent.testing import ScriptedCall, ScriptedLM, VirtualClock
 
 
@@ -88,19 +87,6 @@ async def test_checkpoints_go_by_age_but_the_newest_stays(tmp_path: Path) -> Non
         await agent.thread("t1").converse("say")
         assert (await kept(agent, "novel/t1"))["checkpoints"] == 1
         assert len(await agent.thread("t1").history()) == 4
-
-
-async def test_what_prune_is_given_is_checked(tmp_path: Path) -> None:
-    async with opened(tmp_path / "home") as agent:
-        unfit: tuple[dict[str, Any], ...] = ({"keep": 0}, {"keep": True}, {"age": float("nan")}, {"age": 315_360_001})
-        for given in unfit:
-            with pytest.raises(InvalidArgument):
-                await agent.upkeep.prune(**given)
-        assert (await agent.upkeep.prune(keep=1)).threads == 0
-    for name in ("checkpoint_keep", "checkpoint_age"):
-        for number in (-1, 10**12, 10**24):
-            with pytest.raises(SettingsInvalid, match=name):
-                Settings(**{name: number})
 
 
 # --- what was used ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.agents import Nothing, Said, answering, calls, price, scripted_agent, streamed, to, told
-from worldagent.core.errors import AgentClosed, FunctionInvalid, ParamsInvalid
+from worldagent.core.errors import AgentClosed, ParamsInvalid
 from worldagent.core.events import CallStarted, TaskStarted
 from worldagent.graphs import Shape, TaskContext
 from worldagent.harness import CallContext, Function, Worker, flow, tool
@@ -99,21 +99,6 @@ async def test_a_shape_is_called_by_a_worker_as_a_function_is(tmp_path: Path) ->
     async with scripted_agent(tmp_path, lm, workers=[worker], tools=[price], shapes=[shape]) as agent:
         assert await agent.call("seller", {"request": "Go."}) == "Sold."
     assert told(lm.calls[1])[0].endswith('{"price": 3}')
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        ({"retries": -1}, "retries .* must be an integer from 0 to 20, got -1"),
-        ({"tools": [7]}, "tools of the worker 'w' must be texts"),
-        ({"input": str}, "must be a model or a schema, .*; pass a pydantic model"),
-        ({"output": {"type": "thing"}}, "'w'"),
-        ({"output": object()}, "has no schema"),
-    ],
-)
-def test_invalid_worker_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(FunctionInvalid, match=says):
-        Worker("w", "Go.", **options)
 
 
 @tool(risk="read_only", capabilities=["prices", "hats"])

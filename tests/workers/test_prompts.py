@@ -10,7 +10,7 @@ from support.agents import SHOPPER, calls, paying, price, scripted_agent, stock,
 from support.leaks import LONG, SHORT, watch
 from worldagent import Role, WorldAgent
 from worldagent.agent import Turn
-from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelNotConfigured, ModelRefused, ModelUnavailable
+from worldagent.core.errors import ModelRefused, ModelUnavailable
 from worldagent.core.events import TaskStarted
 from worldagent.core.pauses import Approve
 from worldagent.harness import Policy, Worker
@@ -38,21 +38,6 @@ async def test_a_prompt_is_a_template_over_the_fields_of_the_input(tmp_path: Pat
     assert "Judge" not in call.system, "the prompt is the message, and the instructions stay static"
 
 
-@pytest.mark.parametrize(
-    ("prompt", "says"),
-    [
-        ("Judge {what}", "placeholder 'what'.*; write {field} for one of request"),
-        ("Judge {}", "placeholder ''"),
-        ("Judge {request!r}", "placeholder 'request'"),
-        ("Judge {request", "a single brace"),
-        (3, "the prompt of the worker 'critic'"),
-    ],
-)
-def test_a_prompt_that_names_no_field_is_refused(prompt: Any, says: str) -> None:
-    with pytest.raises(FunctionInvalid, match=says):
-        Worker("critic", "You judge.", prompt=prompt)
-
-
 @pytest.mark.parametrize("failure", [ServerError("down"), RateLimitError("slow")])
 async def test_where_a_model_is_out_the_next_one_is_asked_the_same(tmp_path: Path, failure: Exception) -> None:
     first = ScriptedLM([calls(("price", {"what": "hat"})), failure, {"result": "Never."}])
@@ -78,22 +63,6 @@ async def test_only_outages_use_the_fallback(tmp_path: Path) -> None:
         with pytest.raises(ModelUnavailable):
             await agent.call("critic", {"request": "Go."})
     assert (len(refusing.calls), len(other.calls)) == (2, 1)
-
-
-@pytest.mark.parametrize(
-    ("worker", "models", "error", "says"),
-    [
-        (Worker("critic", "Go.", model="fast"), {}, ModelNotConfigured, "the worker 'critic' wants the model 'fast'"),
-        (Worker("critic", "Go.", fallbacks=("slow",)), {"fast": "a/b"}, ModelNotConfigured, "'slow'.*names are: fast"),
-        (Worker("critic", "Go."), {"a/b": "openai/x"}, InvalidArgument, "'a/b' cannot name a model"),
-        (Worker("critic", "Go."), {"fast": 7}, InvalidArgument, "'fast' must be .* got 'int'"),
-    ],
-)
-async def test_invalid_models_are_refused_at_start(
-    tmp_path: Path, worker: Worker, models: Any, error: type[Exception], says: str
-) -> None:
-    with pytest.raises(error, match=says):
-        await scripted_agent(tmp_path, ScriptedLM([]), workers=[worker], models=models).start()
 
 
 async def test_models_may_be_named_in_the_settings(tmp_path: Path) -> None:
