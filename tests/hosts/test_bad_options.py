@@ -23,16 +23,13 @@ from worldagent.hosts.cli.output import Output
 from worldagent.hosts.cli.sources import message
 from worldagent.hosts.service.answers import read_answers
 
-URL = "http://127.0.0.1:1/mcp"
+HOST = ("--role-host", "http://127.0.0.1:1/mcp")
 RESUME = ("resume", "main")
 
 BAD: list[tuple[tuple[str, ...], str]] = [
     (("ask", "Hi", "--json", "--events"), "--json and --events exclude each other"),
-    (("ask", "Hi", "--role-host", URL, "--token-file", "/dev/null"), "the token file '/dev/null' is empty"),
-    (
-        ("ask", "Hi", "--role-host", URL, "--role-host-stdio", "x"),
-        "--role-host and --role-host-stdio exclude each other",
-    ),
+    (("ask", "Hi", *HOST, "--token-file", "/dev/null"), "the token file '/dev/null' is empty"),
+    (("ask", "Hi", *HOST, "--role-host-stdio", "x"), "--role-host and --role-host-stdio exclude each other"),
     (("ask", "Hi", "--app", "shop.agent"), "--app must be MODULE:NAME, got 'shop.agent'"),
     (("ask", "Hi", "--attach", " "), "--attach names no file"),
     (("ask", "Hi", "--header", "X-Secret"), "--header has no '='"),
@@ -48,11 +45,8 @@ BAD: list[tuple[tuple[str, ...], str]] = [
     (("serve", "--stdio", "--allow-remote"), "--allow-remote is for --http"),
     (("storage", "drop", ""), "'' must be a folder or the address of a Postgres database"),
     (("storage", "drop", "mysql://x"), "'mysql' must be a folder or the address of a Postgres database"),
-    (("doctor", "--role-host", URL, "--scope", "workspace"), "--scope 'workspace' has no '='"),
-    (
-        ("doctor", "--role-host", URL, "--scope", "workspace=a", "--scope", "workspace=b"),
-        "--scope must name one scope of the workspace tier, not two",
-    ),
+    (("doctor", *HOST, "--scope", "workspace"), "--scope 'workspace' has no '='"),
+    (("doctor", *HOST, *("--scope", "workspace=a") * 2), "--scope must name one scope of the workspace tier, not two"),
 ]
 
 
@@ -69,6 +63,7 @@ def test_bad_options_are_refused_with_a_remedy(tmp_path: Path, words: tuple[str,
 NOW = datetime.now(UTC)
 QUESTION = Pause(id="ask", kind="question", function="ask_person", since=NOW)
 CALL = Pause(id="pay", kind="approval", function="pay", since=NOW)
+UNPAIRED = {"pay": {"reject": {"reason": "\ud800"}}}
 LATE = Pause(id="late", kind="approval", function="pay", since=NOW, expires=NOW)
 
 
@@ -88,11 +83,7 @@ ANSWERS: list[tuple[Callable[[], object], type[UsageError], str]] = [
     (lambda: answered(answer=("1",)), UnknownPause, "the thread 'main' does not wait for an answer"),
     (OptionAnswers("main", [], frozenset({"ask"})).approve_rest, AlreadyAnswered, "all pauses of the thread"),
     (OptionAnswers("main", [QUESTION], frozenset()).approve_rest, InvalidArgument, "no call waits for approval"),
-    (
-        lambda: read_answers({"pay": {"reject": {"reason": "\ud800"}}}, [CALL], account=None),
-        AnswerInvalid,
-        "reject.reason: Input",
-    ),
+    (lambda: read_answers(UNPAIRED, [CALL], account=None), AnswerInvalid, "reject.reason: Input"),
     (lambda: OptionAnswers("main", [CALL], frozenset()).calls(["pay=1"]), UnknownPause, "'pay=1' is not waiting"),
 ]
 

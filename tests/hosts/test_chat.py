@@ -5,10 +5,8 @@ import signal
 
 import pytest
 
-from support.chat import BOUND, CTRL_C, ENTER, Start, environment, home, service, start
+from support.chat import BOUND, CTRL_C, ENTER, Start
 from support.openai_stub import OpenAIStub
-
-__all__ = ["environment", "home", "service", "start"]  # fixtures
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
@@ -30,19 +28,19 @@ async def test_a_chat_shows_its_place_answers_and_restores_the_terminal(start: S
     ]
 
 
-async def test_answer_streams_as_markdown_and_breaks_between_words(start: Start, service: OpenAIStub) -> None:
+async def test_answer_streams_as_markdown_and_breaks_between_words(start: Start, stub: OpenAIStub) -> None:
     word, wide = "lighthouse ", "灯台の光が海を照らしている。"
     code = "\n\n# Lamps\n\n* red\n* **blue**\n\n```py\n" + "x " * 50 + "\ndef lamp(): ...\n```\nDone."
-    service.answers = [(word * 250, "\x1b[2Jand the end, my friends. ", f"\n{wide * 6}", code)]
+    stub.answers = [(word * 250, "\x1b[2Jand the end, my friends. ", f"\n{wide * 6}", code)]
     async with start() as terminal:
         await terminal.prompt()
         terminal.write("Tell me." + ENTER)
         assert "the end" not in await terminal.shows(word * 6)
-        service.go_on.set()
+        stub.go_on.set()
         await terminal.shows("[2Jand the end, my")  # the escape character is gone
-        service.go_on.set()
+        stub.go_on.set()
         await terminal.shows("海を照らし")
-        service.go_on.set()
+        stub.go_on.set()
         await terminal.shows("Done.")
         lines = (await terminal.prompt()).splitlines()[4:]
     prose = [line for line in lines if line.startswith("lighthouse")]
@@ -56,16 +54,16 @@ async def test_answer_streams_as_markdown_and_breaks_between_words(start: Start,
     ]
 
 
-async def test_a_wait_is_shown_and_typed_input_waits_for_the_prompt(start: Start, service: OpenAIStub) -> None:
-    service.answers = [("", "The lamp is lit, ", "and the ships are home.")]
+async def test_a_wait_is_shown_and_typed_input_waits_for_the_prompt(start: Start, stub: OpenAIStub) -> None:
+    stub.answers = [("", "The lamp is lit, ", "and the ships are home.")]
     async with start() as terminal:
         terminal.write("Go on." + ENTER)
         await terminal.shows("waiting")
-        service.go_on.set()
+        stub.go_on.set()
         await terminal.shows("The lamp is")
         assert "waiting" not in terminal.text
         terminal.write("And then?\x1b\rAnd")
-        service.go_on.set()
+        stub.go_on.set()
         shown = await terminal.shows("main> And then?", "      And")
         assert "The lamp is lit, and the ships are home." in shown
         assert shown.count("And then?") == 1
@@ -82,17 +80,17 @@ async def test_a_mistake_in_the_settings_ends_it_with_2(start: Start) -> None:
 # --- leaving and interrupting ---------------------------------------------------------------------------------------
 
 
-async def test_interrupts_cancel_the_answer_then_end_the_chat(start: Start, service: OpenAIStub) -> None:
-    service.answers = [("The lamp is lit, ", "and never seen.")]
+async def test_interrupts_cancel_the_answer_then_end_the_chat(start: Start, stub: OpenAIStub) -> None:
+    stub.answers = [("The lamp is lit, ", "and never seen.")]
     async with start() as terminal:
         terminal.write("Tell me." + ENTER)
         await terminal.shows("The lamp is")
         terminal.write(CTRL_C)
         await terminal.shows("cancelled")
-        await asyncio.wait_for(service.gone.wait(), BOUND)
+        await asyncio.wait_for(stub.gone.wait(), BOUND)
         assert await terminal.say("And now?") == "Paris."  # the thread goes on
         assert "never seen" not in terminal.text
-        assert "Tell me." in service.asked()  # what was said stays said
+        assert "Tell me." in stub.asked()  # what was said stays said
         terminal.write("half a thought")
         await terminal.shows("half a thought")
         terminal.write(CTRL_C)
@@ -119,8 +117,8 @@ async def test_a_signal_at_the_prompt_restores_the_terminal(start: Start, number
 
 
 @pytest.mark.parametrize("midway", [False, pytest.param(True, marks=pytest.mark.soak)])  # it waits for the model
-async def test_a_terminal_that_is_closed_ends_it(start: Start, service: OpenAIStub, midway: bool) -> None:
-    service.answers = [("The lamp is lit, ", "and never seen.")]
+async def test_a_terminal_that_is_closed_ends_it(start: Start, stub: OpenAIStub, midway: bool) -> None:
+    stub.answers = [("The lamp is lit, ", "and never seen.")]
     async with start() as terminal:
         if midway:
             terminal.write("Tell me." + ENTER)
@@ -136,8 +134,8 @@ async def test_a_terminal_that_is_closed_ends_it(start: Start, service: OpenAISt
         ("[[ ## summary ## ]]\n\n", "could not be summarised: output_invalid"),
     ],
 )
-async def test_the_result_of_a_summary_is_shown(start: Start, service: OpenAIStub, said: str, told: str) -> None:
-    service.answers, service.text = [("Paris.",)] * 2, said  # those that are streamed, and of other calls
+async def test_the_result_of_a_summary_is_shown(start: Start, stub: OpenAIStub, said: str, told: str) -> None:
+    stub.answers, stub.text = [("Paris.",)] * 2, said  # those that are streamed, and of other calls
     async with start(WORLDAGENT_HISTORY_LIMIT="2") as terminal:
         assert await terminal.say("What is the capital of France?") == "Paris."
         shown = await terminal.say("And of Italy?")

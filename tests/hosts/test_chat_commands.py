@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from support.chat import BOUND, CTRL_C, TAB, Start, chatted, environment, home, piped, service, start
-from support.command_line import Run, run_on_stub, started, stub
+from support.chat import BOUND, CTRL_C, TAB, Start, chatted, piped
+from support.command_line import Run, run_on_stub, started
 from support.homes import ADDRESS, PNG, data_uri, written
 from support.openai_stub import OpenAIStub
 
-__all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # fixtures
+__all__ = ["run_on_stub"]  # a fixture
 
 BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
 
@@ -23,7 +23,7 @@ BLOCK = "Here:\n\n```py\nprint('lit')\n```\n\nThat is all."
 # --- threads ----------------------------------------------------------------------------------------------------------
 
 
-async def test_new_begins_a_thread_and_threads_lists_it_first(environment: dict[str, str], service: OpenAIStub) -> None:
+async def test_new_begins_a_thread_and_threads_lists_it_first(environment: dict[str, str], stub: OpenAIStub) -> None:
     lines = ("/threads", "Hello", "/new novel", "Who lit the lamp?", "/threads", "/new", "/threads lamp", "/new novel")
     found = await chatted(environment, *lines)
     texts = [str(value.get("text")) for value in found]
@@ -34,7 +34,7 @@ async def test_new_begins_a_thread_and_threads_lists_it_first(environment: dict[
     assert "novel" in texts[6]
     assert "main" not in texts[6]
     assert found[7]["error"]["code"] == "name_taken"
-    assert "Hello" not in service.asked()
+    assert "Hello" not in stub.asked()
 
 
 async def test_the_thread_and_its_messages_are_shown(environment: dict[str, str]) -> None:
@@ -51,13 +51,13 @@ async def test_the_thread_and_its_messages_are_shown(environment: dict[str, str]
 # --- models, tools, cost ----------------------------------------------------------------------------------------------
 
 
-async def test_model_of_later_messages_is_chosen_and_reset(environment: dict[str, str], service: OpenAIStub) -> None:
+async def test_model_of_later_messages_is_chosen_and_reset(environment: dict[str, str], stub: OpenAIStub) -> None:
     lines = ("/model", "/model fast", "Hello", "/model openai/other", "Hello", "/model off", "Hello", "/model nonsense")
     named = environment | {"WORLDAGENT_MODELS": json.dumps({"fast": "openai/quick"})}
     found = await chatted(named, *lines)
     assert found[0]["text"] == "model openai/answer\nby name:\n  fast  openai/quick"
     assert found[1]["text"].startswith("model fast\n")
-    assert [request["model"] for request in service.requests] == ["quick", "other", "answer"]
+    assert [request["model"] for request in stub.requests] == ["quick", "other", "answer"]
     assert found[7]["error"]["code"] == "model_not_configured"
 
 
@@ -77,8 +77,8 @@ def copied(raw: bytearray) -> list[str]:
     return [base64.b64decode(found).decode() for found in re.findall(rb"\x1b\]52;c;([A-Za-z0-9+/=]*)\x07", raw)]
 
 
-async def test_copied_answer_or_code_cannot_steer_a_terminal(start: Start, service: OpenAIStub) -> None:
-    service.answers = [(BLOCK + "\x1b[2J",), ("Paris.",)]
+async def test_copied_answer_or_code_cannot_steer_a_terminal(start: Start, stub: OpenAIStub) -> None:
+    stub.answers = [(BLOCK + "\x1b[2J",), ("Paris.",)]
     async with start(SSH_CONNECTION="there") as terminal:  # so that no program of this machine is asked
         assert "has no answer" in await terminal.say("/copy")
         await terminal.say("Light it.")
@@ -90,8 +90,8 @@ async def test_copied_answer_or_code_cannot_steer_a_terminal(start: Start, servi
     assert copied(terminal.raw) == [f"{BLOCK}[2J", "Paris.", "print('lit')\n"]
 
 
-async def test_export_of_thread(start: Start, environment: dict[str, str], service: OpenAIStub, tmp_path: Path) -> None:
-    service.answers = [(BLOCK,)]
+async def test_exports_a_thread(start: Start, environment: dict[str, str], stub: OpenAIStub, tmp_path: Path) -> None:
+    stub.answers = [(BLOCK,)]
     async with start() as terminal:
         await terminal.say("Light it.")
         for name in ("lamp.md", "lamp.jsonl"):
@@ -109,7 +109,7 @@ async def test_export_of_thread(start: Start, environment: dict[str, str], servi
 # --- files in messages ------------------------------------------------------------------------------------------------
 
 
-async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: OpenAIStub, tmp_path: Path) -> None:
+async def test_a_file_that_a_message_names_goes_with_it(start: Start, stub: OpenAIStub, tmp_path: Path) -> None:
     photo = written(tmp_path, "lake.png", PNG)
     notes = written(tmp_path, "notes of ana.md", b"The lamp is lit.")
     async with start() as terminal:
@@ -119,7 +119,7 @@ async def test_a_file_that_a_message_names_goes_with_it(start: Start, service: O
         assert "[attached: lake.png (image/png), notes of ana.md (text/markdown)]" in " ".join(
             (await terminal.say("/history")).split()
         )
-    contents = json.dumps(service.requests[0]["messages"])
+    contents = json.dumps(stub.requests[0]["messages"])
     assert data_uri(PNG) in contents
     assert "The lamp is lit." in contents
 
@@ -174,12 +174,12 @@ async def test_an_attachment_that_cannot_be_sent_is_bad_usage(
     assert stub.requests == []
 
 
-async def test_attachment_goes_with_a_message(environment: dict[str, str], service: OpenAIStub, tmp_path: Path) -> None:
+async def test_attachment_goes_with_a_message(environment: dict[str, str], stub: OpenAIStub, tmp_path: Path) -> None:
     photo = written(tmp_path, "lake.png", PNG)
     lines = f"Look.\n/attach {ADDRESS}\n/attach\n/attach off\nAnd now?\n/attach {ADDRESS}\nAnd this?\n/history\n"
     code, out, told = await piped(environment, lines.encode(), "--attach", str(photo))
     assert (code, told) == (0, "")
-    assert [images(body) for body in service.requests] == [
+    assert [images(body) for body in stub.requests] == [
         [data_uri(PNG)], [data_uri(PNG)], [data_uri(PNG), ADDRESS]
     ]  # fmt: skip
     assert "attached to the next message: lake.jpg; /attach off removes it" in out
@@ -193,17 +193,17 @@ async def test_attachment_goes_with_a_message(environment: dict[str, str], servi
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
-async def test_piped_lines_are_messages(environment: dict[str, str], service: OpenAIStub) -> None:
+async def test_piped_lines_are_messages(environment: dict[str, str], stub: OpenAIStub) -> None:
     code, out, told = await piped(environment, "\ufeffHello\r\n\n/nothing\nAnd again: 灯台".encode())
     assert (code, out) == (0, "Paris.\nParis.\n")
     assert told.startswith("error: the command '/nothing' does not exist")
     assert told.count("\n") == 2
-    assert "Hello" in service.said(0)
-    assert "\ufeff" not in service.said(0)
-    assert "灯台" in service.said(1)
+    assert "Hello" in stub.said(0)
+    assert "\ufeff" not in stub.said(0)
+    assert "灯台" in stub.said(1)
 
 
-async def test_piped_commands_open_no_file(environment: dict[str, str], service: OpenAIStub, tmp_path: Path) -> None:
+async def test_piped_commands_open_no_file(environment: dict[str, str], stub: OpenAIStub, tmp_path: Path) -> None:
     (key := tmp_path / "key").write_text(SECRET, encoding="utf-8")
     lines = (f"/role {SECRET}", "Hello", f"/role @{key}", f"/attach {key}", "/role off", "Hello", "/quit", "not read")
     found = await chatted(environment, *lines)
@@ -211,10 +211,10 @@ async def test_piped_commands_open_no_file(environment: dict[str, str], service:
     assert [value.get("role_tiers") for value in found] == [None, ["thread"], None, None, None, []]
     assert [value["error"]["code"] for value in found[2:4]] == ["invalid_argument"] * 2
     assert found[1]["text"] == found[5]["text"] == "Paris."
-    assert len(service.requests) == 2
+    assert len(stub.requests) == 2
 
 
-async def test_message_is_edited_and_conversation_forked(environment: dict[str, str], service: OpenAIStub) -> None:
+async def test_message_is_edited_and_conversation_forked(environment: dict[str, str], stub: OpenAIStub) -> None:
     lines = "/fork\n/edit\nHello\n/edit Good morning\n/fork plan b\nAnd now?\n/history\n"
     code, out, told = await piped(environment, lines.encode())
     assert code == 0
@@ -230,10 +230,10 @@ async def test_message_is_edited_and_conversation_forked(environment: dict[str, 
         "error: /edit takes the new text of the message",
         "the original is kept on the thread 'main.2'",
     ]
-    assert "Hello" not in service.said(1)
+    assert "Hello" not in stub.said(1)
 
 
-async def test_piped_input_exits_with_1_if_last_line_failed(environment: dict[str, str], service: OpenAIStub) -> None:
+async def test_piped_input_exits_with_1_if_last_line_failed(environment: dict[str, str], stub: OpenAIStub) -> None:
     huge = b"x" * (9 << 20)
     lines = b"\n".join((b"Hello", huge, b"And again", b"\xff", huge))
     code, out, told = await piped(environment, lines)
@@ -243,7 +243,7 @@ async def test_piped_input_exits_with_1_if_last_line_failed(environment: dict[st
         "error: line 4 is not UTF-8 at byte 0",
         "error: line 5 is longer than 8388608 bytes, and none of it was sent",
     ]
-    assert "And again" in service.said()
+    assert "And again" in stub.said()
     code, out, told = await piped(environment, b"Hello\n", "--json", "--lm", "openai/down-500")
     assert (code, told) == (1, "")
     assert json.loads(out)["error"]["code"] == "model_unavailable"
@@ -251,16 +251,16 @@ async def test_piped_input_exits_with_1_if_last_line_failed(environment: dict[st
 
 @pytest.mark.parametrize(("midway", "number"), [(False, signal.SIGINT), (True, signal.SIGINT), (True, signal.SIGTERM)])
 async def test_a_signal_ends_a_piped_chat_in_an_answer_and_while_it_reads(
-    environment: dict[str, str], home: Path, service: OpenAIStub, midway: bool, number: signal.Signals
+    environment: dict[str, str], home: Path, stub: OpenAIStub, midway: bool, number: signal.Signals
 ) -> None:
-    service.answers = [("The lamp is lit, ", "and never seen.")] if midway else []
+    stub.answers = [("The lamp is lit, ", "and never seen.")] if midway else []
     async with started(home, "chat", "--lm", "openai/answer", "--json", **environment) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdin.write(b"Tell me.\n")
         if midway:
-            await asyncio.wait_for(service.arrived.wait(), BOUND)
+            await asyncio.wait_for(stub.arrived.wait(), BOUND)
         else:
             assert json.loads(await asyncio.wait_for(process.stdout.readline(), BOUND))["text"] == "Paris."
         process.send_signal(number)
@@ -271,4 +271,4 @@ async def test_a_signal_ends_a_piped_chat_in_an_answer_and_while_it_reads(
         out = await process.stdout.read()
     interrupted = ["interrupted"] * (midway and number == signal.SIGINT)
     assert [json.loads(line)["error"]["code"] for line in out.splitlines()] == interrupted
-    assert len(service.requests) == 1
+    assert len(stub.requests) == 1

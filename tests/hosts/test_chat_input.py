@@ -8,20 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from support.chat import (
-    ALT_ENTER,
-    BOUND,
-    CTRL_C,
-    CTRL_D,
-    ENTER,
-    TAB,
-    UP,
-    Start,
-    environment,
-    home,
-    service,
-    start,
-)
+from support.chat import ALT_ENTER, BOUND, CTRL_C, CTRL_D, ENTER, TAB, UP, Start
 from support.openai_stub import OpenAIStub
 from support.role_hosts import HostProcess
 from worldagent.core import Tier
@@ -30,8 +17,6 @@ from worldagent.hosts.cli.chat.prompt import ENTRIES
 from worldagent.role_resolution import Role, SqliteRoleStore
 from worldagent.testing import assert_no_role_leak
 
-__all__ = ["environment", "home", "service", "start"]  # fixtures
-
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
@@ -39,18 +24,18 @@ SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
 
 @pytest.mark.requirement("R7", "R10")
-async def test_thread_role_goes_with_messages(start: Start, service: OpenAIStub, home: Path, tmp_path: Path) -> None:
+async def test_thread_role_goes_with_messages(start: Start, stub: OpenAIStub, home: Path, tmp_path: Path) -> None:
     async with start(fresh=True) as terminal:  # whose command line says what it was started with
         told = await terminal.say(f"/role {SECRET}")
         assert told == "role of the thread 'main' set, 60 characters; it holds until /role off"
         assert await terminal.say("One") == "role: thread\nParis."
-        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
+        assert f"[[ ## role ## ]]\n{SECRET}" in stub.said()
         assert SECRET in (await terminal.say("/role")).splitlines()
         assert SECRET not in " ".join(psutil.Process(terminal.process.pid).cmdline())
         assert await terminal.say("/role off") == "the role of the thread 'main' is off"
         assert await terminal.say("Three") == "Paris."
-        assert "[[ ## role ## ]]" not in service.said()
-        assert SECRET not in service.asked()
+        assert "[[ ## role ## ]]" not in stub.said()
+        assert SECRET not in stub.asked()
         terminal.write(f"/rol {SECRET}" + ENTER)  # mistyped
         await terminal.shows("the command '/rol' does not exist")
         await terminal.prompt()
@@ -68,7 +53,7 @@ async def test_thread_role_goes_with_messages(start: Start, service: OpenAIStub,
 
 
 @pytest.mark.requirement("R5", "R10")
-async def test_role_option_applies_until_a_thread_has_a_role(start: Start, service: OpenAIStub, tmp_path: Path) -> None:
+async def test_role_option_applies_until_a_thread_has_a_role(start: Start, stub: OpenAIStub, tmp_path: Path) -> None:
     (file := tmp_path / "role.md").write_text(SECRET, encoding="utf-8")
     async with start("--role", "Be brief.", WORLDAGENT_THREAD_ROLE_TTL="0.001") as terminal:
         assert await terminal.say("Hello") == "role: call\nParis."
@@ -82,8 +67,8 @@ async def test_role_option_applies_until_a_thread_has_a_role(start: Start, servi
         why = (await terminal.say("/why", prompt="novel>")).splitlines()
         assert [line.split()[:2] for line in why[4:6]] == [["thread", "active"], ["call", "-"]]
         assert await terminal.say("Hello", prompt="novel>") == "role: thread\nParis."
-        assert SECRET in service.said()
-        assert "Be brief" not in service.said()
+        assert SECRET in stub.said()
+        assert "Be brief" not in stub.said()
         await terminal.say("/thread main", prompt="novel>", then="main>")
         assert await terminal.say("Hello") == "Paris."
         assert "the thread 'main' has no role" in " ".join((await terminal.say("/role")).split())
@@ -112,13 +97,13 @@ async def test_stored_roles_and_their_order_are_shown(start: Start, home: Path) 
 
 
 @pytest.mark.requirement("R14")
-async def test_role_host_that_is_down_fails_turns(start: Start, service: OpenAIStub, tmp_path: Path) -> None:
+async def test_role_host_that_is_down_fails_turns(start: Start, stub: OpenAIStub, tmp_path: Path) -> None:
     host = HostProcess(tmp_path)
     async with start("--role-host", host.url, WORLDAGENT_ROLE_CACHE_TTL="0") as terminal:
         await terminal.shows(f"model openai/answer, profile general, roles at {host.url}")
         await terminal.shows("error: ", "remedy: ", "Messages get no answer until the role host is back.")
         assert "remedy: " in await terminal.say("Hello")
-        assert service.requests == []
+        assert stub.requests == []
         try:
             await host.start()
             async with asyncio.timeout(BOUND):
@@ -131,7 +116,7 @@ async def test_role_host_that_is_down_fails_turns(start: Start, service: OpenAIS
 # --- commands and input ---------------------------------------------------------------------------------------------
 
 
-async def test_command_is_completed_and_unknown_one_gets_a_suggestion(start: Start, service: OpenAIStub) -> None:
+async def test_command_is_completed_and_unknown_one_gets_a_suggestion(start: Start, stub: OpenAIStub) -> None:
     async with start() as terminal:
         shown = " ".join((await terminal.say("/histroy 3")).split())
         assert shown.startswith("error: the command '/histroy' does not exist, and nothing was sent")
@@ -150,23 +135,23 @@ async def test_command_is_completed_and_unknown_one_gets_a_suggestion(start: Sta
         await terminal.shows("/role ", "/resume ", "the stored roles of workspace")
 
 
-async def test_several_lines_are_one_message(start: Start, service: OpenAIStub) -> None:
+async def test_several_lines_are_one_message(start: Start, stub: OpenAIStub) -> None:
     async with start() as terminal:
         terminal.write("one" + ALT_ENTER + "two\\" + ENTER + "three" + ENTER)
         await terminal.shows("Paris.")
-        assert "one\ntwo\nthree" in service.said()
+        assert "one\ntwo\nthree" in stub.said()
         await terminal.prompt()
         terminal.paste("four\nfive\n\nsix")
         await terminal.shows("six")
         terminal.write(ENTER)
         await terminal.until(lambda: terminal.text.count("Paris.") == 2)
         await terminal.prompt()
-        assert "four\nfive\n\nsix" in service.said()
-        assert len(service.requests) == 2
+        assert "four\nfive\n\nsix" in stub.said()
+        assert len(stub.requests) == 2
         terminal.paste("/usr/bin/thing: an error\nand more of it")
         terminal.write(ENTER)
         await terminal.shows("the command '/usr/bin/thing:' does not exist")
-        assert len(service.requests) == 2
+        assert len(stub.requests) == 2
 
 
 async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(start: Start, home: Path) -> None:
@@ -189,13 +174,13 @@ async def test_the_history_of_input_outlives_the_chat_and_is_for_its_owner_only(
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
-async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(start: Start, service: OpenAIStub) -> None:
+async def test_it_works_without_colour_and_at_a_terminal_that_can_do_nothing(start: Start, stub: OpenAIStub) -> None:
     async with start(TERM="dumb", NO_COLOR="1") as terminal:
         assert (await terminal.say("Hello")).endswith("Paris.")
-        service.answers = [("The lamp is lit, ", "and never seen.")]
-        service.arrived.clear()
+        stub.answers = [("The lamp is lit, ", "and never seen.")]
+        stub.arrived.clear()
         terminal.write("Tell me." + ENTER)
-        await asyncio.wait_for(service.arrived.wait(), BOUND)
+        await asyncio.wait_for(stub.arrived.wait(), BOUND)
         terminal.write(CTRL_C)
         await terminal.shows("cancelled")
         await terminal.prompt()

@@ -8,28 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from support.chat import (
-    COMMAND,
-    CTRL_D,
-    ENTER,
-    SHOP,
-    Start,
-    Terminal,
-    chatted,
-    dispatching,
-    environment,
-    home,
-    piped,
-    service,
-    shop,
-    shopping,
-    start,
-)
+from support.chat import COMMAND, CTRL_D, ENTER, SHOP, Start, Terminal, chatted, dispatching, piped, shopping
 from support.openai_stub import OpenAIStub
 from support.sidecars import bought
 from worldagent.testing import assert_no_role_leak
-
-__all__ = ["environment", "home", "service", "shop", "start"]  # fixtures
 
 pytestmark = pytest.mark.requirement("T4")
 
@@ -47,18 +29,18 @@ answer: yes; no REASON; edit FIELD=VALUE ...; always, for equal arguments in
 this turn; or always any, for any"""
 
 
-async def buying(terminal: Terminal, service: OpenAIStub, shape: str = "buy", then: str = AWAITED) -> str:
+async def buying(terminal: Terminal, stub: OpenAIStub, shape: str = "buy", then: str = AWAITED) -> str:
     """Have the model hand a task to a shape, up to its first question."""
-    service.answers.insert(0, dispatching(shape))
+    stub.answers.insert(0, dispatching(shape))
     return await terminal.say("Buy me a hat.", then=then)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, service: OpenAIStub, home: Path) -> None:
+async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, stub: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
-        shown = await buying(terminal, service)
+        shown = await buying(terminal, stub)
         assert shown == f"I shall see.\nworking on it: buy\n{APPROVAL}"
         shown = " ".join((await terminal.say("sure, why not", prompt=AWAITED)).split())
         assert "neither a clear yes nor a clear no" in shown
@@ -66,7 +48,7 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, s
         assert bought(home) == []
         assert await terminal.say("yes", prompt=AWAITED, then="main>") == "working on it: buy\nParis."
         assert bought(home) == ["hat"]
-        assert "paid for the hat" in service.asked()
+        assert "paid for the hat" in stub.asked()
         terminal.write(CTRL_D)
         assert await terminal.ended() == 0
         assert terminal.modes() == terminal.before
@@ -74,9 +56,9 @@ async def test_an_approval_is_asked_for_until_the_answer_is_clear(shop: Start, s
     assert all(len(line) <= 80 for line in terminal.lines)
 
 
-async def test_answers_one_by_one(shop: Start, service: OpenAIStub, home: Path, environment: dict[str, str]) -> None:
+async def test_pauses_are_answered(shop: Start, stub: OpenAIStub, home: Path, environment: dict[str, str]) -> None:
     async with shop() as terminal:
-        shown = await buying(terminal, service, "choose", then="main answer 1/2>")
+        shown = await buying(terminal, stub, "choose", then="main answer 1/2>")
         assert "The turn waits for 2 answers: /pauses shows all, /cancel ends the turn." in shown
         told = await terminal.say("/pauses", prompt="main answer 1/2>")
         assert "  1  red\n  2  blue\nanswer: the number or the text of an option\n\napproval of a call: pay" in told
@@ -92,7 +74,7 @@ async def test_answers_one_by_one(shop: Start, service: OpenAIStub, home: Path, 
         terminal.write(CTRL_D)
         assert await terminal.ended() == 0
     assert bought(home) == ["hat"]
-    assert "blue: paid for the hat, to Elm road 4" in service.asked()
+    assert "blue: paid for the hat, to Elm road 4" in stub.asked()
     history = home / "chat-history.jsonl"
     assert "street=Elm road" in history.read_text(encoding="ascii")
     removed = (*COMMAND[:-1], "threads", "rm", "main", "--yes", "--workspace", "shop")
@@ -100,9 +82,9 @@ async def test_answers_one_by_one(shop: Start, service: OpenAIStub, home: Path, 
     assert history.read_text(encoding="ascii") == ""
 
 
-async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, service: OpenAIStub, home: Path) -> None:
+async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, stub: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
-        await buying(terminal, service)
+        await buying(terminal, stub)
         shown = await terminal.say("/cancel", prompt=AWAITED, then="main>")
         assert shown == "the turn on the thread 'main' is cancelled"
         assert await terminal.say("Hello") == "Paris."
@@ -115,9 +97,9 @@ async def test_a_waiting_turn_is_cancelled_and_the_thread_is_free(shop: Start, s
 # --- another day ------------------------------------------------------------------------------------------------------
 
 
-async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: OpenAIStub, home: Path) -> None:
+async def test_the_next_chat_continues_a_paused_turn(shop: Start, stub: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
-        await buying(terminal, service)
+        await buying(terminal, stub)
         terminal.write("/later" + ENTER)
         assert await terminal.ended() == 0
         command = "worldagent chat --thread main --app support.shop:agent"
@@ -129,9 +111,9 @@ async def test_the_next_chat_continues_a_paused_turn(shop: Start, service: OpenA
     assert bought(home) == []
 
 
-async def test_input_before_a_question_does_not_answer_it(shop: Start, service: OpenAIStub, home: Path) -> None:
+async def test_input_before_a_question_does_not_answer_it(shop: Start, stub: OpenAIStub, home: Path) -> None:
     async with shop() as terminal:
-        await buying(terminal, service)
+        await buying(terminal, stub)
         terminal.write(CTRL_D)
         await terminal.ended()
     async with shop(prompt=None) as terminal:
@@ -143,45 +125,45 @@ async def test_input_before_a_question_does_not_answer_it(shop: Start, service: 
 
 
 @pytest.mark.requirement("T5")
-async def test_next_chat_resumes_a_turn_that_sigterm_stopped(shop: Start, service: OpenAIStub, home: Path) -> None:
+async def test_next_chat_resumes_a_turn_that_sigterm_stopped(shop: Start, stub: OpenAIStub, home: Path) -> None:
     said, plan = dispatching("buy")[0].split("\n", 1)
-    service.answers = [(said, f"\n{plan}")]
+    stub.answers = [(said, f"\n{plan}")]
     async with shop() as terminal:
         terminal.write("Buy me a hat." + ENTER)
         await terminal.shows("I shall")
         terminal.process.send_signal(signal.SIGTERM)
         await terminal.shows("I shall see.\nstopping at the next step")
-        service.go_on.set()
+        stub.go_on.set()
         assert await terminal.ended() == 143
         assert terminal.modes() == terminal.before
     assert "The turn of the thread 'main' was stopped. Resume it with:\nworldagent chat --thread main" in terminal.text
-    asked = len(service.requests)
+    asked = len(stub.requests)
     async with shop() as terminal:
         await terminal.shows("The last turn of this thread was stopped. /resume resumes it")
         assert "nothing was sent" in await terminal.say("Hello")
         assert "approval of a call: pay" in await terminal.say("/resume", then=AWAITED)
-        assert len(service.requests) == asked  # the model's plan was recorded
+        assert len(stub.requests) == asked  # the model's plan was recorded
         await terminal.say("yes", prompt=AWAITED, then="main>")
     assert bought(home) == ["hat"]
 
 
-async def test_a_turn_whose_model_was_down_is_resumed(start: Start, service: OpenAIStub) -> None:
+async def test_a_turn_whose_model_was_down_is_resumed(start: Start, stub: OpenAIStub) -> None:
     async with start(argv=(*COMMAND, "--lm", "openai/down-500")) as terminal:
         assert (await terminal.say("Hello there")).endswith("/resume resumes the same turn.")
     async with start() as terminal:
         await terminal.shows("The last turn of this thread failed. /resume resumes it")
         assert await terminal.say("/resume") == "Paris."
-        assert service.said().count("Hello there") == 1
+        assert stub.said().count("Hello there") == 1
 
 
 # --- roles ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.requirement("R7", "R10", "R13")
-async def test_resume_needs_the_role_of_its_turn(shop: Start, service: OpenAIStub, home: Path, tmp_path: Path) -> None:
+async def test_resume_needs_the_role_of_its_turn(shop: Start, stub: OpenAIStub, home: Path, tmp_path: Path) -> None:
     async with shop() as terminal:
         await terminal.say(f"/role {SECRET}")
-        assert "role: thread" in await buying(terminal, service)
+        assert "role: thread" in await buying(terminal, stub)
         assert_no_role_leak([home], SECRET)
         terminal.write(CTRL_D)
         await terminal.ended()
@@ -193,7 +175,7 @@ async def test_resume_needs_the_role_of_its_turn(shop: Start, service: OpenAIStu
         assert bought(home) == []
         await terminal.say(f"/role {SECRET}")
         assert await terminal.say("/resume") == "role: thread\nworking on it: buy\nParis."
-        assert f"[[ ## role ## ]]\n{SECRET}" in service.said()
+        assert f"[[ ## role ## ]]\n{SECRET}" in stub.said()
         terminal.write(CTRL_D)
         await terminal.ended()
     assert bought(home) == ["hat"]
@@ -203,8 +185,8 @@ async def test_resume_needs_the_role_of_its_turn(shop: Start, service: OpenAIStu
 # --- pipes ------------------------------------------------------------------------------------------------------------
 
 
-async def test_piped_chat_exits_with_3_at_pauses(environment: dict[str, str], service: OpenAIStub, home: Path) -> None:
-    service.answers = [dispatching("buy")]
+async def test_piped_chat_exits_with_3_at_pauses(environment: dict[str, str], stub: OpenAIStub, home: Path) -> None:
+    stub.answers = [dispatching("buy")]
     [turn] = await chatted(shopping(environment), "Buy me a hat.", argv=SHOP, code=3)
     assert (turn["status"], turn["pauses"][0]["function"]) == ("paused", "pay")
     assert turn["resume"] == "worldagent resume main --app support.shop:agent"
@@ -218,12 +200,12 @@ async def test_piped_chat_exits_with_3_at_pauses(environment: dict[str, str], se
     assert bought(home) == ["hat"]
 
 
-async def test_piped_chat_names_answers_it_took(environment: dict[str, str], service: OpenAIStub, home: Path) -> None:
-    service.answers = [dispatching("choose")]
+async def test_piped_chat_names_answers_it_took(environment: dict[str, str], stub: OpenAIStub, home: Path) -> None:
+    stub.answers = [dispatching("choose")]
     lines = ("Buy me a hat.", "blue", "yes", '{"street": "Elm", "number": 4}')
     found = await chatted(shopping(environment), *lines, argv=SHOP, code=0)
     first, second = (pause["id"] for pause in found[0]["pauses"])
     assert found[1] == {"answered": first, "open": [second]}
     assert [value.get("status") for value in found] == ["paused", None, "paused", "done"]
-    assert "blue: paid for the hat, to Elm 4" in service.asked()
+    assert "blue: paid for the hat, to Elm 4" in stub.asked()
     assert bought(home) == ["hat"]

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from support.command_line import Run, run_on_stub, stub
+from support.command_line import Run, run_on_stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event
 
-__all__ = ["run_on_stub", "stub"]  # fixtures
+__all__ = ["run_on_stub"]  # a fixture
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 CRITIC = "critic=You judge in one sentence."

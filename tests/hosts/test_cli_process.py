@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from support.chat import Terminal, service
-from support.command_line import APP, BOUND, COMMAND, Done, command, environment, home, started, stub
+from support.chat import Terminal
+from support.command_line import APP, BOUND, COMMAND, Done, command, environment, home, started
 from support.hat_shop import agent
 from support.openai_stub import OpenAIStub
 from support.processes import ending
@@ -24,7 +24,7 @@ from worldagent.hosts.cli import sources
 from worldagent.hosts.cli.options import AgentOptions
 from worldagent.hosts.cli.output import Output
 
-__all__ = ["home", "service", "stub"]  # fixtures
+__all__ = ["home"]  # a fixture
 
 SECRET = "Answer as the keeper of the seventh lighthouse would answer."
 
@@ -81,12 +81,12 @@ def test_without_its_extra_it_names_the_extra(tmp_path: Path) -> None:
     assert "pip install 'worldagent[cli]'" in done.stderr
 
 
-async def test_an_answer_shows_on_a_terminal_while_it_is_written(tmp_path: Path, service: OpenAIStub) -> None:
-    service.answers = [("The lamp is lit, \x1b[2J", "and the ships are home.")]
+async def test_an_answer_shows_on_a_terminal_while_it_is_written(tmp_path: Path, stub: OpenAIStub) -> None:
+    stub.answers = [("The lamp is lit, \x1b[2J", "and the ships are home.")]
     words = (*COMMAND, "ask", "Hello", "--lm", "openai/answer")
-    async with Terminal(words, env=environment(tmp_path, WORLDAGENT_API_BASE=service.url)) as terminal:
+    async with Terminal(words, env=environment(tmp_path, WORLDAGENT_API_BASE=stub.url)) as terminal:
         assert "ships" not in await terminal.shows("The lamp is lit")
-        service.go_on.set()
+        stub.go_on.set()
         assert await terminal.ended() == 0
         await terminal.shows("home.")
     assert terminal.raw == b"The lamp is lit, [2Jand the ships are home.\r\n"  # the escape character is gone
@@ -213,7 +213,7 @@ TERMINATED, CANCELLED = (signal.SIGTERM, 143, "terminated"), (signal.SIGINT, 130
         (CANCELLED, "dspy", ("task", "buy", "-p", "what=hat", "--json", "--lm", "openai/answer")),
     ],
 )
-async def test_a_signal_while_a_command_loads_is_reported_as_json_with_its_exit_code(
+async def test_signal_while_a_command_loads_is_reported(
     tmp_path: Path, given: tuple[int, int, str], module: str, words: tuple[str, ...]
 ) -> None:
     number, code, name = given

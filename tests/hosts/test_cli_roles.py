@@ -21,11 +21,6 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
 def run(home: Path) -> Run:
     """Run a command; `stdin` is what it reads."""
     environment = {"WORLDAGENT_HOME": str(home), "WORLDAGENT_ROLE_HOST_TOKEN": "", "COLUMNS": "80", "TERM": "dumb"}

@@ -130,13 +130,9 @@ def readable(home: Path, patch: pytest.MonkeyPatch) -> None:
     home.chmod(0o755)
 
 
-def unwritable(home: Path, patch: pytest.MonkeyPatch) -> None:
+def unwritable(part: str) -> Spoil:
     # Root may write everywhere, so the system's answer is what is changed.
-    patch.setattr("os.access", lambda path, mode: "home" not in str(path))
-
-
-def locked(home: Path, patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("os.access", lambda path, mode: not str(path).endswith(".lock"))
+    return lambda home, patch: patch.setattr("os.access", lambda path, mode: part not in str(path))
 
 
 def linked(home: Path, patch: pytest.MonkeyPatch) -> None:
@@ -163,7 +159,7 @@ def requires(*packages: str) -> Spoil:
 
 
 SPOILT: list[tuple[Spoil, list[str], str, str]] = [
-    (unwritable, ["home.folder", "lock.files"], "fail", "cannot be written"),
+    (unwritable("home"), ["home.folder", "lock.files"], "fail", "cannot be written"),
     (free(1 << 20), ["home.space"], "fail", ""),
     (free(100 << 20), ["home.space"], "warn", ""),
     (newer, ["database.agent"], "fail", "version 99"),
@@ -175,7 +171,7 @@ SPOILT: list[tuple[Spoil, list[str], str, str]] = [
     (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMIT", "much"), ["settings.values"], "fail", "role_limit"),
     (lambda home, patch: patch.setenv("WORLDAGENT_ROLE_LIMT", "1"), ["settings.values"], "warn", "is not a setting"),
     (lambda home, patch: patch.setattr(FILES + ".MAX_LOCK_FILES", 0), ["lock.files"], "warn", "there are 1 lock files"),
-    (locked, ["lock.files"], "fail", ".lock' cannot be written by this user"),
+    (unwritable(".lock"), ["lock.files"], "fail", ".lock' cannot be written by this user"),
     (linked, ["home.folder"], "fail", "is a broken link"),
     (lambda home, patch: patch.setattr(INSTALLED + ".MIN_PYTHON", (4,)), ["python.version"], "fail", "3.11 or newer"),
     (requires("mcp<2", "no-such-library>=1", "pydantic"), ["package.versions"], "fail", "no-such-library is not"),

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from support.chat import ENTER, Start, environment, home, service, start
-from support.command_line import Run, refusal, run_on_stub, stub
+from support.chat import ENTER, Start
+from support.command_line import Run, refusal, run_on_stub
 from support.openai_stub import OpenAIStub
 
-__all__ = ["environment", "home", "run_on_stub", "service", "start", "stub"]  # fixtures
+__all__ = ["run_on_stub"]  # a fixture
 
 pytestmark = pytest.mark.requirement("P4")
 
@@ -18,12 +18,9 @@ PLAN = '[[ ## reply ## ]]\n\n\n[[ ## calls ## ]]\n[{"tool": "read_file", "argume
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: Path) -> Path:
     """The folder that commands run in, with a profile of the user's that reads files."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    mine = tmp_path / "config" / "worldagent" / "profiles"
-    mine.mkdir(parents=True)
-    (mine / "reader.yaml").write_text(
+    (user / "reader.yaml").write_text(
         "description: reads\nsystem_prompt: You read.\ntools: [read_file]\nverification: {enabled: false}\n"
     )
     folder = tmp_path / "project"

@@ -24,15 +24,6 @@ mcp_servers:
 
 
 @pytest.fixture
-def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The user's folder of profiles."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    folder = tmp_path / "config" / "worldagent" / "profiles"
-    folder.mkdir(parents=True)
-    return folder
-
-
-@pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: Path) -> Path:
     """A project with one profile; commands run in a folder of it."""
     folder = tmp_path / "project"

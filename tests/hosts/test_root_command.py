@@ -10,19 +10,17 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from support.chat import Start, environment, home, piped, service, start
+from support.chat import Start, piped
 from support.command_line import BOUND
 from support.openai_stub import OpenAIStub
 from worldagent.hosts.cli.app import app
-
-__all__ = ["environment", "home", "service", "start"]  # fixtures
 
 ALONE = (sys.executable, "-P", "-m", "worldagent.hosts.cli")
 MODEL = {"WORLDAGENT_LM": "openai/answer"}
 
 
-async def test_without_a_command_it_opens_the_chat_at_a_terminal(start: Start, service: OpenAIStub) -> None:
-    service.answers = [("Paris.",)]
+async def test_without_a_command_it_opens_the_chat_at_a_terminal(start: Start, stub: OpenAIStub) -> None:
+    stub.answers = [("Paris.",)]
     async with start(argv=ALONE, **MODEL) as terminal:
         assert await terminal.say("What is the capital of France?") == "Paris."
         terminal.write("/quit\r")

@@ -95,11 +95,6 @@ def apps(home: Path) -> Path:
     return home
 
 
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
 async def test_it_prints_its_address_and_that_no_token_is_required(home: Path) -> None:
     async with serving(home, *MAKE) as sidecar:
         assert sidecar.url.endswith("/mcp")

@@ -340,10 +340,7 @@ def test_an_invalid_token_is_refused_with_its_file(tmp_path: Path) -> None:
     ("text", "told"),
     [
         (f"[[token]]\ntoken = '{TOKEN}'", "is invalid: [[token]] number 1 does not name one ship"),
-        (
-            f"[[token]]\ntoken = '{TOKEN} {TOKEN}'\nship = 'a'",
-            "is invalid: [[token]] number 1 has no token, or an invalid",
-        ),
+        (f"[[token]]\ntoken = '{TOKEN} {TOKEN}'\nship = 'a'", "is invalid: [[token]] number 1 has no token, or an"),
         (f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\nmore = '{TOKEN}'", "is invalid: [[token]] number 1 does not name"),
         (f"[[token]]\ntoken = '{TOKEN}'\nship = 'a'\n" * 2, "two entries have the same token"),
         (f"[[token]\n{TOKEN}", "is invalid: it must be TOML with only [[token]] tables"),

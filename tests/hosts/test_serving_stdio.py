@@ -202,9 +202,7 @@ async def test_the_text_of_an_error_that_a_client_answers_goes_no_further(tmp_pa
 
 
 @pytest.mark.requirement("T10")
-async def test_invalid_request_is_refused_under_its_id_and_notifications_are_not(
-    tmp_path: Path,
-) -> None:
+async def test_invalid_request_is_refused_under_its_id_and_notifications_are_not(tmp_path: Path) -> None:
     given = "".join(f"{row}\n" for row in (*UNASKED, *(row for row, _ in ASKED), *UNASKED)).encode()
     with started(tmp_path / "notes") as process:
         out, _ = await asyncio.to_thread(process.communicate, lines() + given, BOUND)

@@ -147,9 +147,7 @@ async def test_a_call_whose_server_died_with_it_is_asked_about(tmp_path: Path, e
 
 
 @pytest.mark.requirement("T5")
-async def test_function_with_an_effect_before_its_call_to_a_lost_server_is_asked_about(
-    tmp_path: Path,
-) -> None:
+async def test_function_with_an_effect_before_its_call_to_a_lost_server_is_asked_about(tmp_path: Path) -> None:
     """What is sure of the server's call is not sure of the one around it."""
     done = list[str]()
     port = free_port()

@@ -103,7 +103,7 @@ def outputs(draw: st.DrawFn) -> tuple[str, list[str], list[str]]:
 
 
 @given(outputs(), st.sampled_from([(4, 2), (5, 5), (6, 3), (9, 4)]), st.lists(st.integers(0, 12), max_size=40))
-def test_withholds_the_role(output: tuple[str, list[str], list[str]], sizes: tuple[int, int], cuts: list[int]) -> None:
+def test_role_is_withheld(output: tuple[str, list[str], list[str]], sizes: tuple[int, int], cuts: list[int]) -> None:
     text, roles, others = output
     guard = EchoGuard(*roles, others=others, run=sizes[0], gram=sizes[1])
     echo = guard.filter()

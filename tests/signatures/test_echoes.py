@@ -73,7 +73,7 @@ REPLIES = {
 
 @pytest.mark.parametrize("form", ["chat", "chat with a worker", "embedded", "embedded with a worker"])
 @pytest.mark.parametrize("reply", REPLIES)
-async def test_stream_is_turn_and_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, reply: str) -> None:
+async def test_stream_agrees_with_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str, reply: str) -> None:
     crew = [CRITIC] if "worker" in form else []
     said = REPLIES[reply]
     if "embedded" in form:

@@ -5,6 +5,7 @@ Its roles are in memory. Hosts that are programs and break as such are in `raw_h
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
@@ -68,7 +69,7 @@ class BrokenHost(RoleHost):
         self.faults, self.prefix = how.split(" + "), prefix
         limits = {"takes more than it may": 512 * 1024 + 1, "takes little": 16 * 1024}
         self.store = MemoryStore(limits.get(how, 32 * 1024), tierless=how == "knows no tiers")
-        self.first: dict[tuple[str, str], str] = {}
+        self.first: dict[tuple[str, str], Any] = {}
         self.revision = ""
         self.lists: Counter[str] = Counter()
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -103,6 +104,8 @@ class BrokenHost(RoleHost):
                 return _said("there is no such tool", {"contract": 1, "code": "invalid"}, failed=True)
             raise MCPError(-32602, "unknown tool")
         self.revision = ctx.protocol_version
+        if f"refuses {params.name}" in self.faults:
+            return _unavailable()
         for before in (_BEFORE[fault] for fault in self.faults if fault in _BEFORE):
             early: CallToolResult | None = await before(self, params.name, given)
             if early is not None:
@@ -147,9 +150,7 @@ _TOOLS: dict[str, Callable[[BrokenHost, dict[str, Tool]], object]] = {
     "offers no channel": _offers(lambda tiers: tiers.remove("channel"), *_WITH_TIER),
     "deletes no channel": _offers(lambda tiers: tiers.remove("channel"), "role_delete"),
     "publishes schemas of successes alone": _publishes_successes,
-    "differs between revisions": lambda host, tools: (
-        host.revision == "2025-11-25" and tools["role_get"].input_schema.update(title="Get")
-    ),
+    "differs between revisions": lambda host, tools: tools["role_get"].input_schema.update(title=host.revision),
 }
 
 
@@ -209,23 +210,8 @@ async def _mixes_up(host: BrokenHost, tool: str, given: Given) -> None:
 
 async def _tires(host: BrokenHost, tool: str, given: Given) -> CallToolResult | None:
     """It lists the roles of the same scopes eight times, which only load.many exceeds."""
-    places = json.dumps(given.get("scope_ids"))
-    host.lists[places] += tool == "role_list"
-    return _unavailable() if tool == "role_list" and host.lists[places] > 8 else None
-
-
-async def _notes_first(host: BrokenHost, tool: str, given: Given) -> None:
-    if tool == "role_put" and "content" in given:
-        host.first.setdefault((given["tier"], given["scope_id"]), given["content"])
-
-
-def _refuses(refused: str) -> Callable[[BrokenHost, str, Given], Any]:
-    """Refuse every call of a tool."""
-
-    async def refuse(host: BrokenHost, tool: str, given: Given) -> CallToolResult | None:
-        return _unavailable() if tool == refused else None
-
-    return refuse
+    host.lists[str(given)] += tool == "role_list"
+    return _unavailable() if host.lists[str(given)] > 8 else None
 
 
 # --- faults after the call: they change the answer --------------------------------------------------------------------
@@ -255,10 +241,12 @@ def _lists_others(host: BrokenHost, given: Given, content: Given) -> None:
         content["roles"] += [{"name": role.name, "content": role.content, "tier": tier} for role in others[-1:]]
 
 
-def _lists_first(host: BrokenHost, given: Given, content: Given) -> None:
-    firsts = {tier: host.first.get((tier, scope_id)) for tier, scope_id in given["scope_ids"].items()}
-    roles = [{"name": "doctor", "content": text, "tier": tier} for tier, text in firsts.items() if text]
-    content["roles"] = roles
+def _lists_first(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
+    """It lists the first role of a scope, though it was replaced or deleted."""
+    if tool == "role_put" and not answer.is_error:
+        host.first.setdefault((given["tier"], given["scope_id"]), _content(answer)["role"])
+    elif tool == "role_list" and not answer.is_error:
+        _content(answer)["roles"] = [host.first[at] for at in given["scope_ids"].items() if at in host.first]
 
 
 def _gets_others(host: BrokenHost, tool: str, given: Given, answer: CallToolResult) -> None:
@@ -304,6 +292,7 @@ def _unavailable() -> CallToolResult:
     return _said("later", {"contract": 1, "code": "unavailable"}, failed=True)
 
 
+_lists = functools.partial(_changes, "role_list")
 _SOME = {"name": "x", "content": "Be brief.", "tier": "workspace"}
 _BEFORE: dict[str, Callable[[BrokenHost, str, Given], Any]] = {
     "is slow": _hangs,
@@ -317,31 +306,21 @@ _BEFORE: dict[str, Callable[[BrokenHost, str, Given], Any]] = {
     "deletes nothing gladly": _forgets_to_miss,
     "mixes calls up": _mixes_up,
     "tires": _tires,
-    "lists the first": _notes_first,
-    "refuses to list": _refuses("role_list"),
-    "refuses to put": _refuses("role_put"),
 }
 _AFTER: dict[str, After] = {
-    "gives two roles": _changes("role_list", lambda host, given, answer: answer.update(roles=answer["roles"] * 2)),
-    "gives ids": _changes("role_list", lambda host, given, answer: [role.update(id=7) for role in answer["roles"]]),
+    "gives two roles": _lists(lambda host, given, answer: answer.update(roles=answer["roles"] * 2)),
+    "gives ids": _lists(lambda host, given, answer: [role.update(id=7) for role in answer["roles"]]),
     "gives more": _changes("*", lambda host, given, answer: answer.update(took_ms=1)),
-    "renames": _changes(
-        "role_list", lambda host, given, answer: [role.update(name=role["name"].upper()) for role in answer["roles"]]
-    ),
-    "gives no list": _changes("role_list", lambda host, given, answer: answer.pop("roles")),
-    "lists all": _changes(
-        "role_list", lambda host, given, answer: given == {"scope_ids": {}} and answer.update(roles=[_SOME])
-    ),
-    "lists roles of others": _changes("role_list", _lists_others),
-    "lists nothing": _changes("role_list", lambda host, given, answer: answer.update(roles=[])),
-    "lists the first": _changes("role_list", _lists_first),
-    "lists by revision": _changes(
-        "role_list", lambda host, given, answer: host.revision == "2025-11-25" and answer.update(roles=[_SOME])
-    ),
+    "renames": _lists(lambda host, given, answer: [role.update(name=role["name"].upper()) for role in answer["roles"]]),
+    "gives no list": _lists(lambda host, given, answer: answer.pop("roles")),
+    "lists all": _lists(lambda host, given, answer: given["scope_ids"] or answer.update(roles=[_SOME])),
+    "lists roles of others": _lists(_lists_others),
+    "lists nothing": _lists(lambda host, given, answer: answer.update(roles=[])),
+    "lists the first": _lists_first,
+    "lists by revision": _lists(lambda host, given, answer: host.revision < "2026" and answer.update(roles=[_SOME])),
     "gets roles of others": _gets_others,
-    "lists a workspace too": _changes(
-        "role_list",
-        lambda host, given, answer: given["scope_ids"].keys() == {"account"} and answer["roles"].append(_SOME),
+    "lists a workspace too": _lists(
+        lambda host, given, answer: given["scope_ids"].keys() == {"account"} and answer["roles"].append(_SOME)
     ),
     "deletes without a role": _changes("role_delete", lambda host, given, answer: answer.pop("role")),
     "says invalid": _recodes("role_get", "not_found", "invalid"),

@@ -1,6 +1,6 @@
 """Chats for tests: the chat service that answers, the settings they run with, and how they are started.
 
-The fixtures are for the test modules that import them.
+The fixtures are those of `tests/hosts/conftest.py`.
 """
 
 import asyncio
@@ -20,11 +20,10 @@ from typing import Any, Self
 
 import pyte
 import pytest
-import pytest_asyncio
 
 from support import forks
 from support.house import ROOT
-from support.openai_stub import OpenAIStub, openai_stub
+from support.openai_stub import OpenAIStub
 
 ENTER, CTRL_C, CTRL_D, ALT_ENTER, UP, TAB = "\r", "\x03", "\x04", "\x1b\r", "\x1b[A", "\t"
 
@@ -190,25 +189,13 @@ FOREIGN = ("TERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES", "PROMPT_TOOLKI
 Start = Callable[..., AbstractAsyncContextManager[Terminal]]
 
 
-@pytest_asyncio.fixture
-async def service() -> AsyncGenerator[OpenAIStub, None]:
-    """The chat service; it says `Paris.` where a test has no other answers for it."""
-    async with openai_stub() as running:
-        yield running
-
-
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def environment(service: OpenAIStub, home: Path) -> dict[str, str]:
+def environment(stub: OpenAIStub, home: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
     return kept | {
         "PYTHONPATH": str(ROOT / ".dev"),
         "WORLDAGENT_HOME": str(home),
-        "WORLDAGENT_API_BASE": service.url,
+        "WORLDAGENT_API_BASE": stub.url,
         "WORLDAGENT_MODEL_TOOLS": "json",
         "WORLDAGENT_MODEL_ATTEMPTS": "1",
         "OPENAI_API_KEY": "key-of-a-test",

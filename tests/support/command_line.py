@@ -99,7 +99,7 @@ async def refusal(run: Run, *words: str, code: int = 2, **more: str) -> dict[str
 
 @pytest_asyncio.fixture
 async def stub() -> AsyncGenerator[OpenAIStub]:
-    """A chat server on this machine."""
+    """A chat server on this machine; it says `Paris.` where a test has no other answers for it."""
     async with openai_stub() as running:
         yield running
 

@@ -55,7 +55,7 @@ PARTS = st.sampled_from(["*", "?", "a", "b*", "**", ".h", "[ab]*", "*.py", ".*",
     pattern=st.lists(PARTS, min_size=1, max_size=4),
 )
 @QUICK
-def test_globs_as_python(tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], pattern: list[str]) -> None:
+def test_finds_like_glob(tmp_path_factory: pytest.TempPathFactory, files: list[list[str]], pattern: list[str]) -> None:
     home = tmp_path_factory.mktemp("glob")
     for names in files:
         path = home.joinpath(*names)

@@ -234,7 +234,7 @@ async def test_the_processes_of_a_command_end_with_it(tmp_path: Path, command: s
         ("kill -STOP $PPID; SLEEP", 0.5, "time", None),
     ],
 )
-async def test_limit_kills_all(tmp_path: Path, command: str, seconds: float, stopped: str, output: str | None) -> None:
+async def test_limit_kills_tree(tmp_path: Path, command: str, seconds: float, stopped: str, output: str | None) -> None:
     async with asyncio.timeout(60 if stopped == "processes" else 10):
         result = await run(tmp_path, command.replace("SLEEP", f"{FOR_EVER}2"), timeout=seconds)
     assert (result.exit_code, result.stopped) == (None, stopped)

@@ -179,7 +179,7 @@ async def test_results_are_sent_in_words_only_before_a_role(tmp_path: Path, role
         assert [each["role"] for each in told(stub.requests[1])] == ["system", "user", "assistant", "tool", "tool"]
 
 
-async def test_a_service_that_refuses_a_user_message_after_results_gets_them_in_words(
+async def test_service_without_user_messages_after_results_gets_results_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lm = "openrouter/mistralai/mistral-large"

@@ -74,7 +74,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
 
 
 @pytest.mark.parametrize(("source", "name", "value", "says"), WRONG)
-def test_a_value_that_does_not_fit_is_named_with_its_bound_and_the_remedy(
+def test_invalid_value_is_named_with_bound_and_remedy(
     file: Path, monkeypatch: pytest.MonkeyPatch, source: str, name: str, value: Any, says: str
 ) -> None:
     arguments: dict[str, Any] = {}

@@ -172,10 +172,9 @@ async def test_at_the_end_turns_stop_and_new_calls_are_refused(tmp_path: Path) -
 async def test_call_waiting_for_an_agent_is_refused_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opening = asyncio.Event()
 
-    async def start(agent: WorldAgent) -> WorldAgent:
+    async def start(agent: WorldAgent) -> None:
         opening.set()
         await asyncio.Event().wait()
-        return agent
 
     monkeypatch.setattr(WorldAgent, "start", start)
     sidecar = Sidecar(agents(tmp_path, lm=answering()))

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -48,13 +48,6 @@ TELL = f"Tell me. words={WORDS} pace=0.02"
 @pytest.fixture
 def url() -> str:
     return new_database()
-
-
-@pytest.fixture
-def server() -> Iterator[OwnServer]:
-    started = OwnServer()
-    yield started
-    started.remove()
 
 
 @pytest_asyncio.fixture

@@ -5,7 +5,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,6 @@ BLOWS = 6
 TURN_BOUND = 180.0  # seconds
 MOVED_ON = ("already_answered", "nothing_to_resume", "unknown_pause", "unknown_turn")
 """What somebody is told whose answer counted, or came to nothing, and who was not there to hear it."""
-
-
-@pytest.fixture
-def server() -> Iterator[OwnServer]:
-    started = OwnServer()
-    yield started
-    started.remove()
 
 
 class Town:

@@ -202,14 +202,11 @@ async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path)
             other = Round(turn="turn_0", thread="t1", call=call_digest("task", given)).text()
             refused = await again(bob, given, other, {pause["id"]: accept(decision="approve")})
             assert "error" in refused.structured_content
-        assert shop.done == []
-        sidecar._grant = EVERYTHING
-        async with Client(sidecar.server) as ana:
-            await call(
-                ana, "resume", workspace="novel", thread="t1", account="ana", answers={pause["id"]: {"approve": {}}}
-            )
-        sidecar._grant = grant
-        async with Client(sidecar.server, elicitation_callback=Said([CANCEL])) as bob:
+            assert shop.done == []
+            sidecar._grant = EVERYTHING
+            answers = {pause["id"]: {"approve": {}}}
+            await call(bob, "resume", workspace="novel", thread="t1", account="ana", answers=answers)
+            sidecar._grant = grant
             late = await again(bob, given, forged, {pause["id"]: accept(decision="approve")})
             assert late.structured_content["error"]["code"] == "already_answered"
 
