@@ -21,6 +21,8 @@ from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("T10")
 
+Given = dict[str, Any]
+
 
 # --- resuming ------------------------------------------------------------------------------------------------------
 
@@ -147,13 +149,8 @@ async def ended(client: HttpClient) -> str:
     ],
     ids=["key and detach", "neither", "not detached", "not detached, and detached now", "not any more"],
 )
-async def test_a_turn_continues_as_it_began_when_the_connection_breaks_in_resume(
-    revision: Revision,
-    start: dict[str, Any],
-    given: dict[str, Any],
-    status: str,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+async def test_turn_continues_as_it_began_when_the_connection_breaks_in_resume(
+    revision: Revision, start: Given, given: Given, status: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="worldagent.requests")
     shop = SlowShop(tmp_path)
