@@ -1,7 +1,5 @@
 """Fixtures of several test modules: the stub of a model, a home, a chat at a terminal, and profiles of the user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
