@@ -204,7 +204,7 @@ async def test_a_forged_state_reaches_no_turn_of_another_account(tmp_path: Path)
             assert "error" in refused.structured_content
             assert shop.done == []
             sidecar._grant = EVERYTHING
-            answers = {pause["id"]: {"approve": {}}}
+            answers: dict[str, Any] = {pause["id"]: {"approve": {}}}
             await call(bob, "resume", workspace="novel", thread="t1", account="ana", answers=answers)
             sidecar._grant = grant
             late = await again(bob, given, forged, {pause["id"]: accept(decision="approve")})
