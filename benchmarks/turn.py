@@ -78,7 +78,7 @@ async def conversation_turn(sizes: Sizes) -> list[Row]:
     """Figures 1 and 2: a turn, compared with the bare predictor of the same role-free Signature and stub."""
     lm = constant_lm(answering)
     turns = await BareTurns.open(lm)
-    program = turns.engine.program("Converse")
+    program = turns.engine.program("Converse").predict
 
     async def bare() -> object:
         with dspy.context(lm=lm, disable_history=True, trace=None):

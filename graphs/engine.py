@@ -101,7 +101,7 @@ class TurnEngine:
         programs: Mapping[str, Any] | None = None,
     ) -> None:
         caller, registry = services.caller, services.registry
-        subagents = Subagents(registry)
+        self._subagents = subagents = Subagents(registry)
         all_shapes = subagents.with_subagent(shapes)
         registry.check_tools()
         if registry.complete:  # a rule can name a function of a source that cannot be reached now
@@ -164,7 +164,10 @@ class TurnEngine:
         if found is None:
             known = ", ".join(self.services.predictors.names)
             raise InvalidArgument(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
-        return found.program()
+        worker = self.services.registry.workers.get(name)
+        tools = self._tools if name == CONVERSE else None if worker is None else self._subagents.tools(worker)
+        inputs = {} if tools is None else tools.offered.inputs
+        return found.program(weights=self.services.caller.connection.weights, inputs=inputs)
 
     async def head(self, thread_key: str, *, lease: Lease | None = None) -> str | None:
         """The head of a thread's log, or None for a new thread."""

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from ..core.lazy import lazy
 
 if TYPE_CHECKING:
-    from .adapter import LM, NOTE, CallMade, PastStep, Program, Signature, StepMade
+    from .adapter import LM, NOTE, CallMade, PastStep, Signature, StepMade
     from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
     from .engines.providers import ADDRESS_REMEDY, address_problem, check_named
     from .escape import escape_description
     from .models import PredictorPool, Thought
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
+    from .programs import Program
     from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
 
 __all__ = [
@@ -53,11 +54,12 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        ".adapter": "LM NOTE CallMade PastStep Program Signature StepMade",
+        ".adapter": "LM NOTE CallMade PastStep Signature StepMade",
         ".calling": "LAST_STEP OFFERED Offer OfferedTools",
         ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
         ".escape": "escape_description",
         ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
+        ".programs": "Program",
         ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",
         ".models": "PredictorPool Thought",
     },

@@ -68,7 +68,6 @@ NOTE: Final = "note"
 """The key of a history entry that is neither a message nor an answer, such as a summary."""
 
 LM = dspy.BaseLM
-Program = dspy.Predict
 Signature = type[dspy.Signature]
 _Message = dict[str, Any]
 
@@ -134,6 +133,17 @@ PastStep = StepMade | str
 """A step that ended in calls, or a note about the model's last answer."""
 
 
+STAND_IN: Final = "(the result of this example is left out)"
+"""The result of the calls of an example, whose own results belonged to another conversation."""
+
+
+def _demo_calls(demo: Mapping[str, Any]) -> list[CallMade]:
+    """The calls in an example, as a program has them or as its file does."""
+    found = demo.get(CALLS)
+    made = [ToolCall.model_validate(each) for each in found] if isinstance(found, list) else []
+    return [CallMade(tool=each.tool, arguments=each.arguments, result=STAND_IN) for each in made]
+
+
 def step_texts(step: PastStep) -> list[str]:
     """The text of a previous step, as a model reads it in words."""
     return [step] if isinstance(step, str) else [call.text for call in step.calls]
@@ -163,6 +173,7 @@ class RoleAdapter(dspy.ChatAdapter):
         self._mode: _Mode | None = None
         self._final = False
         self._truncated = False
+        self.native_steps = True
         self.message: Message | None = None
         self.cache: CacheConfig | None = None
         self._system: weakref.WeakKeyDictionary[Signature, dict[_Mode, tuple[str | None, Any, str]]]
@@ -217,16 +228,22 @@ class RoleAdapter(dspy.ChatAdapter):
         self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
         """Send one request to a model through lm15, and read its response."""
-        call = self if self._mode is not None else self.for_call(inputs)
+        call = self._for_program(lm, inputs)
         request = call.request(lm, lm_kwargs, signature, demos, inputs)
         return [call.read(signature, await lm.acall(request, cache=False))]
 
     def __call__(
         self, lm: dspy.BaseLM, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        call = self if self._mode is not None else self.for_call(inputs)
+        call = self._for_program(lm, inputs)
         request = call.request(lm, lm_kwargs, signature, demos, inputs)
         return [call.read(signature, lm(request, cache=False))]
+
+    def _for_program(self, lm: dspy.BaseLM, inputs: Mapping[str, Any]) -> RoleAdapter:
+        """This adapter for a call by a program outside of a turn, where no service is tried in several forms."""
+        if self._mode is not None:
+            return self
+        return self.for_call(inputs, native=bool(getattr(lm, "supports_function_calling", False)))
 
     def request(
         self,
@@ -443,23 +460,52 @@ class RoleAdapter(dspy.ChatAdapter):
             outputs = _defaulted(bare, dict(entry))
             yield {"role": "assistant", "content": self.format_assistant_message_content(bare, outputs)}
 
+    def format_demos(self, signature: Signature, demos: list[dict[str, Any]]) -> list[_Message]:
+        calls = [_demo_calls(demo) for demo in demos]
+        messages: list[_Message] = super().format_demos(
+            signature, [demo for demo, made in zip(demos, calls, strict=True) if not made]
+        )
+        if self._mode == "bare":  # there is nothing to call
+            return messages
+        for place, (demo, made) in enumerate(zip(demos, calls, strict=True)):
+            if made:
+                messages += self._format_demo(f"d{place}", signature, demo, StepMade(calls=made))
+        return messages
+
+    def _format_demo(self, name: str, signature: Signature, demo: dict[str, Any], step: StepMade) -> Iterator[_Message]:
+        """An example that ends in calls. As an answer it would be empty, which would teach the model to say nothing."""
+        yield {"role": "user", "content": self.format_user_message_content(signature, demo)}
+        if self._mode == "words":
+            content = self.format_assistant_message_content(signature, _defaulted(signature, demo))
+            yield {"role": "assistant", "content": content}
+        if self._mode == "native" and self.native_steps:
+            yield from self._format_native(step, [(f"{name}_{at}", call.tool) for at, call in enumerate(step.calls)])
+        else:
+            yield from self._format_words(step)
+
     def _format_step(self, place: int, step: PastStep) -> Iterator[_Message]:
         if isinstance(step, str) or step.message is None or self._mode != "native":
-            for text in step_texts(step):
-                yield {"role": "user", "content": self.sent(text)}
-            return
-        asked = step.message.parts_of(ToolCallPart)
+            yield from self._format_words(step)
+        else:
+            asked = step.message.parts_of(ToolCallPart)
+            yield from self._format_native(step, [(part.id, part.name) for part in asked])
+
+    def _format_words(self, step: PastStep) -> Iterator[_Message]:
+        for text in step_texts(step):
+            yield {"role": "user", "content": self.sent(text)}
+
+    def _format_native(self, step: StepMade, asked: Sequence[tuple[str, str]]) -> Iterator[_Message]:
+        """Calls with their results as services take them; `asked` is the id and the name of each."""
         shown = [
-            {
-                "id": part.id,
-                "type": "function",
-                "function": {"name": part.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
-            }
-            for part, call in zip(asked, step.calls, strict=True)
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": self._arguments(call)}}
+            for (call_id, name), call in zip(asked, step.calls, strict=True)
         ]
         yield {"role": "assistant", "content": None, "tool_calls": shown}
-        for part, call in zip(asked, step.calls, strict=True):
-            yield {"role": "tool", "tool_call_id": part.id, "name": part.name, "content": self.sent(call.result)}
+        for (call_id, name), call in zip(asked, step.calls, strict=True):
+            yield {"role": "tool", "tool_call_id": call_id, "name": name, "content": self.sent(call.result)}
+
+    def _arguments(self, call: CallMade) -> str:
+        return json.dumps(call.arguments, ensure_ascii=False)
 
     def _bare_of(self, signature: Signature) -> Signature:
         """The Signature without fields for this call only, so that the prompt before them is the same without them."""
@@ -506,20 +552,12 @@ class PlainAdapter(RoleAdapter):
     def _format_step(self, place: int, step: PastStep) -> Iterator[_Message]:
         if isinstance(step, str) or self._mode != "native":
             yield from super()._format_step(place, step)
-            return
-        # The arguments are omitted: the model reads results, and the engine reads the names of the called tools.
-        shown = [
-            {
-                "id": f"c{place}_{at}",
-                "type": "function",
-                "function": {"name": _plain_name(call.tool), "arguments": "{}"},
-            }
-            for at, call in enumerate(step.calls)
-        ]
-        yield {"role": "assistant", "content": None, "tool_calls": shown}
-        for asked, call in zip(shown, step.calls, strict=True):
-            content = self.sent(call.result)
-            yield {"role": "tool", "tool_call_id": asked["id"], "name": _plain_name(call.tool), "content": content}
+        else:
+            asked = [(f"c{place}_{at}", _plain_name(call.tool)) for at, call in enumerate(step.calls)]
+            yield from self._format_native(step, asked)
+
+    def _arguments(self, call: CallMade) -> str:
+        return "{}"  # the model reads results, and the engine reads the names of the called tools
 
     def parser(self, signature: Signature, field: str) -> FieldParser:
         return PlainFieldParser() if sole_text_output(self._form(signature)) else JsonFieldParser(field)

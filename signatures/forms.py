@@ -8,89 +8,14 @@ The module remembers what a service accepts.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Literal
 
-import dspy
-from pydantic import BaseModel
-
-from ..core.errors import FunctionInvalid, WorldAgentError
-from .adapter import ROLE, PastStep, RoleAdapter, Signature, StepMade
+from ..core.errors import WorldAgentError
+from .adapter import ROLE, PastStep, RoleAdapter, StepMade
 from .echo import EchoGuard
 from .engines.connect import ModelConnection
-
-
-class _SavedField(BaseModel):
-    prefix: str
-    description: str
-
-
-class _SavedSignature(BaseModel):
-    instructions: str
-    fields: list[_SavedField]
-
-
-class _Saved(BaseModel):
-    """The relevant parts of a saved program. Its traces, training set and model are ignored."""
-
-    signature: _SavedSignature
-    demos: list[dict[str, Any]]
-
-
-def fitting_program(given: object, signature: Signature) -> dspy.Predict:
-    """Return an optimised program of `signature`.
-
-    Args:
-        given: The program, or the JSON file of a saved one.
-        signature: The Signature without role that it was made for.
-
-    Raises:
-        FunctionInvalid: It is neither, the file cannot be read, or the program has other fields.
-    """
-    if isinstance(given, str | os.PathLike):
-        return _read(Path(given), signature)
-    if not isinstance(given, dspy.Predict):
-        raise FunctionInvalid(
-            f"the program for {signature.__name__!r} must be a dspy.Predict or a file, got {type(given).__name__!r}",
-            remedy="pass a dspy.Predict, or the JSON file of a saved one",
-        )
-    found: Any = given.signature
-    if _shape(found) != _shape(signature):
-        raise FunctionInvalid(
-            f"the program for {signature.__name__!r} has other fields: {list(found.fields)}",
-            remedy=f"optimise the role-free program, whose fields are {list(signature.fields)}",
-        )
-    return given
-
-
-def _shape(signature: Signature) -> list[tuple[str, object, bool]]:
-    inputs = signature.input_fields
-    return [(name, info.annotation, name in inputs) for name, info in signature.fields.items()]
-
-
-def _read(path: Path, signature: Signature) -> dspy.Predict:
-    try:
-        saved = _Saved.model_validate_json(path.read_bytes())
-    except (OSError, ValueError) as error:
-        problem = type(error).__name__
-    else:
-        found = [field.prefix for field in saved.signature.fields]
-        own: Any = signature.dump_state()
-        made_for = [field["prefix"] for field in own["fields"]]
-        # Optimisers can rewrite only the last prefix.
-        if len(found) == len(made_for) and found[:-1] == made_for[:-1]:
-            restored: Any = signature.load_state(saved.signature.model_dump())
-            program = dspy.Predict(restored)
-            program.demos = saved.demos
-            return program
-        problem = f"its {len(found)} fields differ"
-    raise FunctionInvalid(
-        f"the program {str(path)!r} for {signature.__name__!r} cannot be loaded ({problem})",
-        remedy=f"save a role-free program with the fields {list(signature.fields)}",
-    )
 
 
 def shown_prompt(

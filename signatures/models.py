@@ -153,7 +153,7 @@ class PredictorPool:
         """The predictor whose Signature is called `name`; the last one added if there are variants."""
         return next((made for made in reversed(self._made.values()) if made.name == name), None)
 
-    def use_programs(self, programs: Mapping[str, dspy.Predict | str | os.PathLike[str]]) -> None:
+    def use_programs(self, programs: Mapping[str, dspy.Module | str | os.PathLike[str]]) -> None:
         """Replace predictors by optimised programs without a role (R12, D19).
 
         Args:

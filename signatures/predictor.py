@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, S
 from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final, Literal
 
 import dspy
@@ -33,16 +34,17 @@ from ..core.errors import (
     WorldAgentError,
 )
 from ..role_resolution import NO_ROLE, ResolvedRole
-from .adapter import ROLE, SUMMARY, PastStep, PlainAdapter, RoleAdapter, Signature, without_unpaired_surrogates
+from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
+from .calling import CALLS
 from .echo import EchoGuard, Hidden
 from .engines.classification import classify, refuses_form
 from .engines.connect import ModelConnection, connect_model
 from .engines.costs import CostTracker, RateLimitWait
 from .engines.providers import is_local, sending
-from .escape import control_tokens, escape_control, escape_markers
-from .forms import Forms, fitting_program, shown_prompt, user_follows
+from .forms import Forms, shown_prompt, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
+from .programs import Program, adapter_of, fitting_program
 from .signature import check_signature, named, with_media, with_role
 from .streaming import AnswerStream
 from .texts import with_texts
@@ -220,14 +222,11 @@ async def open_model(
     """
     hosted = isinstance(lm, str) and not is_local(lm)
     connection = await connect_model(lm, api_base=api_base if hosted else None)
-    adapter = RoleAdapter()
-    if connection.plain and connection.weights is not None:
-        try:
-            tokens = control_tokens(connection.weights)
-        except BaseException:
-            await connection.aclose()
-            raise
-        adapter = PlainAdapter(escape=lambda text: escape_control(escape_markers(text), tokens))
+    try:
+        adapter = adapter_of(connection.weights)
+    except BaseException:
+        await connection.aclose()
+        raise
     return ModelCaller(
         connection=connection,
         adapter=adapter,
@@ -262,15 +261,20 @@ class Predictor:
         self._plain = dspy.Predict(signature)
         self._plain.demos = [{name: value for name, value in demo.items() if name != ROLE} for demo in demos]
 
-    def program(self) -> dspy.Predict:
-        """A copy of the program without role, which you can optimise and save. It never holds a role (R12)."""
-        return self._plain.deepcopy()
+    def program(self, *, weights: Path | None = None, inputs: Mapping[str, Any] | None = None) -> Program:
+        """A copy of the program without role, which you can optimise and save. It never holds a role (R12).
 
-    def optimised(self, program: dspy.Predict | str | os.PathLike[str]) -> Predictor:
+        Args:
+            weights: The file of the embedded model; None is any other model.
+            inputs: The values of input fields that a call does not pass.
+        """
+        return Program(self._plain.deepcopy(), weights=weights, inputs=inputs)
+
+    def optimised(self, program: dspy.Module | str | os.PathLike[str]) -> Predictor:
         """This predictor with an optimised program without role. The one with role is derived from it (D19).
 
         Args:
-            program: The program, or the JSON file of a saved one.
+            program: The program, another module with a predictor of its fields, or the JSON file of a saved one.
 
         Raises:
             FunctionInvalid: The file cannot be read, or the program has other fields than this Signature.
@@ -360,7 +364,8 @@ class _Call(Hidden):
     ) -> None:
         self._predictor, self._inputs, self._caller = predictor, inputs, caller
         self._role, self._listener, self._steps, self._final = role, listener, steps, final
-        follows = user_follows(steps, role=role is not None)
+        demos = predictor.predict(roled=False).demos
+        follows = user_follows(steps, role=role is not None) or any(demo.get(CALLS) for demo in demos)
         self._forms = Forms(caller.connection, tools=caller.options.tools, user_follows=follows)
         self._adapter = self._adapter_now()
         self._refused = False  # whether the last try was refused, possibly because of its form
@@ -384,6 +389,7 @@ class _Call(Hidden):
         if form == "steps_in_words":
             steps = [step if isinstance(step, str) else replace(step, message=None) for step in steps]
         fork = self._caller.adapter.for_call(self._inputs, steps=steps, native=form != "words", final=self._final)
+        fork.native_steps = form == "native"
         fork.cache = self._caller.cache_of(self._predictor.name)
         return fork
 

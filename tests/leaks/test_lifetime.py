@@ -175,7 +175,7 @@ async def test_saved_programs_hold_no_role(tmp_path: Path) -> None:
         for name in ("Converse", "critic"):
             program = agent.program(name)
             # The dearest mistake of an optimiser: a demo that was recorded with its role.
-            program.demos = [{"message": "Hi", "request": "Hi", "reply": "Fine.", "result": "Fine."}]
+            program.predict.demos = [{"message": "Hi", "request": "Hi", "reply": "Fine.", "result": "Fine."}]
             program.save(str(tmp_path / f"{name}.json"))
             program.save(str(tmp_path / name), save_program=True)
             programs[name] = str(tmp_path / f"{name}.json")
@@ -196,7 +196,7 @@ async def test_a_demo_that_was_recorded_with_a_role_is_saved_and_sent_without_it
     lm = ScriptedLM(fields)
     async with scripted_agent(tmp_path / "a", lm) as agent:
         program = agent.program("Converse")
-    program.demos = [{"message": "Hi", "role": ROLE.content, "reply": "Fine."}]
+    program.predict.demos = [{"message": "Hi", "role": ROLE.content, "reply": "Fine."}]
     async with scripted_agent(tmp_path / "b", lm, programs={"Converse": program}) as agent:
         await agent.thread("t").converse("Hello")
         await agent.thread("t").converse("Hello", role=Role("other", "Be brief."))

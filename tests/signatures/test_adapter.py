@@ -105,7 +105,7 @@ async def test_the_agents_prompt_is_the_stock_prompt_of_its_program(tmp_path: Pa
         await agent.thread("a").converse("Who rules Vell?")
         await agent.thread("b").converse("Who rules Vell?", role=Role("harsh", HARSH))
         # In the prompt the history stands as messages, and tools in words or as the service takes them.
-        plain: Any = agent.program("Converse").signature
+        plain: Any = agent.program("Converse").predict.signature
         for name in ("history", "offered_tools", "calls"):
             plain = plain.delete(name)
     appended: Any = plain.append("role", dspy.InputField(desc=ROLE_DESCRIPTION), type_=str)

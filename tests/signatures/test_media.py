@@ -24,8 +24,8 @@ async def test_the_examples_of_an_optimised_program_are_the_same_with_attachment
     lm = answering()
     async with scripted_agent(tmp_path / "first", lm, workers=[CRITIC]) as agent:
         program: Any = agent.program("Converse")
-    program.demos = [{"message": "Hi", "reply": "Hello.", "calls": []}]
-    program.signature = program.signature.with_instructions("Answer as a poet.")
+    program.predict.demos = [{"message": "Hi", "reply": "Hello.", "calls": []}]
+    program.predict.signature = program.predict.signature.with_instructions("Answer as a poet.")
     async with scripted_agent(tmp_path / "home", lm, workers=[CRITIC], programs={"Converse": program}) as agent:
         await agent.thread("plain").converse("Look.")
         await agent.thread("attached").converse("Look.", attachments=[PNG, PDF])
@@ -60,7 +60,7 @@ async def test_a_signature_of_ones_own_may_take_images_and_call_them_as_it_likes
     shape = Shape("compare", Params, Said, compare, entry=Compare)
     async with scripted_agent(tmp_path / "first", lm, shapes=[shape]) as agent:
         program = agent.program("Compare")
-    program.demos = [{"images": "a and b", "paper": "p", "attachments": "some", "text": "Not alike."}]
+    program.predict.demos = [{"images": "a and b", "paper": "p", "attachments": "some", "text": "Not alike."}]
     async with scripted_agent(tmp_path / "home", lm, shapes=[shape], programs={"Compare": program}) as agent:
         turn = await agent.thread("t").task("compare", {}, role=Role("brief", "In two words."))
     assert turn.result == Said(text="Alike.")

@@ -11,8 +11,10 @@ from dspy.teleprompt import BootstrapFewShot, LabeledFewShot
 from support.agents import CRITIC, answering, scripted_agent
 from worldagent import Role, Tier
 from worldagent.core.errors import FunctionInvalid
+from worldagent.harness import tool
 from worldagent.signatures import converse_signature
 from worldagent.signatures.adapter import RoleAdapter
+from worldagent.signatures.calling import ToolCall
 from worldagent.testing import ScriptedLM
 
 pytestmark = pytest.mark.requirement("R12")
@@ -44,7 +46,7 @@ async def test_a_program_optimised_once_serves_calls_with_and_without_a_role(tmp
         await agent.thread("t").converse("Hi")
         for name, file in files.items():
             made = trained(agent.program(name), name, optimiser)
-            made.signature = made.signature.with_instructions(f"Better instructions for {name}.")
+            made.predict.signature = made.predict.signature.with_instructions(f"Better instructions for {name}.")
             made.save(file)
         await agent.thread("t").converse("Hi again", role=KEEPER)
 
@@ -79,19 +81,19 @@ async def test_a_saved_program_holds_no_role_that_was_active(tmp_path: Path) -> 
             agent.program(name).save(tmp_path / f"{name}.json")
             saved = (tmp_path / f"{name}.json").read_text().lower()
             assert "lighthouse" not in saved
-            assert "role" not in json.loads(saved)["signature"]["instructions"]
+            assert "role" not in json.loads(saved)["predict"]["signature"]["instructions"]
             assert '"role' not in saved
 
 
 async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "one", answering()) as agent:
         program = agent.program("Converse")
-    program.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.", role=SECRET)]
+    program.predict.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.", role=SECRET)]
     lm = answering()
     async with scripted_agent(tmp_path / "two", lm, programs={"Converse": program}) as agent:
-        program.demos.append(dspy.Example(message="late", reply="late"))
+        program.predict.demos.append(dspy.Example(message="late", reply="late"))
         await agent.thread("t").converse("Hi", role=Role("r", "Be harsh."))
-        agent.program("Converse").demos.clear()
+        agent.program("Converse").predict.demos.clear()
         await agent.thread("u").converse("Hi")
     for call in lm.calls:
         assert len(call.messages) == (3 if call.role is None else 4)
@@ -123,6 +125,26 @@ async def test_a_file_with_other_fields_is_refused_however_many_they_are(tmp_pat
         await scripted_agent(tmp_path, answering(), workers=[CRITIC], programs={"Converse": program}).start()
 
 
+class Around(dspy.Module):
+    """A user's module around the conversation's program."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__()
+        self.draft = dspy.ChainOfThought("message -> plan")
+        self.answer = program.predict
+
+    async def aforward(self, message: str) -> dspy.Prediction:
+        return await self.answer.acall(message=message)
+
+
+class Twice(dspy.Module):
+    """Two predictors with the conversation's fields."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = dspy.Predict(converse_signature(None)), dspy.Predict(converse_signature(None))
+
+
 FIELDS = '[{"prefix": "Message:", "description": "m"}, {"prefix": "Reply:", "description": "r"}]'
 LOADED = r"p\.json.*cannot be loaded.*'history', 'message'"
 WRONG: dict[str, tuple[Any, str]] = {
@@ -131,8 +153,13 @@ WRONG: dict[str, tuple[Any, str]] = {
     "no instructions": (f'{{"signature": {{"instructions": null, "fields": {FIELDS}}}, "demos": []}}', LOADED),
     "no text": (b"\x80\x04\x95\xff\xfe", "cannot be loaded"),
     "no file": (Path("missing.json"), "FileNotFoundError"),
-    "another module": (dspy.ChainOfThought("message -> reply"), "'Converse' must be .* got 'ChainOfThought'"),
+    "another module": (
+        dspy.ChainOfThought("message -> reply"),
+        r"'Converse' has other fields: \['message', 'reasoning', 'reply'\]",
+    ),
     "a role": (dspy.Predict("message, role -> reply"), "'role'"),
+    "two that fit": (Twice(), "2 predictors with the fields"),
+    "no module": (3, "must be a dspy.Module or a file, got 'int'"),
     "another type": (dspy.Predict("message: list[str] -> reply"), "other fields"),
 }
 
@@ -157,6 +184,61 @@ async def test_a_file_changes_instructions_descriptions_and_examples_and_nothing
     lm = answering()
     async with scripted_agent(tmp_path, lm, programs={"Converse": file}) as agent:
         assert (await agent.thread("t").converse("Hi")).text == "Fine."
-        again = agent.program("Converse").dump_state()
+        again = agent.program("Converse").dump_state()["predict"]
     assert lm.calls[0].system.endswith("Better.")
     assert (again["lm"], again["traces"], again["train"]) == (None, [], [])
+
+
+@tool
+async def price(what: str) -> int:
+    """The price of a thing."""
+    return 3
+
+
+CALLING = {"message": "What is a hat?", "reply": "", "calls": [{"tool": "price", "arguments": {"what": "hat"}}]}
+
+
+@pytest.mark.parametrize("form", ["native", "chat"])
+async def test_a_program_sends_what_the_conversation_sends(tmp_path: Path, form: Any) -> None:
+    lm = ScriptedLM([{"reply": "Three."}] * 2, form=form)
+    async with scripted_agent(tmp_path, lm, tools=[price]) as agent:
+        await agent.thread("t").converse("What is a coat?")
+        program = agent.program("Converse")
+    with dspy.context(lm=lm):
+        assert (await program.acall(history=dspy.History(messages=[]), message="What is a coat?")).reply == "Three."
+    produced, alone = lm.calls
+    assert (produced.system, produced.messages, produced.tools) == (alone.system, alone.messages, alone.tools)
+
+
+@pytest.mark.parametrize("form", ["native", "chat"])
+async def test_an_example_of_a_step_that_calls_shows_the_call_with_a_stand_in_result(tmp_path: Path, form: Any) -> None:
+    async with scripted_agent(tmp_path / "one", answering(), tools=[price]) as agent:
+        program = agent.program("Converse")
+    history = dspy.History(messages=[{"message": "earlier", "reply": "earlier"}])
+    offered = [{"type": "function", "function": {"name": "price", "description": "", "parameters": {}}}]
+    calls = [ToolCall(tool="price", arguments={"what": "hat"})]
+    program.predict.demos = [dspy.Example(**CALLING | {"calls": calls}, history=history, offered_tools=offered)]
+    file = tmp_path / "converse.json"
+    program.save(file)
+    assert json.loads(file.read_text())["predict"]["demos"] == [CALLING]
+
+    lm = ScriptedLM([{"reply": "Three."}], form=form)
+    async with scripted_agent(tmp_path / "two", lm, tools=[price], programs={"Converse": file}) as agent:
+        await agent.thread("t").converse("What is a coat?", role=Role("r", "Be brief."))
+    shown = "\n".join(text for _, text in lm.calls[0].messages)
+    assert shown.index("What is a hat?") < shown.index("left out") < shown.index("What is a coat?")
+    assert "earlier" not in shown
+    speakers = [speaker for speaker, _ in lm.calls[0].messages[1:3]]
+    assert speakers == (["assistant", "tool"] if form == "native" else ["assistant", "user"])
+
+
+async def test_a_module_around_the_program_is_taken_back_in_memory_and_from_its_file(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", answering()) as agent:
+        module = Around(agent.program("Converse"))
+    module.answer.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.")]
+    module.save(tmp_path / "around.json")
+    for place, given in (("two", module), ("three", tmp_path / "around.json")):
+        lm = answering()
+        async with scripted_agent(tmp_path / place, lm, programs={"Converse": given}) as agent:
+            await agent.thread("t").converse("Hi")
+        assert "Queen Ada." in lm.calls[0].messages[1][1]

@@ -1,0 +1,177 @@
+"""Programs: the Signatures of an agent as modules of dspy, without a role, to optimise and to use again (R12, D19)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import dspy
+from pydantic import BaseModel, TypeAdapter
+
+from ..core.errors import FunctionInvalid
+from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature
+from .calling import TOOLS
+from .escape import control_tokens, escape_control, escape_markers
+
+HISTORY: Final = "history"
+_UNSAVED: Final = frozenset({ROLE, HISTORY, TOOLS})
+"""The fields of an example that a saved program leaves out: they belong to one call."""
+
+
+@lru_cache(maxsize=8)
+def adapter_of(weights: Path | None) -> RoleAdapter:
+    """The adapter of a model.
+
+    Args:
+        weights: The file of the embedded model; None is any other model.
+
+    Raises:
+        ModelNotConfigured: The file cannot be read.
+    """
+    if weights is None:
+        return RoleAdapter()
+    tokens = control_tokens(weights)
+    return PlainAdapter(escape=lambda text: escape_control(escape_markers(text), tokens))
+
+
+class Program(dspy.Module):
+    """The program of one Signature of an agent, without a role. Optimise it as any module of dspy.
+
+    A call takes the Signature's input fields. It sends what the agent would send, so it needs a model:
+    `dspy.context(lm=...)`. Tools that are not passed are those that the agent offers. What it saves holds instructions
+    and examples; role, history and tools of an example are left out.
+
+    Attributes:
+        predict: The one predictor.
+    """
+
+    def __init__(self, predict: dspy.Predict, *, weights: Path | None = None, inputs: Mapping[str, Any] | None = None):
+        """Make a program.
+
+        Args:
+            predict: The predictor.
+            weights: The file of the embedded model, whose prompts have another form; None is any other model.
+            inputs: The values of input fields that a call does not pass.
+        """
+        super().__init__()
+        self.predict = predict
+        self._weights = weights
+        self._inputs = dict(inputs or {})
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """Call the model of `dspy.settings`."""
+        with dspy.context(adapter=adapter_of(self._weights)):
+            return self.predict(**{**self._inputs, **inputs})
+
+    async def aforward(self, **inputs: Any) -> dspy.Prediction:
+        """Call the model of `dspy.settings`."""
+        with dspy.context(adapter=adapter_of(self._weights)):
+            return await self.predict.acall(**{**self._inputs, **inputs})
+
+    def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
+        """The state that is saved: instructions, descriptions and examples."""
+        kept = self.predict.deepcopy()
+        kept.demos = [_saved_demo(dict(demo)) for demo in kept.demos]
+        kept.traces, kept.train = [], []
+        return {"predict": kept.dump_state(json_mode=json_mode)}
+
+
+def _saved_demo(demo: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: [each.model_dump() if isinstance(each, BaseModel) else each for each in value]
+        if isinstance(value, list)
+        else value
+        for name, value in demo.items()
+        if name not in _UNSAVED
+    }
+
+
+class _SavedField(BaseModel):
+    prefix: str
+    description: str
+
+
+class _SavedSignature(BaseModel):
+    instructions: str
+    fields: list[_SavedField]
+
+
+class _Saved(BaseModel):
+    """The relevant parts of a saved predictor. Its traces, training set and model are ignored."""
+
+    signature: _SavedSignature
+    demos: list[dict[str, Any]]
+
+
+_FILE: Final = TypeAdapter(dict[str, Any])
+
+
+def fitting_program(given: object, signature: Signature) -> dspy.Predict:
+    """Return the predictor of an optimised program that fits a Signature.
+
+    Args:
+        given: A `Program`, another `dspy.Module` with one such predictor, or the JSON file of a saved one.
+        signature: The Signature without role that it was made for.
+
+    Raises:
+        FunctionInvalid: It is none of these, the file cannot be read, or not exactly one predictor has the fields.
+    """
+    name, fields = signature.__name__, list(signature.fields)
+    if isinstance(given, str | os.PathLike):
+        return _read(Path(given), signature)
+    if not isinstance(given, dspy.Module):
+        raise FunctionInvalid(
+            f"the program for {name!r} must be a dspy.Module or a file, got {type(given).__name__!r}",
+            remedy="pass an optimised agent.program(...), or the JSON file of a saved one",
+        )
+    predictors = [predict for _, predict in given.named_predictors()]
+    fitting = [predict for predict in predictors if _shape(predict.signature) == _shape(signature)]
+    if len(fitting) > 1:
+        raise FunctionInvalid(
+            f"the program for {name!r} has {len(fitting)} predictors with the fields {fields}",
+            remedy="pass the one that is meant, such as module.NAME",
+        )
+    if not fitting:
+        found = "; ".join(str(list(predict.signature.fields)) for predict in predictors)
+        raise FunctionInvalid(
+            f"the program for {name!r} has other fields: {found or 'it has no predictor'}",
+            remedy=f"optimise the role-free program, whose fields are {fields}",
+        )
+    return fitting[0]
+
+
+def _shape(signature: Any) -> list[tuple[str, object, bool]]:
+    inputs = signature.input_fields
+    return [(name, info.annotation, name in inputs) for name, info in signature.fields.items()]
+
+
+def _read(path: Path, signature: Signature) -> dspy.Predict:
+    own: Any = signature.dump_state()
+    # Optimisers can rewrite only the last prefix.
+    wanted = [field["prefix"] for field in own["fields"]]
+    problem = ""
+    found: list[_Saved] = []
+    try:
+        state = _FILE.validate_json(path.read_bytes())
+        # A predictor is saved as its state, a module as the states of its predictors by name.
+        states = [state] if "signature" in state else [each for name, each in state.items() if name != "metadata"]
+        found = [_Saved.model_validate(each) for each in states]
+    except (OSError, ValueError) as error:
+        problem = type(error).__name__
+    prefixes = [[field.prefix for field in each.signature.fields] for each in found]
+    fits = [len(each) == len(wanted) and each[:-1] == wanted[:-1] for each in prefixes]
+    if sum(fits) == 1:
+        saved = found[fits.index(True)]
+        restored: Any = signature.load_state(saved.signature.model_dump())
+        program = dspy.Predict(restored)
+        program.demos = list(map(_saved_demo, saved.demos))
+        return program
+    counts = ", ".join(str(len(each)) for each in prefixes)
+    problem = problem or ("several predictors fit" if any(fits) else f"its {counts} fields differ")
+    raise FunctionInvalid(
+        f"the program {str(path)!r} for {signature.__name__!r} cannot be loaded ({problem})",
+        remedy=f"save a role-free program with the fields {list(signature.fields)}",
+    )
