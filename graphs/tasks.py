@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from pydantic import BaseModel, PydanticUserError, TypeAdapter
+from pydantic import BaseModel
 
 from ..core import Scope
 from ..core.errors import AnswerInvalid, FunctionInvalid, InvalidArgument, ParamsInvalid, ResultInvalid, WorldAgentError
 from ..core.events import TaskEnded, TaskStarted
-from ..core.validation import json_of, json_of_value, read_value
+from ..core.validation import json_of
 from ..harness import CallContext, call
 from ..harness.gate import Caller
 from ..harness.guard import guarded
@@ -29,10 +29,12 @@ from ..harness.pipeline import Call, Prepared, apply_time_limit, run_call
 from ..harness.worker import request_of, text_of, value_of
 from ..memory.attachments import Attachments
 from ..role_resolution import NO_ROLE, ResolvedRole, Role
+from .modules import Outputs, run_module
 from .shape import SUBAGENT, Shape
 
 if TYPE_CHECKING:
     from ..signatures import Signature
+    from ..signatures.modules import Module
     from .context import TurnContext
 
 T = TypeVar("T")
@@ -95,7 +97,7 @@ class TaskContext:
                 f"the inputs of {signature.__name__!r} must be {sorted(expected)}, got {sorted(given)}",
                 remedy="pass each input field, and no role",
             )
-        outputs = _Outputs(signature)
+        outputs = Outputs(signature)
         frame = self.calls.frame
         asked = outputs.inputs(inputs)
 
@@ -114,6 +116,25 @@ class TaskContext:
         frame.mark_model_influenced()  # the model's answer influences later calls
         return fields
 
+    async def run_module(self, module: Module, /, **inputs: Any) -> Any:
+        """Run a module of dspy on the agent's model. Predictors with all fields of the entry Signature get the role.
+
+        Each call of a predictor is recorded, as by `predict`. A module with an `aforward` runs on the event loop, any
+        other one on a thread.
+
+        Args:
+            module: The module; it is copied and not changed.
+            inputs: The inputs of its `forward`.
+
+        Returns:
+            What the module returns, a `dspy.Prediction` as a rule.
+
+        Raises:
+            FunctionInvalid: It cannot run on an agent's model; the text says why.
+            OutputInvalid, RoleEchoed, HostError: The model failed, and the module did not catch it.
+        """
+        return await run_module(module, inputs, turn=self.turn, frame=self.calls.frame, entry=self.entry)
+
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run a function as a child of this task; see `worldagent.harness.call`."""
         return await call(name, input, self.calls, key=key)
@@ -123,39 +144,6 @@ class TaskContext:
     ) -> Any:
         """Dispatch a task as a child of this one; see `task`."""
         return await task(shape, params, self, role=role, key=key)
-
-
-class _Outputs:
-    """Converts the fields of a Signature to JSON and back, so that a recorded answer reads as it was."""
-
-    def __init__(self, signature: Signature) -> None:
-        self._what = f"the answer of {signature.__name__!r}"
-        self._kinds: dict[str, TypeAdapter[Any]] = {
-            name: TypeAdapter(field.annotation or object) for name, field in signature.output_fields.items()
-        }
-
-    def dump(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: json_of_value(self._kinds[name], value, what=self._what, error=ResultInvalid)
-            for name, value in fields.items()
-        }
-
-    def read(self, fields: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            name: read_value(self._kinds[name], value, what=self._what, error=ResultInvalid)
-            for name, value in fields.items()
-        }
-
-    @staticmethod
-    def inputs(given: Mapping[str, Any]) -> dict[str, Any]:
-        """Identifies this model call among others. Inputs that are not JSON are identified only by their position."""
-        found: dict[str, Any] = {}
-        for name, value in given.items():
-            try:
-                found[name] = json_of_value(TypeAdapter(type(value)), value, what=name, error=ResultInvalid)
-            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
-                found[name] = type(value).__name__
-        return found
 
 
 async def task(
@@ -265,6 +253,7 @@ def calls_of(turn: TurnContext, frame: Frame, caller: Caller) -> CallContext:
         gate=turn.gate,
         caller=caller,
         dispatch=partial(_dispatch, turn),
+        modules=partial(run_module, turn=replace(turn, role=NO_ROLE)),
         on_error=services.on_error,
         budget=turn.budget,
     )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 from pydantic import BaseModel, PydanticUserError, TypeAdapter
 
 from ..core import Emitter, Scope
-from ..core.errors import AnswerInvalid, CallRefused, InvalidArgument
+from ..core.errors import AnswerInvalid, CallRefused, FunctionInvalid, InvalidArgument
 from ..core.pauses import MAX_WAIT_SECONDS
 from ..core.validation import is_text, json_of_value, read_value
 from .approval import emit_decision, plain_note
@@ -113,6 +113,7 @@ def _refuse(step: Step, ctx: CallContext) -> None:
 M = TypeVar("M", bound=BaseModel)
 
 Dispatch = Callable[["Call"], Awaitable["Prepared"]]
+Modules = Callable[..., Awaitable[Any]]
 
 _LOG = logging.getLogger("worldagent.calls")
 
@@ -200,6 +201,7 @@ class CallContext:
         gate: Decides about its calls.
         caller: The name under which it makes calls, for the policy.
         dispatch: Prepares calls of workers and shapes; None if it cannot call any.
+        modules: Runs modules of dspy; None if it cannot run any.
         tools: Globs over the names that it can call; None allows any.
         on_error: Receives the original of an exception that is replaced by a `TaskFailed`.
         budget: What the call, and all calls below it, can still use.
@@ -212,6 +214,7 @@ class CallContext:
     gate: Gate = field(default_factory=Gate, repr=False)
     caller: Caller = CODE
     dispatch: Dispatch | None = field(default=None, repr=False)
+    modules: Modules | None = field(default=None, repr=False)
     tools: tuple[str, ...] | None = None
     on_error: OnError | None = None
     budget: Budget = field(default_factory=Budget, repr=False)
@@ -230,6 +233,19 @@ class CallContext:
     def cancelled(self) -> bool:
         """Whether the call was cancelled and its result will be dropped."""
         return self.frame.cancelled
+
+    async def run_module(self, module: object, /, **inputs: Any) -> Any:
+        """Run a module of dspy on the agent's model, without a role, in the body of a flow.
+
+        Each call of one of its predictors is recorded. See `TaskContext.run_module`.
+
+        Raises:
+            FunctionInvalid: It cannot run on an agent's model, or this call belongs to no agent; the text says why.
+            OutputInvalid, HostError: The model failed, and the module did not catch it.
+        """
+        if self.modules is None:
+            raise FunctionInvalid("this call has no model", remedy="run the module in a call of an agent")
+        return await self.modules(module, inputs, frame=self.frame)
 
     async def call(self, name: str, input: Mapping[str, Any] | BaseModel, *, key: str | None = None) -> Any:
         """Run the function, worker or shape called `name` as a child of this call.

@@ -4,6 +4,7 @@ from .compaction import CompactionParams, CompactionResult, compaction_shape
 from .graph import graph_shape
 from .investigation import InvestigationParams, InvestigationResult, investigation_shape
 from .map import MapParams, MapResult, map_shape
+from .module import module_shape
 from .sandbox import SandboxLimits
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "graph_shape",
     "investigation_shape",
     "map_shape",
+    "module_shape",
 ]

@@ -1,0 +1,242 @@
+"""T14: modules of dspy run on the agent's model, as shapes, in handlers and in flows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import scripted_agent
+from worldagent import Role, Shape
+from worldagent.core.errors import FunctionInvalid, LimitReached, WorldAgentError
+from worldagent.core.pauses import Approve
+from worldagent.graphs import TaskContext
+from worldagent.graphs.shapes import module_shape
+from worldagent.harness import CallContext, flow, tool
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+pytestmark = pytest.mark.requirement("T14")
+
+SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
+KEEPER = Role("keeper", SECRET)
+
+
+class Answer(dspy.Signature):
+    """Answer it."""
+
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+
+
+class Question(BaseModel):
+    question: str = "What is a hat?"
+
+
+class Said(BaseModel):
+    answer: str
+
+
+class Twice(dspy.Module):
+    """Drafts, then answers; without an aforward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draft = dspy.Predict("question -> draft")
+        self.answer = dspy.ChainOfThought(Answer)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        self.draft(question=question)
+        made: dspy.Prediction = self.answer(question=question)
+        return made
+
+
+class TwiceAwaited(Twice):
+    async def aforward(self, question: str) -> dspy.Prediction:
+        await self.draft.acall(question=question)
+        made: dspy.Prediction = await self.answer.acall(question=question)
+        return made
+
+
+DRAFTED = [{"draft": "a thing"}, {"reasoning": "so", "answer": "A thing to wear."}]
+
+
+def asking(module: dspy.Module, **more: Any) -> Shape[Question, Said]:
+    return module_shape("ask", module, params=Question, result=Said, entry=Answer, **more)
+
+
+@pytest.mark.parametrize("module", [Twice(), TwiceAwaited()], ids=["thread", "loop"])
+async def test_a_module_runs_on_the_agents_model_and_only_the_fitting_predictor_gets_the_role(
+    tmp_path: Path, module: dspy.Module
+) -> None:
+    lm = ScriptedLM(DRAFTED)
+    async with scripted_agent(tmp_path, lm, shapes=[asking(module)]) as agent:
+        turn = await agent.thread("t").task("ask", Question(), role=KEEPER)
+        assert turn.result == Said(answer="A thing to wear.")
+        assert [call.role for call in lm.calls] == [None, SECRET]
+        assert turn.usage.calls == 2
+        assert turn.role_tiers == ("call",)
+    assert_no_role_leak([tmp_path, module], SECRET)
+
+
+async def test_applies_to_names_a_predictor_by_its_path(tmp_path: Path) -> None:
+    lm = ScriptedLM(DRAFTED)
+    async with scripted_agent(tmp_path, lm, shapes=[asking(Twice())]) as agent:
+        await agent.thread("t").task("ask", Question(), role=Role("r", "Be brief.", applies_to=("Answer.draft",)))
+    assert [call.role for call in lm.calls] == ["Be brief.", None]
+
+
+@tool(risk="write")
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+async def test_a_resumed_turn_repeats_no_call_of_a_module(tmp_path: Path) -> None:
+    async def ask(params: Question, ctx: TaskContext) -> Said:
+        made = await ctx.run_module(Twice(), question=params.question)
+        await ctx.call("pay", {})
+        return Said(answer=made.answer)
+
+    shape = Shape("ask", Question, Said, ask, entry=Answer)
+    lm = ScriptedLM(DRAFTED)
+    async with scripted_agent(tmp_path, lm, shapes=[shape], tools=[pay]) as agent:
+        waiting = await agent.thread("t").task("ask", Question())
+    async with scripted_agent(tmp_path, lm, shapes=[shape], tools=[pay]) as agent:
+        turn = await agent.thread("t").resume(answers={waiting.pauses[0].id: Approve()})
+    assert turn.result == Said(answer="A thing to wear.")
+    assert len(lm.calls) == 2
+
+
+async def test_a_flow_runs_a_module_without_a_role(tmp_path: Path) -> None:
+    @flow
+    async def ask(ctx: CallContext, question: str) -> str:
+        """Ask."""
+        return str((await ctx.run_module(Twice(), question=question)).answer)
+
+    lm = ScriptedLM(DRAFTED)
+    async with scripted_agent(tmp_path, lm, tools=[ask]) as agent:
+        assert await agent.call("ask", {"question": "What is a hat?"}) == "A thing to wear."
+    assert [call.role for call in lm.calls] == [None, None]
+
+
+class Swallows(dspy.Module):
+    """Catches what it can and tries again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = dspy.Predict(Answer)
+
+    def forward(self, question: str) -> dspy.Prediction:
+        for _ in range(10):
+            try:
+                self.answer(question=question)
+            except Exception:  # broad: as modules do that must not fail
+                continue
+        return dspy.Prediction(answer="I have an answer anyway.")
+
+
+async def test_a_limit_of_the_turn_ends_a_module_that_catches_everything(tmp_path: Path) -> None:
+    lm = ScriptedLM(lambda call: {"answer": "A thing."})
+    async with scripted_agent(tmp_path, lm, shapes=[asking(Swallows())], settings={"turn_tokens": 1}) as agent:
+        with pytest.raises(LimitReached):
+            await agent.thread("t").task("ask", Question())
+    assert len(lm.calls) == 1
+
+
+def one_word(given: Any, made: Any) -> float:
+    return float(len(made.answer.split()) == 1)
+
+
+def price(what: str) -> int:
+    """The price of a thing."""
+    return 3
+
+
+REACTED = [
+    {"next_thought": "t", "next_tool_name": "price", "next_tool_args": {"what": "hat"}},
+    {"next_thought": "t", "next_tool_name": "finish", "next_tool_args": {}},
+    {"reasoning": "r", "answer": "3"},
+]
+STOCK: dict[str, tuple[Any, list[Any], str]] = {
+    "ChainOfThought": (lambda: dspy.ChainOfThought(Answer), [{"reasoning": "r", "answer": "Yes"}], "Yes"),
+    "BestOfN": (
+        lambda: dspy.BestOfN(dspy.Predict(Answer), N=3, reward_fn=one_word, threshold=1.0),
+        [{"answer": "No it is"}, {"answer": "Yes"}],
+        "Yes",
+    ),
+    "Refine": (
+        lambda: dspy.Refine(dspy.ChainOfThought(Answer), N=2, reward_fn=one_word, threshold=1.0),
+        [
+            {"reasoning": "r", "answer": "No it is"},
+            {"discussion": "d", "advice": {"predict": "one word"}},
+            {"reasoning": "r", "answer": "Yes"},
+        ],
+        "Yes",
+    ),
+    "ReAct": (lambda: dspy.ReAct(Answer, tools=[price]), REACTED, "3"),
+}
+
+
+@pytest.mark.parametrize("stock", STOCK)
+async def test_a_module_that_ships_with_dspy_runs(tmp_path: Path, stock: str) -> None:
+    make, answers, said = STOCK[stock]
+    lm = ScriptedLM(answers)
+    async with scripted_agent(tmp_path, lm, shapes=[asking(make())]) as agent:
+        turn = await agent.thread("t").task("ask", Question(), role=KEEPER)
+    assert turn.result == Said(answer=said)
+    assert len(lm.calls) == len(answers)
+    assert lm.calls[-1].role == SECRET
+
+
+def with_own_model() -> dspy.Module:
+    module = dspy.Predict(Answer)
+    module.set_lm(ScriptedLM([]))
+    return module
+
+
+class Direct(dspy.Module):
+    """Calls the model without a predictor."""
+
+    def forward(self, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=dspy.settings.lm(question)[0])
+
+
+class NotAwaited(Twice):
+    async def aforward(self, question: str) -> dspy.Prediction:
+        return self.forward(question)
+
+
+REFUSED: dict[str, tuple[Any, str]] = {
+    "no module": (lambda: 3, "must be a dspy.Module, got 'int'"),
+    "a model of its own": (with_own_model, "has a model of its own"),
+    "a role": (lambda: dspy.Predict("question, role -> answer"), "reserved name 'role'"),
+    "no fitting predictor": (lambda: dspy.Predict("message -> reply"), "has the fields of 'Answer'"),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_module_that_cannot_run_is_refused_when_it_is_declared(refused: str) -> None:
+    make, says = REFUSED[refused]
+    with pytest.raises(FunctionInvalid, match=says):
+        asking(make())
+
+
+@pytest.mark.parametrize(
+    ("module", "says"), [(NotAwaited(), "without await"), (dspy.Predict(Answer, n=2), "several completions")]
+)
+async def test_a_module_that_calls_a_model_wrongly_fails_its_task(
+    tmp_path: Path, module: dspy.Module, says: str
+) -> None:
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[asking(module)]) as agent:
+        with pytest.raises(FunctionInvalid, match=says):
+            await agent.thread("t").task("ask", Question())
+
+
+async def test_a_module_that_calls_a_model_directly_fails_its_task(tmp_path: Path) -> None:
+    shape = module_shape("ask", Direct(), params=Question, result=Said)
+    async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as agent:
+        with pytest.raises(WorldAgentError):
+            await agent.thread("t").task("ask", Question())
