@@ -222,7 +222,11 @@ class ModelWaiting(_Event):
 
 
 class CallProgress(_Event):
-    """The progress of a call to an MCP server's tool, as the server reports it; `total` is None if it is unknown."""
+    """The progress of a call to an MCP server's tool, as the server reports it; `total` is None if it is unknown.
+
+    For the task of a `graph_shape`, `message` is more text of a chat model in the graph, and `progress` is how many
+    characters came so far. Only a turn that is streamed has these.
+    """
 
     type: Literal["call_progress"] = "call_progress"
     call_id: str

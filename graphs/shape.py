@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -230,9 +231,7 @@ class ShapeRegistry:
         """
         if not isinstance(shape, Shape):
             raise FunctionInvalid(
-                f"shapes= must hold only shapes, got a {type(shape).__name__!r}",
-                remedy="make it with Shape(key, params, result, handler), or from a compiled LangGraph graph with "
-                "worldagent.graphs.shapes.graph_shape(key, graph, params=..., result=...)",
+                f"shapes= must hold only shapes, got a {type(shape).__name__!r}", remedy=_instead(shape)
             )
         if shape.key in self._shapes:
             raise NameTaken(f"two shapes have the key {shape.key!r}", remedy="rename one of them")
@@ -252,6 +251,26 @@ class ShapeRegistry:
     def shapes(self) -> Mapping[str, Shape[Any, Any]]:
         """All shapes by key."""
         return MappingProxyType(self._shapes)
+
+
+_SHAPES_OF: Final = (
+    ("langgraph.graph.state", "CompiledStateGraph", "graph_shape(KEY, graph, params=PARAMS, result=RESULT)"),
+    ("langgraph.graph.state", "StateGraph", "graph_shape(KEY, graph.compile(), params=PARAMS, result=RESULT)"),
+    ("dspy", "Module", "module_shape(KEY, module, params=PARAMS, result=RESULT)"),
+)
+
+
+def _instead(given: object) -> str:
+    """What to write in place of something that is not a shape. A library that is not loaded has made nothing."""
+    for library, kind, write in _SHAPES_OF:
+        known = getattr(sys.modules.get(library), kind, None)
+        if known is not None and isinstance(given, known):
+            name = write.partition("(")[0]
+            return (
+                f"write shapes=[{write}], with `from worldagent.graphs.shapes import {name}`, a name for KEY, "
+                "and pydantic models of what goes in and what comes out for PARAMS and RESULT"
+            )
+    return "make it with Shape(key, params, result, handler)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,7 +272,7 @@ async def _dispatch(turn: TurnContext, call: Call) -> Prepared:
     prompt = turn.prompt if how.prompted else None
     caller = call.ctx.current_caller
     path = call.id or await frame.child(shape.key, params_json, call.key)
-    turn = replace(turn, role=how.role, stream=False, noted=noted, prompt=prompt, task=path, caller=caller)
+    turn = replace(turn, role=how.role, noted=noted, prompt=prompt, task=path, caller=caller)
 
     async def run(changed: Mapping[str, Any] | None, budget: Budget) -> Any:
         # Read again, because a handler can change its params.

@@ -3,6 +3,7 @@
 from .compaction import CompactionParams, CompactionResult, compaction_shape
 from .graph import graph_shape
 from .investigation import InvestigationParams, InvestigationResult, investigation_shape
+from .langchain import langchain_tools
 from .map import MapParams, MapResult, map_shape
 from .module import module_shape
 from .sandbox import SandboxLimits
@@ -18,6 +19,7 @@ __all__ = [
     "compaction_shape",
     "graph_shape",
     "investigation_shape",
+    "langchain_tools",
     "map_shape",
     "module_shape",
 ]

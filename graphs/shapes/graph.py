@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
+from langchain_core.messages import AIMessageChunk
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import BaseModel
 
 from ...core.errors import FunctionInvalid, InvalidArgument
+from ...core.events import CallProgress
 from ...harness import CallContext
 from ..checkpoints.saver import apart
 from ..shape import Shape
 from ..tasks import TaskContext
+from .langchain import ChatModels
 
 P = TypeVar("P", bound=BaseModel)
 R = TypeVar("R", bound=BaseModel)
@@ -37,6 +40,9 @@ def graph_shape(
     records what its nodes do through `runtime.context.call()` and `.ask_person()`. Such a graph keeps no checkpoints
     and runs from its start when the turn resumes. Any other graph can have its own checkpointer, and resumes from
     there.
+
+    The graph's chat models count as usage of the turn and against its limits. If a client streams the turn, their text
+    is sent as `CallProgress` of the task. Their calls are not recorded: a graph that runs again asks them again.
 
     Args:
         key: The name for `task()`.
@@ -114,9 +120,38 @@ class _Handler:
                 return dict(found.values)
             if found.next:
                 given = None
-        context = ctx.calls if self.calls else None
-        state = await self.graph.ainvoke(given, config, context=context)
+        models = ChatModels(self.key, ctx)
+        state: Any = None
+        try:
+            state = await self._followed(given, {**config, "callbacks": [models]}, ctx)
+        except Exception:  # broad: what the graph made of the error of a limit
+            if models.failure is None:
+                raise
+        finally:
+            await models.settled()
+        if models.failure is not None:
+            raise models.failure
         return state if isinstance(state, dict) else dict(state)
+
+    async def _followed(self, given: Any, config: Any, ctx: TaskContext) -> Any:
+        """Run the graph as its `ainvoke` does, and send the text of its chat models to a client that streams."""
+        state: Any = {}
+        stopped, length = False, 0
+        modes: Any = ["values", "updates", *(["messages"] if ctx.turn.stream else [])]
+        context: Any = ctx.calls if self.calls else None
+        running = self.graph.astream(given, config, context=context, stream_mode=modes, subgraphs=True)
+        async for each in running:
+            path, mode, what = cast("tuple[tuple[str, ...], str, Any]", each)
+            if mode == "messages":
+                text = str(what[0].text) if isinstance(what[0], AIMessageChunk) else ""
+                length += len(text)
+                if text:
+                    ctx.turn.emit(CallProgress, call_id=ctx.id, progress=length, message=text)
+            elif not path and mode == "values":
+                state = what
+            elif not path:
+                stopped = stopped or _INTERRUPTED in what
+        return {_INTERRUPTED: ()} if stopped else state
 
 
 __all__ = ["graph_shape"]

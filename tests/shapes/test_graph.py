@@ -75,7 +75,9 @@ def agent(home: Path, graph: Any, lm: Any = None, tools: list[Function] | None =
 
 def test_a_graph_in_the_place_of_a_shape_is_refused_with_the_way_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(
-        FunctionInvalid, match=r"must hold only shapes, got a 'CompiledStateGraph'; .*graph_shape\(key, graph"
+        FunctionInvalid,
+        match=r"only shapes, got a 'CompiledStateGraph'; write shapes=\[graph_shape\(KEY, graph, params=PARAMS, "
+        r"result=RESULT\)\], with `from worldagent\.graphs\.shapes import graph_shape`",
     ):
         scripted_agent(
             tmp_path, ScriptedLM([]), shapes=[compiled(two_lines)], profile=Profile("narrow", tools=("poem",))
