@@ -75,7 +75,9 @@ from .unattended import AccountEvents, Notifier
 from .upkeep import Retention, Upkeep
 
 if TYPE_CHECKING:
+    from ..graphs.outer import LangChainTool
     from ..signatures import LM, ModelCaller, Program
+    from .outer import Node, NodeAnswer, NodeMessage, NodeThread
 
 
 class WorldAgent:
@@ -476,6 +478,57 @@ class WorldAgent:
             InvalidArgument: No Signature has this name.
         """
         return self._runner.parts.engine.program(signature)
+
+    def as_node(
+        self, *, message: NodeMessage = "messages", answer: NodeAnswer = "messages", thread: NodeThread = None
+    ) -> Node:
+        """Return this agent as a node of a LangGraph graph: `builder.add_node("shop", agent.as_node())`.
+
+        Each task of the node is one turn, also if the graph retries it or resumes it in another process. While the turn
+        waits for a person, the graph is interrupted with `{"turn", "thread", "pauses"}` as JSON, and
+        `Command(resume={pause_id: {"approve": {}}})` answers. An answer that is refused interrupts it again, with a
+        `problem`. The turn's events go to the graph's stream `custom`. The role is that of the graph's `context`: a
+        `Role`, or an object or mapping with `role`. Run the graph with `ainvoke` or `astream`, in this agent's loop.
+
+        Args:
+            message: Where the message is: a key of the state with a text or with messages, whose last human one is
+                taken, or a function of the state that returns the text.
+            answer: The key of the state that gets the answer: a message for `messages`, else the text. Or a function of
+                the `Turn` that returns the node's update.
+            thread: The thread, or a function of the graph's `Runtime` that returns one. Default: the thread with the id
+                of the graph's `thread_id`, without an account.
+
+        Returns:
+            The node's function. It raises the errors of `converse` and `resume`, `FunctionInvalid` outside of a graph,
+            `InvalidArgument` without a message or a `thread_id`, `AgentClosed` if the agent is not open or the turn was
+            stopped, and `NothingToResume` if the turn was cancelled.
+
+        Raises:
+            InvalidArgument: An argument has the wrong type.
+        """
+        from .outer import node_of
+
+        return node_of(self.thread, message=message, answer=answer, thread=thread)
+
+    def as_tool(self, name: str, description: str, *, thread: Thread | None = None) -> LangChainTool:
+        """Return this agent as a tool of LangChain, which runs a turn for a text and returns its answer.
+
+        In a graph the role is that of the graph's `context`, as for `as_node`. Call the tool with `ainvoke`.
+
+        Args:
+            name: The tool's name.
+            description: What the agent does, for the model that calls the tool.
+            thread: The thread of all calls. Default: each call has a new one.
+
+        Returns:
+            The tool. It raises the errors of `converse`, and `ThreadPaused` if the turn waits for a person.
+
+        Raises:
+            InvalidArgument: An argument has the wrong type, or a text is blank.
+        """
+        from .outer import tool_of
+
+        return tool_of(self.thread, name=name, description=description, thread=thread)
 
     def _changing(self) -> asyncio.Lock:
         """Held while the agent opens or closes, so that a second caller at the same time finds it done."""

@@ -1,0 +1,267 @@
+"""An agent as a node of a LangGraph graph, and as a tool of LangChain. The role comes from the graph's context alone.
+
+A node runs again from its start when its graph retries it or resumes it. Its turn has the key of the graph's task, so
+each run finds the same turn, and what the graph was resumed with answers its pauses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+
+from ..core import new_id
+from ..core.errors import (
+    AgentClosed,
+    AlreadyAnswered,
+    AnswerInvalid,
+    InvalidArgument,
+    NotAnApprover,
+    NothingToResume,
+    ThreadPaused,
+    UnknownPause,
+    WorldAgentError,
+)
+from ..core.pauses import Answer, Approve, Happened, NotHappened, PersonAnswer, Reject, RunAgain
+from ..core.validation import is_text
+from ..role_resolution import Role
+from ..role_resolution.role import check_role
+from .settings import UNSET
+from .thread import Thread
+from .turns import Turn, TurnStream
+
+if TYPE_CHECKING:
+    from ..graphs.outer import LangChainTool, OuterRuntime
+
+NodeMessage: TypeAlias = str | Callable[[Any], str]
+NodeAnswer: TypeAlias = str | Callable[[Turn], Any]
+NodeThread: TypeAlias = Thread | Callable[["OuterRuntime"], Thread] | None
+Node: TypeAlias = Callable[[Any], Awaitable[Any]]
+
+_FORMS: Final[Mapping[str, type[Any]]] = {
+    "approve": Approve,
+    "reject": Reject,
+    "happened": Happened,
+    "not_happened": NotHappened,
+    "run_again": RunAgain,
+}
+
+
+def node_of(
+    open_thread: Callable[[str], Thread], *, message: NodeMessage, answer: NodeAnswer, thread: NodeThread
+) -> Node:
+    """Return the function of a node; see `WorldAgent.as_node`.
+
+    Raises:
+        InvalidArgument: An argument has the wrong type.
+    """
+    for name, given in (("message", message), ("answer", answer)):
+        if not callable(given) and not is_text(given):
+            raise InvalidArgument(f"`{name}` must be a key of the state or a function", remedy="pass one of them")
+    _check_thread(thread)
+
+    async def agent(state: Any) -> Any:
+        from ..graphs.outer import answer_update, message_text, node_runtime, outer_thread_id, task_key
+
+        runtime = node_runtime()
+        chosen = open_thread(outer_thread_id(runtime)) if thread is None else _thread_of(thread, runtime)
+        text = message(state) if callable(message) else message_text(state, message)
+        turn = await _NodeTurn(chosen, text, task_key(runtime), runtime).run()
+        return answer(turn) if callable(answer) else answer_update(answer, turn.text, turn.id)
+
+    return agent
+
+
+def tool_of(open_thread: Callable[[str], Thread], *, name: str, description: str, thread: NodeThread) -> LangChainTool:
+    """Return the agent as a tool of LangChain; see `WorldAgent.as_tool`.
+
+    Raises:
+        InvalidArgument: An argument has the wrong type, or a text is blank.
+    """
+    from ..graphs.outer import apart, langchain_tool, outer_runtime
+
+    for label, given in (("name", name), ("description", description)):
+        if not is_text(given):
+            raise InvalidArgument(f"`{label}` must be a text that is not blank", remedy="say what the agent is for")
+    if thread is not None and not isinstance(thread, Thread):
+        raise InvalidArgument("`thread` must be a Thread", remedy="pass agent.thread(...), or omit it")
+
+    async def run(text: str) -> str:
+        runtime = outer_runtime()
+        chosen = open_thread(new_id("tool")) if thread is None else thread
+        role = None if runtime is None else role_in(runtime.context)
+        with apart():
+            turn = await chosen.converse(text, role=role)
+        if turn.status == "paused":
+            raise _with_turn(
+                ThreadPaused(
+                    f"the turn {turn.id!r} of thread {turn.thread!r} waits for a person, whom a tool cannot ask",
+                    remedy="use agent.as_node() in a graph, or answer with thread.resume()",
+                ),
+                turn,
+            )
+        return _done(turn).text
+
+    return langchain_tool(name, description, run)
+
+
+def role_in(context: object) -> Role | None:
+    """Return the role in the context of an outer graph: a role, or an object or mapping with `role`.
+
+    Raises:
+        RoleInvalid: What it has as `role` is of another type.
+    """
+    if isinstance(context, Role):
+        return context
+    found = context.get("role") if isinstance(context, Mapping) else getattr(context, "role", None)
+    return None if found is None else check_role(found)
+
+
+def read_answers(given: object) -> dict[str, PersonAnswer]:
+    """Read the answers that a graph was resumed with, as JSON: forms such as `{"approve": {}}` by the ids of pauses.
+
+    Raises:
+        AnswerInvalid: They are not; the text names the pause and no value.
+    """
+    if not isinstance(given, Mapping):
+        raise AnswerInvalid(
+            "the answers must be an object",
+            remedy="resume with Command(resume={pause_id: answer}), with the ids of the interrupt's pauses",
+        )
+    return {str(pause_id): _read(str(pause_id), answer) for pause_id, answer in given.items()}
+
+
+def _read(pause_id: str, answer: object) -> PersonAnswer:
+    name = f"the answer to the pause {pause_id[:200]!r}"
+    if isinstance(answer, Mapping) and len(answer) == 1:
+        [(form, body)] = cast("Mapping[str, Any]", answer).items()
+        if form == "answer":
+            return Answer(body)
+        if form in _FORMS:
+            kind = _FORMS[form]
+            names = [field.name for field in fields(kind)]
+            if isinstance(body, Mapping) and set(body) <= set(names):
+                made: PersonAnswer = kind(**body)
+                return made
+            raise AnswerInvalid(
+                f"{name} is invalid", remedy=f"{form} is an object with {', '.join(names) or 'no field'}"
+            )
+    raise AnswerInvalid(
+        f"{name} must be an object with exactly one form of answer",
+        remedy=f"give one of {', '.join([*_FORMS, 'answer'])}, such as {{'approve': {{}}}}",
+    )
+
+
+class _NodeTurn:
+    """The turn of one task of the outer graph, whether this run of the node begins it or finds it."""
+
+    def __init__(self, thread: Thread, text: str, key: str, runtime: OuterRuntime) -> None:
+        self._thread, self._text, self._key, self._runtime = thread, text, key, runtime
+
+    async def run(self) -> Turn:
+        """Run the turn to its end, and interrupt the graph while it waits for a person."""
+        from ..graphs.outer import ask
+
+        turn = await self._found_or_begun()
+        problem: str | None = None
+        while turn.status == "paused":
+            given = ask(_asked(turn, problem))
+            turn, problem = await self._answered(turn, given)
+        return _done(turn)
+
+    async def _found_or_begun(self) -> Turn:
+        # An existing turn has streamed its events in the run that began it.
+        if await self._thread.repeats(self._key):
+            return await self._found()
+        return await self._streamed(self._turn_stream())
+
+    def _turn_stream(self) -> TurnStream:
+        # Detached: a run of the node that times out, or fails with another node, must not cancel the turn of the task.
+        role = role_in(self._runtime.context)
+        return self._thread.stream(self._text, role=role, key=self._key, detach=True)
+
+    async def _found(self) -> Turn:
+        from ..graphs.outer import apart
+
+        with apart():
+            async with self._turn_stream() as stream:
+                return await stream.wait()
+
+    async def _answered(self, turn: Turn, given: object) -> tuple[Turn, str | None]:
+        """Resume the turn with the answers; returns it, and why they were not accepted.
+
+        A refused answer does not raise: the graph would pass it to each later run of the node, before a better one.
+        """
+        role = role_in(self._runtime.context)
+        try:
+            answers = read_answers(given)
+            stream = self._thread.stream_resume(answers, role=UNSET if role is None else role, detach=True)
+            return await self._streamed(stream), None
+        except (AlreadyAnswered, NothingToResume):  # by an earlier run of the node, or by another caller
+            pass
+        except (AnswerInvalid, NotAnApprover, UnknownPause) as error:
+            return turn, str(error)
+        return await self._found(), None
+
+    async def _streamed(self, stream: TurnStream) -> Turn:
+        from ..graphs.outer import apart
+
+        async with AsyncExitStack() as opened:
+            with apart():  # the turn runs in a task of its own, which must not see the graph
+                await opened.enter_async_context(stream)
+            async for event in stream:
+                self._runtime.stream_writer(event.model_dump(mode="json"))
+        return stream.turn
+
+
+def _asked(turn: Turn, problem: str | None) -> dict[str, Any]:
+    asked: dict[str, Any] = {
+        "turn": turn.id,
+        "thread": turn.thread,
+        "pauses": [pause.to_json() for pause in turn.pauses],
+    }
+    return asked if problem is None else {**asked, "problem": problem}
+
+
+def _done(turn: Turn) -> Turn:
+    """Return a turn that is done.
+
+    Raises:
+        AgentClosed: It was stopped and can be resumed.
+        NothingToResume: It was cancelled or abandoned.
+    """
+    if turn.status == "done":
+        return turn
+    if turn.status == "stopped":
+        raise _with_turn(
+            AgentClosed(
+                f"the turn {turn.id!r} was stopped because the agent closes",
+                remedy="run the graph again with None as its input once the agent is open",
+            ),
+            turn,
+        )
+    raise _with_turn(
+        NothingToResume(f"the turn {turn.id!r} was {turn.status}", remedy="run the graph with a new message"), turn
+    )
+
+
+def _with_turn(error: WorldAgentError, turn: Turn) -> WorldAgentError:
+    error.turn_id = turn.id
+    return error
+
+
+def _check_thread(thread: object) -> None:
+    if thread is not None and not isinstance(thread, Thread) and not callable(thread):
+        raise InvalidArgument(
+            "`thread` must be a Thread or a function", remedy="pass agent.thread(...), or a function of the runtime"
+        )
+
+
+def _thread_of(thread: Thread | Callable[[OuterRuntime], Thread], runtime: OuterRuntime) -> Thread:
+    chosen = thread if isinstance(thread, Thread) else thread(runtime)
+    if isinstance(chosen, Thread):
+        return chosen
+    raise InvalidArgument(
+        f"the function `thread` must return a Thread, got {type(chosen).__name__!r}", remedy="return agent.thread(...)"
+    )
