@@ -75,6 +75,7 @@ from .unattended import AccountEvents, Notifier
 from .upkeep import Retention, Upkeep
 
 if TYPE_CHECKING:
+    from ..graphs import LoopGraph
     from ..graphs.outer import LangChainTool
     from ..signatures import LM, ModelCaller, Program
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
@@ -529,6 +530,17 @@ class WorldAgent:
         from .outer import tool_of
 
         return tool_of(self.thread, name=name, description=description, thread=thread)
+
+    @staticmethod
+    def graph() -> LoopGraph:
+        """Return the LangGraph graph of a conversation's turn, for a drawing; the agent need not be open.
+
+        `agent.graph().get_graph().draw_mermaid()` draws it. Only a turn of an agent can run it: a run of the result
+        raises `FunctionInvalid`.
+        """
+        from ..graphs import turn_graph
+
+        return turn_graph()
 
     def _changing(self) -> asyncio.Lock:
         """Held while the agent opens or closes, so that a second caller at the same time finds it done."""

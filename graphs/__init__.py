@@ -13,6 +13,7 @@ from ..core.lazy import lazy
 if TYPE_CHECKING:
     from .checkpoints import CheckpointSaver
     from .engine import TurnEngine
+    from .loop import LoopGraph, turn_graph
     from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
     from .shape import SUBAGENT, Composed, Shape, ShapeRegistry
     from .tasks import TaskContext, task
@@ -22,6 +23,7 @@ __all__ = [
     "CheckpointSaver",
     "Composed",
     "GraphOptions",
+    "LoopGraph",
     "Shape",
     "ShapeRegistry",
     "TaskContext",
@@ -30,6 +32,7 @@ __all__ = [
     "TurnRequest",
     "TurnRun",
     "task",
+    "turn_graph",
 ]
 
 __getattr__ = lazy(
@@ -37,6 +40,7 @@ __getattr__ = lazy(
     {
         ".checkpoints": "CheckpointSaver",
         ".engine": "TurnEngine",
+        ".loop": "LoopGraph turn_graph",
         ".requests": "GraphOptions TurnOutcome TurnRequest TurnRun",
         ".shape": "SUBAGENT Composed Shape ShapeRegistry",
         ".tasks": "TaskContext task",

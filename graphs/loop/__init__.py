@@ -1,13 +1,14 @@
 """The loop of model steps and calls, for conversations and workers. The `subagent` shape runs a worker by name."""
 
 from .conversation import Conversation
-from .loop import HostTask, LoopState, build_graph, first_state, run_graph
+from .loop import HostTask, LoopGraph, LoopState, build_graph, first_state, run_graph, turn_graph
 from .subagents import SubagentParams, SubagentResult, Subagents
 from .tools import Tools
 
 __all__ = [
     "Conversation",
     "HostTask",
+    "LoopGraph",
     "LoopState",
     "SubagentParams",
     "SubagentResult",
@@ -16,4 +17,5 @@ __all__ = [
     "build_graph",
     "first_state",
     "run_graph",
+    "turn_graph",
 ]

@@ -19,6 +19,7 @@ from langgraph.runtime import Runtime
 from langgraph.types import Command, interrupt
 
 from ...core.errors import (
+    FunctionInvalid,
     HostError,
     LimitReached,
     ModelFacing,
@@ -328,6 +329,14 @@ def build_graph(saver: Any, first: Literal["think", "act"] | None = None) -> Loo
     return _graph(first).compile(checkpointer=saver)
 
 
+def turn_graph() -> LoopGraph:
+    """The graph of a conversation's turn, for a drawing: `turn_graph().get_graph().draw_mermaid()`.
+
+    It is the same for each agent. Only an agent can run it.
+    """
+    return build_graph(None, "think")
+
+
 @lru_cache
 def _graph(first: Literal["think", "act"] | None) -> StateGraph[LoopState, Any, LoopState, LoopState]:
     graph = StateGraph[LoopState, Any, LoopState, LoopState](LoopState)
@@ -432,13 +441,21 @@ class HostTask:
 
 
 async def _think(state: LoopState, runtime: Runtime[Any]) -> Command[Node]:
-    run: Run = runtime.context
-    return await run.think(state)
+    return await _run_of(runtime).think(state)
 
 
 async def _act(state: LoopState, runtime: Runtime[Any]) -> Command[Node]:
-    run: Run = runtime.context
-    return await run.act(state)
+    return await _run_of(runtime).act(state)
+
+
+def _run_of(runtime: Runtime[Any]) -> Run:
+    run: Run | None = runtime.context
+    if run is None:
+        raise FunctionInvalid(
+            "the graph of a turn runs only in a turn of an agent, and is here for a drawing",
+            remedy="begin a turn with agent.thread(...).converse(...)",
+        )
+    return run
 
 
 # A plain function would cost two thread hops.
