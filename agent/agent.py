@@ -480,6 +480,20 @@ class WorldAgent:
         """
         return self._runner.parts.engine.program(signature)
 
+    async def use_program(self, signature: str, program: Any) -> None:
+        """Use an optimised program in turns that begin or resume from now on. Running turns keep theirs (R12).
+
+        It lasts until the agent closes; `programs=` is for all starts.
+
+        Args:
+            signature: The Signature's name: `Converse`, a worker's name, or a shape's Signature.
+            program: The optimised, role-free program, or the JSON file that it was saved to.
+
+        Raises:
+            FunctionInvalid: No Signature has this name, the file cannot be read, or the program has other fields.
+        """
+        self._runner.parts.engine.use_program(signature, program)
+
     def as_node(
         self, *, message: NodeMessage = "messages", answer: NodeAnswer = "messages", thread: NodeThread = None
     ) -> Node:

@@ -169,6 +169,20 @@ class TurnEngine:
         inputs = {} if tools is None else tools.offered.inputs
         return found.program(weights=self.services.caller.connection.weights, inputs=inputs)
 
+    def use_program(self, name: str, program: Any) -> None:
+        """Replace the program of one Signature for turns that begin from now on, or resume from now on.
+
+        Args:
+            name: The name of the Signature.
+            program: An optimised program without role, or the JSON file of a saved one.
+
+        Raises:
+            FunctionInvalid: No Signature has the name, the file cannot be read, or the program has other fields.
+        """
+        predictors = self.services.predictors.copy()  # turns that run keep theirs
+        predictors.use_programs({name: program})
+        self.services = replace(self.services, predictors=predictors)
+
     async def head(self, thread_key: str, *, lease: Lease | None = None) -> str | None:
         """The head of a thread's log, or None for a new thread."""
         return (await self.heads.position(thread_key, lease=lease)).head

@@ -169,6 +169,12 @@ class PredictorPool:
                 raise FunctionInvalid(f"no Signature is called {name!r}", remedy=f"the Signatures are: {known}")
             self._made[made.signature] = made.optimised(program)
 
+    def copy(self) -> PredictorPool:
+        """Another pool with the same predictors."""
+        made = PredictorPool()
+        made._made.update(self._made)
+        return made
+
     def get(self, signature: Signature, prompt: str | None = None, inputs: Iterable[str] = ()) -> Predictor:
         """The predictor of `signature`.
 
