@@ -17,7 +17,7 @@ from contextvars import Context
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 import dspy
 from dspy.lm15 import CacheConfig, Message
@@ -53,6 +53,8 @@ _CHARACTERS = 1
 """Characters of history per token of a known context: a quarter of it at the usual four per token."""
 
 _REASONING: Final = frozenset({"reasoning_effort", SUMMARY})
+
+T = TypeVar("T")
 
 Echo = Literal["withhold", "allow", "fail"]
 Takes = Literal["auto", "text", "images", "files"]
@@ -321,7 +323,7 @@ class Predictor:
         failure: WorldAgentError | None = None
         answer: Answer | None = None
         try:
-            answer = await _with_retries(call.run, caller.options)
+            answer = await with_retries(call.run, caller.options)
         except WorldAgentError as error:
             failure = error
         finally:
@@ -582,8 +584,16 @@ def _texts(value: Any) -> Iterator[str]:
             yield str(value)
 
 
-async def _with_retries(run: Callable[[], Awaitable[Answer]], options: ModelOptions) -> Answer:
-    """Retry until it succeeds, fails permanently, or has used up its attempts. The pause doubles, with some jitter."""
+async def with_retries(run: Callable[[], Awaitable[T]], options: ModelOptions) -> T:
+    """Retry until it succeeds, fails permanently, or has used up its attempts. The pause doubles, with some jitter.
+
+    Args:
+        run: Makes one try.
+        options: The number of attempts and the pause.
+
+    Raises:
+        WorldAgentError: The last error.
+    """
     for attempt in range(options.attempts):
         try:
             return await run()

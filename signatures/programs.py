@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import dspy
 from pydantic import BaseModel, TypeAdapter
@@ -61,6 +61,12 @@ class Program(dspy.Module):
         self._weights = weights
         self._inputs = dict(inputs or {})
 
+    @property
+    def signature(self) -> Signature:
+        """The role-free Signature."""
+        signature: Any = self.predict.signature
+        return cast("Signature", signature)
+
     def forward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`."""
         with dspy.context(adapter=adapter_of(self._weights)):
@@ -70,6 +76,10 @@ class Program(dspy.Module):
         """Call the model of `dspy.settings`."""
         with dspy.context(adapter=adapter_of(self._weights)):
             return await self.predict.acall(**{**self._inputs, **inputs})
+
+    def with_predict(self, predict: dspy.Predict) -> Program:
+        """This program with another predictor of the same fields."""
+        return Program(predict, weights=self._weights, inputs=self._inputs)
 
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The state that is saved: instructions, descriptions and examples."""
@@ -127,7 +137,7 @@ def fitting_program(given: object, signature: Signature) -> dspy.Predict:
             f"the program for {name!r} must be a dspy.Module or a file, got {type(given).__name__!r}",
             remedy="pass an optimised agent.program(...), or the JSON file of a saved one",
         )
-    predictors = [predict for _, predict in given.named_predictors()]
+    predictors: list[Any] = [predict for _, predict in given.named_predictors()]
     fitting = [predict for predict in predictors if _shape(predict.signature) == _shape(signature)]
     if len(fitting) > 1:
         raise FunctionInvalid(

@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from . import approvals, doctor, models, policy, profiles, ps, roles, serve, storage, threads, trace, turns, upkeep
+from . import (
+    approvals,
+    doctor,
+    models,
+    optimise,
+    policy,
+    profiles,
+    ps,
+    roles,
+    serve,
+    storage,
+    threads,
+    trace,
+    turns,
+    upkeep,
+)
 from .command import DEBUG
 from .exits import USAGE
 from .options import ChatOptions
@@ -68,6 +83,6 @@ app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
-for module in (models, doctor, serve, ps, upkeep):
+for module in (models, optimise, doctor, serve, ps, upkeep):
     app.add_typer(module.app)
 app.add_typer(storage.app, name="storage", rich_help_panel="Data")

@@ -177,16 +177,32 @@ def _deciding(options: AgentOptions) -> Generator[None, None, None]:
 
 
 def _found(spec: str) -> Any:
+    return named_object(spec, option="--app", remedy=_REMEDY)
+
+
+def named_object(spec: str, *, option: str, remedy: str) -> Any:
+    """The object that an option names. Its module is looked for in the current folder first.
+
+    Args:
+        spec: `MODULE:NAME`. NAME can have dots.
+        option: The option, for the error.
+        remedy: What to name instead.
+
+    Raises:
+        InvalidArgument: The module or name does not exist, or its code fails. The error does not repeat the message of
+            the failure.
+        WorldAgentError: The module raised it; it is passed on unchanged.
+    """
     module, colon, name = spec.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-        raise InvalidArgument(f"--app must be MODULE:NAME, got {spec[:80]!r}", remedy=_REMEDY)
-    found = _imported(module)
+        raise InvalidArgument(f"{option} must be MODULE:NAME, got {spec[:80]!r}", remedy=remedy)
+    found = _imported(module, option)
     with suppress(AttributeError):
         return attrgetter(name)(found)
-    raise InvalidArgument(f"--app: the module {module!r} has no {name!r}", remedy=_REMEDY)
+    raise InvalidArgument(f"{option}: the module {module!r} has no {name!r}", remedy=remedy)
 
 
-def _imported(module: str) -> ModuleType:
+def _imported(module: str, option: str) -> ModuleType:
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -205,7 +221,8 @@ def _imported(module: str) -> ModuleType:
     except (Exception, SystemExit) as error:
         problem += f" with {_where(error)}"
     raise InvalidArgument(
-        f"--app: {problem}", remedy="run the command in the folder of the module, and check that Python can import it"
+        f"{option}: {problem}",
+        remedy="run the command in the folder of the module, and check that Python can import it",
     )
 
 

@@ -1,0 +1,181 @@
+"""The command `optimise`: makes a better program for one Signature with an optimizer of dspy, and saves it."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, get_args
+
+import typer
+
+from .command import Work, bad_usage, command
+from .exits import DONE, FAILED
+from .options import JSON_RESULT, AgentOptions, argument, option, option_group
+from .output import Output, tokens_text
+
+if TYPE_CHECKING:
+    from ...agent import WorldAgent
+    from ...agent.optimising import Training
+    from ...core import ModelUsage
+    from ...signatures.optimising import Progress
+
+_TRAINING: Final = "Training"
+_METRIC: Final = "name a function metric(example, prediction) as MODULE:FUNCTION, such as scores:exact"
+_NOTE_SECONDS: Final = 5.0  # between two notes about one stage
+_STAGES: Final = {"before": "score before", "optimising": "optimising", "after": "score after"}
+
+app = typer.Typer()
+
+
+@option_group
+class OptimiseOptions(AgentOptions):
+    """The options of `optimise`."""
+
+    signature: str = argument(
+        "SIGNATURE", "The Signature: Converse for the conversation, a worker's name, or a shape's Signature."
+    )
+    examples: Path = option(
+        "FILE",
+        "The examples, one JSON object per line with the fields of the Signature, such as message and reply. "
+        "offered_tools and history can be left out.",
+        _TRAINING,
+        default=...,
+    )
+    metric: str = option(
+        "MODULE:FUNCTION",
+        "A function that takes an example and a prediction and returns a number, higher for better. Modules of the "
+        "current folder can be named.",
+        _TRAINING,
+        default=...,
+    )
+    optimizer: str = option(
+        "gepa|mipro|bootstrap",
+        "The optimizer of dspy: gepa rewrites the instructions, bootstrap adds demonstrations, mipro does both.",
+        _TRAINING,
+        default="gepa",
+    )
+    budget: str = option(
+        "light|medium|heavy|N",
+        "How much it tries. N is a number of scored predictions (gepa), trials (mipro) or demonstrations (bootstrap).",
+        _TRAINING,
+        default="light",
+    )
+    teacher: str | None = option(
+        "MODEL",
+        "The model that reflects on failures, proposes instructions or makes demonstrations. Default: the agent's.",
+        _TRAINING,
+    )
+    held_out: float = option(
+        "SHARE", "The share of the examples that only the scores before and after use.", _TRAINING, default=0.3
+    )
+    seed: int = option("N", "The seed of the split and of the optimizer.", _TRAINING, default=0)
+    out: Path | None = option("FILE", "Where to save the program. Default: SIGNATURE.json.", _TRAINING)
+    role: str | None = typer.Option(None, metavar="TEXT", hidden=True)
+    json: bool = JSON_RESULT
+    verbose: bool = typer.Option(False, "--verbose", "-v", hidden=True)
+
+
+@app.command(rich_help_panel="Configuration")
+@command()
+def optimise(options: OptimiseOptions, output: Output) -> Work:
+    """Optimise the program of a Signature on examples, and save it if it is better.
+
+    It calls the agent's model many times, without a role: one program serves every role. Examples that are held out are
+    scored before and after. If the score is not higher, nothing is saved and the exit code is 1. Progress is printed on
+    stderr. Use the file with WorldAgent(programs=...) or agent.use_program(...).
+
+    [bold]Examples[/bold]
+
+      worldagent optimise Converse --examples talks.jsonl --metric scores:exact --lm openai/gpt-4o-mini
+
+      worldagent optimise critic --app shop:agent --examples critic.jsonl --metric scores:fair --optimizer bootstrap
+
+      worldagent optimise Converse --examples talks.jsonl --metric scores:exact --teacher openai/gpt-4o --budget heavy
+    """
+    if options.role is not None:
+        raise bad_usage("a program is optimised without a role, because it serves every role", remedy="omit --role")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the optimizers draw bars of their own
+    from ...agent.optimising import check_target
+    from .agents import open_agent
+
+    training = _training(options)
+    file = check_target((options.out or Path(f"{options.signature}.json")).expanduser())
+    return _optimise(open_agent(options, output), options.signature, training, file, output)
+
+
+def _training(options: OptimiseOptions) -> Training:
+    from ...agent.optimising import Training
+    from ...signatures.optimising import Optimizer, read_budget
+    from .apps import named_object
+
+    if options.optimizer not in get_args(Optimizer):
+        raise bad_usage(
+            f"--optimizer {options.optimizer!r} is unknown", remedy=f"give one of {', '.join(get_args(Optimizer))}"
+        )
+    return Training(
+        examples=options.examples.expanduser(),
+        metric=named_object(options.metric, option="--metric", remedy=_METRIC),
+        metric_name=options.metric,
+        optimizer=options.optimizer,  # type: ignore[arg-type]  # one of its values
+        budget=read_budget(options.budget),
+        teacher=options.teacher,
+        held_out=options.held_out,
+        seed=options.seed,
+    )
+
+
+async def _optimise(agent: WorldAgent, signature: str, training: Training, file: Path, output: Output) -> int:
+    from ...agent.optimising import optimise_program, save_program
+
+    async with agent:
+        with redirect_stdout(sys.stderr):  # standard output has the result only
+            found = await optimise_program(agent, signature, training, progress=_notes(output))
+    if found.better:
+        save_program(found.program, file)
+    scores = f"{found.before:.3f} before, {found.after:.3f} after"
+    output.result(
+        {
+            "signature": signature,
+            "optimizer": training.optimizer,
+            "before": found.before,
+            "after": found.after,
+            "examples": {"train": found.train, "held_out": found.held_out},
+            "usage": asdict(found.usage),
+            "saved": found.better,
+            "file": str(file) if found.better else None,
+        },
+        f"{signature}: {scores}; {_usage_text(found.usage)}\nsaved: {file}" if found.better else None,
+    )
+    if found.better:
+        return DONE
+    output.note(
+        f"error: the optimised program is not better ({scores}; {_usage_text(found.usage)}), so nothing was saved\n"
+        "remedy: give more examples, a larger --budget, another --optimizer or a stronger --teacher"
+    )
+    return FAILED
+
+
+def _notes(output: Output) -> Callable[[Progress], None]:
+    """Notes about the progress of a run: the score of each stage, and now and then how far it is."""
+    last = time.monotonic()
+
+    def note(step: Progress) -> None:
+        nonlocal last
+        over, now = step.score is not None, time.monotonic()
+        if not over and now - last < _NOTE_SECONDS:
+            return
+        last = now
+        what = f"{step.score:.3f}" if over else f"{step.scored} predictions scored"
+        output.note(f"{_STAGES[step.stage]}: {what}; {_usage_text(step.usage)}")
+
+    return note
+
+
+def _usage_text(usage: ModelUsage) -> str:
+    cost = "cost unknown" if usage.cost is None else f"${usage.cost:.4f}"
+    return f"{usage.calls:,} calls, {tokens_text(usage.input_tokens, usage.output_tokens)}, {cost}"

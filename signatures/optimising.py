@@ -1,0 +1,463 @@
+"""Optimises a program with the optimizers of dspy, on the model that the agent calls (R12).
+
+The optimizers are synchronous, so they run in a thread. Their model calls go back to the agent's event loop and use its
+connection, options and limits. There is no role, and nothing is cached or kept in dspy's history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import dspy
+from dspy.lm15 import Request, Response
+
+from ..core import ModelUsage
+from ..core.errors import (
+    ContextExceeded,
+    FunctionInvalid,
+    InvalidArgument,
+    MissingExtra,
+    ModelRefused,
+    OutputInvalid,
+    WorldAgentError,
+)
+from .engines.classification import classify
+from .engines.costs import CostTracker
+from .engines.providers import sending
+from .predictor import ModelCaller, with_retries
+from .programs import Program, fitting_program
+from .training import Metric, Stopped, check_configured, configured, refused_configure
+
+Optimizer = Literal["gepa", "mipro", "bootstrap"]
+Effort = Literal["light", "medium", "heavy"]
+Stage = Literal["before", "optimising", "after"]
+
+_DEMONSTRATIONS: Final[Mapping[str, int]] = {"light": 4, "medium": 8, "heavy": 16}
+_CLIENT: Final = frozenset({"api_key", "api_base", "base_url", "timeout", "rollout_id", "prompt_cache"})
+"""Options of an LM that belong to its connection, or to one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        stage: Scoring the program as it was, optimising it, or scoring the result.
+        scored: How many predictions of this stage have a score.
+        usage: The model calls of the run so far.
+        score: The score of the stage, once it is over.
+    """
+
+    stage: Stage
+    scored: int
+    usage: ModelUsage
+    score: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimised:
+    """The result of a run.
+
+    Attributes:
+        program: The optimised program, as its file would give it back.
+        before: The mean score of the program as it was, on the held-out examples.
+        after: The mean score of the result, on the same examples.
+        usage: All model calls, scoring included.
+        train: How many examples it learned from.
+        held_out: How many examples it was scored with.
+    """
+
+    program: Program
+    before: float
+    after: float
+    usage: ModelUsage
+    train: int
+    held_out: int
+
+    @property
+    def better(self) -> bool:
+        """Whether the result is better than the program was."""
+        return self.after > self.before
+
+
+def read_budget(text: str) -> Effort | int:
+    """Read a budget: `light`, `medium`, `heavy` or a positive number.
+
+    Raises:
+        InvalidArgument: It is none of these.
+    """
+    if text in get_args(Effort):
+        return text  # type: ignore[return-value]  # one of its values
+    if text.isascii() and text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise InvalidArgument(f"the budget {text!r} is unknown", remedy="pass light, medium, heavy or a number")
+
+
+async def optimise(
+    program: Program,
+    caller: ModelCaller,
+    metric: Callable[..., Any],
+    *,
+    train: Sequence[dspy.Example],
+    held_out: Sequence[dspy.Example],
+    optimizer: Optimizer,
+    budget: Effort | int = "light",
+    teacher: ModelCaller | None = None,
+    seed: int = 0,
+    name: str = "metric",
+    progress: Callable[[Progress], None] = lambda step: None,
+) -> Optimised:
+    """Optimise a program. Cancelling it ends the model calls that run.
+
+    Args:
+        program: The program. It does not change.
+        caller: The model that the program runs on.
+        metric: Scores a prediction; see `Metric`.
+        train: What the optimizer learns from.
+        held_out: What the scores before and after are measured with.
+        optimizer: Which optimizer of dspy.
+        budget: How much it tries; a number counts scored predictions of `gepa`, trials of `mipro` and demonstrations
+            of `bootstrap`.
+        teacher: The model that reflects (`gepa`), proposes instructions (`mipro`) or makes demonstrations; None is
+            `caller`.
+        seed: The seed of `gepa` and `mipro`.
+        name: The name of the metric, for errors.
+        progress: Called in the event loop after each scored prediction, and at the end of each stage.
+
+    Raises:
+        FunctionInvalid: The metric or the optimizer fails, returns no number, or calls `dspy.configure`.
+        MissingExtra: The optimizer needs a package that is not installed.
+        HostError: The model cannot be called.
+    """
+    run = _Run(progress)
+    scorer = Metric(metric, name, fail=run.fail, scored=run.scored)
+    over = asyncio.Event()
+    made: list[tuple[Program, float, float]] = []
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            lm = run.lm(caller)
+            guide = lm if teacher is None else run.lm(teacher)
+            made.append(_made(run, program, lm, guide, scorer, train, held_out, optimizer, budget, seed, teacher))
+        except BaseException as error:  # it is raised in the event loop
+            failures.append(error)
+        run.tell(over.set)
+
+    threading.Thread(target=work, name="worldagent-optimise", daemon=True).start()
+    try:
+        await over.wait()
+    finally:
+        run.stop()
+    if made:
+        [(found, before, after)] = made
+        sizes = {"train": len(train), "held_out": len(held_out)}
+        return Optimised(program=found, before=before, after=after, usage=run.usage, **sizes)
+    [failure] = failures
+    if caller.on_error is not None:
+        caller.on_error(run.original or failure)
+    raise run.failure or _failed(optimizer, failure)
+
+
+def _failed(optimizer: str, error: BaseException) -> WorldAgentError:
+    who = f"the optimizer {optimizer!r}"
+    return (
+        (error if isinstance(error, WorldAgentError) else None)
+        or refused_configure(error, who)
+        or FunctionInvalid(
+            f"{who} failed with {type(error).__name__}", remedy="try another optimizer, or more examples"
+        )
+    )
+
+
+def _made(
+    run: _Run,
+    program: Program,
+    lm: dspy.LM,
+    guide: dspy.LM,
+    metric: Metric,
+    train: Sequence[dspy.Example],
+    held_out: Sequence[dspy.Example],
+    optimizer: Optimizer,
+    budget: Effort | int,
+    seed: int,
+    teacher: ModelCaller | None,
+) -> tuple[Program, float, float]:
+    """Score, optimise, and score what the saved file gives back. Runs in a thread."""
+    settings = {"lm": lm, "disable_history": True, "callbacks": [], "track_usage": False, "usage_tracker": None}
+    before_all = configured()
+    with dspy.context(**settings), _no_logs():
+        with run.stage("before") as stage:
+            before = stage.score = _mean(program, held_out, metric)
+        with run.stage("optimising"):
+            compiled = _COMPILE[optimizer](
+                program, list(train), metric, guide=guide, taught=teacher is not None, budget=budget, seed=seed
+            )
+            check_configured(before_all, f"the optimizer {optimizer!r}", run.fail)
+        found = program.with_predict(_saved(compiled, program))
+        with run.stage("after") as stage:
+            after = stage.score = _mean(found, held_out, metric)
+    return found, before, after
+
+
+def _mean(program: Program, examples: Sequence[dspy.Example], metric: Metric) -> float:
+    """The mean score. A prediction that cannot be read has the score 0."""
+    evaluate = dspy.Evaluate(devset=list(examples), metric=metric, max_errors=len(examples) + 1)
+    return float(sum(score for *_, score in evaluate(program).results) / len(examples))
+
+
+def _saved(compiled: Any, program: Program) -> dspy.Predict:
+    """The predictor as a saved file gives it back, so that the score is that of the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "program.json"
+        compiled.save(file)
+        return fitting_program(file, program.signature)
+
+
+# --- the optimizers ---------------------------------------------------------------------------------------------------
+
+
+def _gepa(
+    program: Program,
+    train: list[dspy.Example],
+    metric: Metric,
+    *,
+    guide: dspy.LM,
+    taught: bool,
+    budget: Effort | int,
+    seed: int,
+) -> Any:
+    _check_installed("gepa")
+    tried: Any = {"max_metric_calls": budget} if isinstance(budget, int) else {"auto": budget}
+    return dspy.GEPA(metric, reflection_lm=guide, seed=seed, **tried).compile(program, trainset=train)
+
+
+def _mipro(
+    program: Program,
+    train: list[dspy.Example],
+    metric: Metric,
+    *,
+    guide: dspy.LM,
+    taught: bool,
+    budget: Effort | int,
+    seed: int,
+) -> Any:
+    _check_installed("optuna")
+    lm = dspy.settings.lm
+    settings = {"lm": guide} if taught else {}
+    if isinstance(budget, int):
+        made = dspy.MIPROv2(
+            metric, prompt_model=guide, task_model=lm, teacher_settings=settings, auto=None, num_candidates=6, seed=seed
+        )
+        return made.compile(program, trainset=train, num_trials=budget, minibatch=False)
+    made = dspy.MIPROv2(metric, prompt_model=guide, task_model=lm, teacher_settings=settings, auto=budget, seed=seed)
+    return made.compile(program, trainset=train)
+
+
+def _bootstrap(
+    program: Program,
+    train: list[dspy.Example],
+    metric: Metric,
+    *,
+    guide: dspy.LM,
+    taught: bool,
+    budget: Effort | int,
+    seed: int,
+) -> Any:
+    count = budget if isinstance(budget, int) else _DEMONSTRATIONS[budget]
+    made = dspy.BootstrapFewShot(
+        metric,
+        teacher_settings={"lm": guide} if taught else {},
+        max_bootstrapped_demos=count,
+        max_labeled_demos=count,
+        max_errors=len(train) + 1,
+    )
+    return made.compile(program, trainset=train)
+
+
+_COMPILE: Final[dict[Optimizer, Callable[..., Any]]] = {"gepa": _gepa, "mipro": _mipro, "bootstrap": _bootstrap}
+
+
+def _check_installed(package: str) -> None:
+    """Refuse an optimizer before its run, since dspy imports its package in the middle of it."""
+    if find_spec(package) is None:
+        raise MissingExtra(
+            f"the optimizer needs the package {package!r}, which is not installed",
+            remedy="install it: pip install 'worldagent[optimise]'",
+        )
+
+
+@contextmanager
+def _no_logs() -> Generator[None]:
+    """Silence dspy's log, which repeats examples and prompts."""
+    log = logging.getLogger("dspy")
+    before = log.level
+    log.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
+# --- one run ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(kw_only=True)
+class _Stage:
+    name: Stage
+    scored: int = 0
+    score: float | None = None
+
+
+class _Run:
+    """What the thread of an optimizer and the event loop share. Make it in the event loop.
+
+    Attributes:
+        usage: The model calls so far.
+        failure: The error that ended the run.
+        original: The exception that it replaces.
+    """
+
+    def __init__(self, progress: Callable[[Progress], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.usage = ModelUsage()
+        self.failure: WorldAgentError | None = None
+        self.original: BaseException | None = None
+        self._progress = progress
+        self._stage = _Stage(name="before")
+        self._stopped = False
+        self._calls: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+
+    def lm(self, caller: ModelCaller) -> dspy.LM:
+        """The model of an agent for code that cannot wait. Its calls are made in the agent's event loop."""
+        connection = caller.connection
+        inner: Any = connection.lm
+        options = {name: value for name, value in {**inner.kwargs, **caller.sent}.items() if name not in _CLIENT}
+        engine = _ThreadEngine(self, caller)
+        return dspy.LM(inner.model, engine=engine, cache=False, num_retries=0, **options)
+
+    @contextmanager
+    def stage(self, name: Stage) -> Generator[_Stage]:
+        """One stage. What it scores is reported, and its score at its end."""
+        self._stage = stage = _Stage(name=name)
+        yield stage
+        self._report()
+
+    def scored(self) -> None:
+        """Count a scored prediction."""
+        with self._lock:
+            self._stage.scored += 1
+        self.check()
+        self._report()
+
+    def _report(self) -> None:
+        step = Progress(stage=self._stage.name, scored=self._stage.scored, usage=self.usage, score=self._stage.score)
+        self.tell(self._progress, step)
+
+    def tell(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function in the event loop, if it still runs."""
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(function, *arguments)
+
+    def fail(self, original: BaseException, failure: WorldAgentError) -> None:
+        """End the run with an error. The first one counts."""
+        with self._lock:
+            if self.failure is None:
+                self.failure, self.original = failure, original
+        self._stopped = True
+
+    def stop(self) -> None:
+        """End the run: calls that wait are cancelled, and each further step of the thread ends it."""
+        self._stopped = True
+        with self._lock:
+            calls = tuple(self._calls)
+        for call in calls:
+            call.cancel()
+
+    def check(self) -> None:
+        """End the calling thread if the run has ended."""
+        if self._stopped:
+            raise Stopped
+
+    def wait(self, call: Any) -> Any:
+        """Make a call in the event loop and wait for it."""
+        future = asyncio.run_coroutine_threadsafe(call, self.loop)
+        with self._lock:
+            self._calls.add(future)
+        try:
+            if self._stopped:
+                future.cancel()
+            return future.result()
+        except CancelledError:
+            pass
+        finally:
+            with self._lock:
+                self._calls.discard(future)
+        raise Stopped
+
+
+class _ThreadEngine:
+    """The engine of a model for threads. It does in the event loop what a call of the agent does."""
+
+    def __init__(self, run: _Run, caller: ModelCaller) -> None:
+        self._run, self._caller = run, caller
+        setting, known = caller.options.tools, caller.connection.tools.known
+        self.supports_function_calling = setting == "native" or (setting == "auto" and known is not False)
+        self._answered = False
+
+    def complete(self, request: Request) -> Response:
+        """Make one call.
+
+        Raises:
+            Stopped: The run has ended, or ends because the model cannot be called.
+        """
+        self._run.check()
+        outcome, original = self._run.wait(self._outcome(request))
+        if isinstance(outcome, Response):
+            self._answered = True
+            return outcome
+        # A prompt that the model does not take counts as a failed example. If it takes none, the reason is another one.
+        if isinstance(outcome, OutputInvalid) or (
+            self._answered and isinstance(outcome, ContextExceeded | ModelRefused)
+        ):
+            raise outcome
+        self._run.fail(original, outcome)
+        raise Stopped
+
+    async def _outcome(self, request: Request) -> tuple[Response | WorldAgentError, BaseException | None]:
+        original: list[BaseException] = []
+        try:
+            return await with_retries(lambda: self._sent(request, original), self._caller.options), None
+        except WorldAgentError as error:
+            return error, original[-1] if original else error
+
+    async def _sent(self, request: Request, original: list[BaseException]) -> Response:
+        caller, connection = self._caller, self._caller.connection
+        options, tracker = caller.options, CostTracker()
+        failure: WorldAgentError | None = None
+        context = dspy.context(usage_tracker=tracker, disable_history=True, callbacks=[], send_stream=None)
+        async with connection.pace.place(options.timeout, backoff=options.backoff, model=connection.name):
+            try:
+                with context, sending(caller.headers):
+                    async with asyncio.timeout(options.timeout):
+                        response: Response = await connection.lm.acall(request, cache=False)
+                        return response
+            except Exception as error:  # every failure of a model gets its type
+                original.append(error)
+                failure = classify(error, model=connection.name)
+            finally:
+                used = tracker.used()
+                if used is not None:
+                    self._run.usage += used
+            raise failure

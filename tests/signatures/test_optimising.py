@@ -1,0 +1,255 @@
+"""R12: `worldagent optimise` makes a program better for every role, and saves nothing that is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+
+from support import arithmetic
+from support.agents import scripted_agent
+from support.arithmetic import HINT, LM, write_examples
+from support.command_line import Run, home, refusal, run
+from worldagent import Role
+from worldagent.core.errors import FunctionInvalid, WorldAgentError
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+__all__ = ["home", "run"]  # fixtures
+
+dspy_module: Any = sys.modules["dspy.dsp.utils.settings"]  # the package has an object of the same name
+
+pytestmark = pytest.mark.requirement("R12")
+
+SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
+ROLES = ["Be as harsh as a winter.", "Answer like a pirate of the high seas.", "You are a shy librarian."]
+UNSEEN = range(31, 41)
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    LM.calls.clear()
+    yield
+    LM.calls.clear()
+
+
+def words(name: str, file: Path, *more: str, metric: str = "exact") -> tuple[str, ...]:
+    app = ("--app", "support.arithmetic:agent")
+    return ("optimise", name, *app, "--examples", str(file), "--metric", f"support.arithmetic:{metric}", *more)
+
+
+async def hits(place: Path, name: str, **more: Any) -> list[int]:
+    """How many of the unseen numbers an agent squares, for each role."""
+    found = []
+    async with scripted_agent(
+        place, ScriptedLM(arithmetic.skill), shapes=arithmetic.parts()["shapes"], **more
+    ) as agent:
+        for number, text in enumerate(ROLES):
+            right = 0
+            for each in UNSEEN:
+                thread, role = agent.thread(f"t{number}_{each}"), Role("r", text)
+                if name == "Converse":
+                    said = (await thread.converse(str(each), role=role)).text
+                else:
+                    turn = await thread.task("square", {"number": str(each)}, role=role)
+                    said = turn.result.answer
+                right += said == str(each**2)
+            found.append(right)
+    return found
+
+
+@pytest.mark.parametrize("name", ["Converse", "Square"])
+@pytest.mark.parametrize(("optimizer", "metric"), [("gepa", "with_feedback"), ("bootstrap", "exact")])
+async def test_an_optimised_program_is_better_for_roles_that_training_never_saw(
+    run: Run, home: Path, tmp_path: Path, name: str, optimizer: str, metric: str
+) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", name, role=SECRET)
+    budget = ("--budget", "40") if optimizer == "gepa" else ()
+    result = await run(*words(name, examples, "--optimizer", optimizer, *budget, "--json", metric=metric))
+    assert result.exit_code == 0, result.output
+    shown = json.loads(result.stdout)
+    assert shown["before"] < 0.5 < shown["after"] == 1.0
+    assert (shown["saved"], shown["file"], shown["examples"]) == (True, f"{name}.json", {"train": 14, "held_out": 6})
+    assert shown["usage"]["calls"] == len(LM.calls) > 0
+    assert shown["usage"]["input_tokens"] > 0
+    assert "score before: " in result.stderr
+    assert "score after: 1.000" in result.stderr
+
+    file = tmp_path / f"{name}.json"
+    assert (HINT in file.read_text()) == (optimizer == "gepa")
+    assert max(await hits(tmp_path / "plain", name)) == 2
+    assert await hits(tmp_path / "better", name, programs={name: file}) == [len(UNSEEN)] * 3
+    assert_no_role_leak([file, home, LM, result.output, dspy.settings.config], SECRET)
+
+
+async def test_the_same_seed_gives_the_same_split_and_program(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    files = []
+    for number, seed in enumerate(("1", "1", "2")):
+        files.append(tmp_path / f"{number}.json")
+        more = ("--optimizer", "bootstrap", "--seed", seed, "--held-out", "0.5", "--out", str(files[-1]))
+        result = await run(*words("Converse", examples, *more))
+        assert result.exit_code == 0, result.output
+    one, two, other = ([demo["message"] for demo in json.loads(f.read_text())["predict"]["demos"]] for f in files)
+    assert one == two != other
+
+
+async def test_a_program_that_is_not_better_is_not_saved(run: Run, tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    (tmp_path / "kept.json").write_text("before")
+    more = ("--optimizer", "bootstrap", "--out", "kept.json")
+    result = await run(*words("Converse", examples, *more, metric="never"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "not better (0.000 before, 0.000 after" in result.stderr
+    assert (tmp_path / "kept.json").read_text() == "before"
+    shown = json.loads((await run(*words("Converse", examples, *more, "--json", metric="never"))).stdout)
+    assert (shown["saved"], shown["file"]) == (False, None)
+
+
+METRICS = {
+    "raising": r"the metric 'support.arithmetic:raising' raised ValueError",
+    "text": r"returned 'str', which is not a number",
+    "one_argument": r"cannot be called with an example and a prediction",
+    "awaited": r"is not a function that returns a score",
+    "number": r"is not a function that returns a score",
+    "missing": r"--metric: the module 'support.arithmetic' has no 'missing'",
+}
+
+
+@pytest.mark.parametrize("optimizer", ["gepa", "bootstrap"])
+@pytest.mark.parametrize("metric", METRICS)
+async def test_a_metric_that_cannot_score_is_refused(run: Run, tmp_path: Path, metric: str, optimizer: str) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    error = await refusal(run, *words("Converse", examples, "--optimizer", optimizer, metric=metric))
+    assert METRICS[metric] in error["message"]
+    assert "secret" not in json.dumps(error)
+    assert not (tmp_path / "Converse.json").exists()
+
+
+@pytest.mark.parametrize("owner", [None, 1])
+async def test_a_metric_that_configures_dspy_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int | None
+) -> None:
+    # dspy accepts `configure` from the first thread that calls it, and refuses it to others.
+    monkeypatch.setattr(dspy_module, "config_owner_thread_id", owner)
+    monkeypatch.setitem(dspy_module.main_thread_config, "max_history_size", 9)
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    error = await refusal(run, *words("Converse", examples, metric="configuring"))
+    assert "the metric 'support.arithmetic:configuring' calls dspy.configure" in error["message"]
+    assert "dspy.context" in error["remedy"]
+
+
+EXAMPLES = {
+    "no file": (None, "cannot be read (FileNotFoundError)"),
+    "no JSON": ("hello", "line 1 of "),
+    "no input": ('{"reply": "4"}', "lacks the input 'message'"),
+    "no output": ('{"message": "4"}', "lacks any output: reply, calls"),
+    "another type": ('{"message": "4", "reply": "5", "calls": 3}', "the field 'calls' in line 1"),
+    "too few": ('{"message": "4", "reply": "5"}', "there are 1 examples"),
+}
+
+
+@pytest.mark.parametrize("wrong", EXAMPLES)
+async def test_examples_that_do_not_fit_are_refused(run: Run, tmp_path: Path, wrong: str) -> None:
+    content, says = EXAMPLES[wrong]
+    file = tmp_path / "examples.jsonl"
+    if content is not None:
+        file.write_text(content)
+    assert says in (await refusal(run, *words("Converse", file)))["message"]
+    assert not LM.calls
+
+
+OPTIONS = {
+    "a role": (("--role", "Be kind."), "optimised without a role"),
+    "an optimizer": (("--optimizer", "magic"), "--optimizer 'magic' is unknown"),
+    "a budget": (("--budget", "0"), "the budget '0' is unknown"),
+    "a share": (("--held-out", "1"), "between 0 and 1"),
+    "a folder": (("--out", "missing/x.json"), "cannot be saved to 'missing/x.json'"),
+    "no JSON": (("--out", "x.pkl"), "cannot be saved to 'x.pkl'"),
+}
+
+
+@pytest.mark.parametrize("wrong", OPTIONS)
+async def test_options_that_have_no_meaning_are_refused(run: Run, tmp_path: Path, wrong: str) -> None:
+    more, says = OPTIONS[wrong]
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    assert says in (await refusal(run, *words("Converse", examples, *more)))["message"]
+    assert not LM.calls
+
+
+async def test_an_unknown_signature_is_refused_with_those_that_there_are(run: Run, tmp_path: Path) -> None:
+    error = await refusal(run, *words("Nothing", write_examples(tmp_path / "examples.jsonl", "Converse")))
+    assert "no Signature is called 'Nothing'" in error["message"]
+    assert "Square" in error["remedy"]
+
+
+# --- a running agent --------------------------------------------------------------------------------------------------
+
+
+async def test_a_running_agent_uses_a_program_in_turns_that_begin_afterwards(tmp_path: Path) -> None:
+    held, asked = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: Any) -> dict[str, str]:
+        if "wait" in call.fields.get("message", ""):
+            asked.set()
+            await held.wait()
+        return {"reply": "Better." if "Better instructions." in call.system else "Plain."}
+
+    lm = ScriptedLM(reply)
+    async with scripted_agent(tmp_path / "home", lm) as agent:
+        program: Any = agent.program("Converse")
+        program.predict.signature = program.predict.signature.with_instructions("Better instructions.")
+        program.save(tmp_path / "converse.json")
+        running = asyncio.ensure_future(agent.thread("t").converse("wait"))
+        await asyncio.wait_for(asked.wait(), 20)
+        await agent.use_program("Converse", tmp_path / "converse.json")
+        assert (await agent.thread("u").converse("Hi", role=Role("r", SECRET))).text == "Better."
+        held.set()
+        assert (await running).text == "Plain."
+        assert (await agent.thread("t").converse("Hi")).text == "Better."
+        with pytest.raises(FunctionInvalid, match="has other fields"):
+            await agent.use_program("Converse", dspy.Predict("message -> other"))
+        with pytest.raises(FunctionInvalid, match="no Signature is called 'Nothing'"):
+            await agent.use_program("Nothing", program)
+        assert (await agent.thread("v").converse("Hi")).text == "Better."
+
+
+async def test_a_model_that_fails_ends_the_run_with_its_error(tmp_path: Path) -> None:
+    from worldagent.agent.optimising import Training, optimise_program
+
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    training = Training(examples=examples, metric=arithmetic.exact, optimizer="bootstrap")
+    async with scripted_agent(tmp_path / "home", ScriptedLM(lambda call: RuntimeError("secret"))) as agent:
+        with pytest.raises(WorldAgentError) as caught:
+            await asyncio.wait_for(optimise_program(agent, "Converse", training), 60)
+    assert "secret" not in str(caught.value)
+
+
+async def test_cancelling_ends_the_run_and_its_calls(tmp_path: Path) -> None:
+    from worldagent.agent.optimising import Training, optimise_program
+
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    async def reply(call: Any) -> str:
+        asked.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    training = Training(examples=examples, metric=arithmetic.exact, optimizer="bootstrap")
+    async with scripted_agent(tmp_path / "home", ScriptedLM(reply)) as agent:
+        running = asyncio.ensure_future(optimise_program(agent, "Converse", training))
+        await asyncio.wait_for(asked.wait(), 20)
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        await asyncio.wait_for(ended.wait(), 20)
