@@ -31,6 +31,7 @@ from ..harness.trace.tracer import Tracer
 from ..mcp_client import HostRoleStore, HttpHost, StdioHost
 from ..mcp_client.tools import McpServer, McpSources
 from ..memory.attachments import Attachments
+from ..memory.examples import ExampleFilters, Feedback
 from ..profiles import Profile
 from ..role_resolution import (
     ResolvedRole,
@@ -77,7 +78,7 @@ from .upkeep import Retention, Upkeep
 if TYPE_CHECKING:
     from ..graphs import LoopGraph
     from ..graphs.outer import LangChainTool
-    from ..signatures import LM, ModelCaller, Program
+    from ..signatures import LM, ModelCaller, Program, TurnExample
     from .outer import Node, NodeAnswer, NodeMessage, NodeThread
 
 
@@ -555,6 +556,34 @@ class WorldAgent:
         from ..graphs import turn_graph
 
         return turn_graph()
+
+    async def examples(
+        self,
+        signature: str | None = None,
+        *,
+        account: str | None = None,
+        feedback: Feedback | None = None,
+        limit: int = 1000,
+    ) -> list[TurnExample]:
+        """Return recorded turns as examples of dspy, one for each step of a model, to evaluate and optimise programs.
+
+        The setting `examples` says which turns are kept. Only turns that are done are returned, newest first, and the
+        steps of a turn in their order. An example has no role and no text that a role of its turn shares. Its inputs
+        are those that the model got; what it knew from earlier calls of the turn is at the end of the history.
+
+        Args:
+            signature: Only steps of this Signature, such as `Converse` or a worker's name.
+            account: Only turns of this account.
+            feedback: Only turns with this feedback.
+            limit: The number of examples, 1 to 10,000.
+
+        Raises:
+            InvalidArgument: `feedback` or `limit` is invalid.
+            AgentClosed: The agent is not open.
+        """
+        wanted = ExampleFilters(signature=signature, account=account, feedback=feedback, limit=limit)
+        parts = self._runner.parts
+        return [parts.engine.example(kept) for kept in await parts.stores.examples.list(self.workspace, wanted)]
 
     def _changing(self) -> asyncio.Lock:
         """Held while the agent opens or closes, so that a second caller at the same time finds it done."""

@@ -462,6 +462,29 @@ def read_output(wanted: TypeAdapter[Any], value: Any) -> Any:
     )
 
 
+def check_example(given: object, setting: str) -> bool:
+    """Return whether a turn is begun with `example=True`.
+
+    Args:
+        given: The argument `example` of the surface.
+        setting: The setting `examples`.
+
+    Raises:
+        InvalidArgument: It is not a bool, or it is True and the setting is `off`.
+    """
+    if not isinstance(given, bool):
+        raise InvalidArgument(
+            f"`example` must be True or False, got {type(given).__name__!r}",
+            remedy="pass example=True to keep it",
+        )
+    if given and setting == "off":
+        raise InvalidArgument(
+            "example=True cannot keep the turn, because the setting `examples` is 'off'",
+            remedy="use Settings(examples='asked'), or omit example=",
+        )
+    return given
+
+
 Unattended = UnattendedMode | bool | None
 """`"refuse"` or `"pause"`; True is the setting `unattended`, False a turn that a person watches, None the default."""
 

@@ -19,6 +19,7 @@ from ..memory import CONVERSATION, TURNS, ConversationLog, TurnRegister
 from ..memory.attachments import LIMIT, Attachments
 from ..memory.branches import Branches
 from ..memory.conversation import KeptMessages
+from ..memory.examples import EXAMPLES, Examples
 from ..memory.titles import ThreadTitles
 from ..memory.turn_log import EVENTS, TurnLog
 from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage, Transaction
@@ -26,7 +27,7 @@ from ..storage import EPOCHS, Database, Leases, PostgresAddress, Schema, Storage
 if TYPE_CHECKING:
     from ..graphs.checkpoints.saver import Heads, Position
 
-SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS)
+SCHEMAS: Final[tuple[Schema, ...]] = (EPOCHS, CONVERSATION, TURNS, JOURNAL, USAGE, EVENTS, EXAMPLES)
 """Every opening of the database uses all of them. Code that copies, checks or scans it takes its tables from here."""
 
 
@@ -46,6 +47,7 @@ class Stores:
         log: The conversation log.
         kept: The marks of messages that stay word for word.
         titles: The titles of threads.
+        examples: Model steps that were agreed to, and feedback on turns.
         attachments: Images and files.
         heads: The newest message of each conversation; None opens the checkpoints when one is needed.
         wait: How many seconds a cancelled turn can take to end.
@@ -64,6 +66,7 @@ class Stores:
     log: ConversationLog
     kept: KeptMessages
     titles: ThreadTitles
+    examples: Examples
     attachments: Attachments
     heads: Heads | None = None
     wait: float = 30.0
@@ -96,6 +99,7 @@ class Stores:
             log=ConversationLog(database, clock),
             kept=KeptMessages(database, clock),
             titles=ThreadTitles(database),
+            examples=Examples(database),
             attachments=Attachments(storage.attachments, database, limit=limit),
             wait=wait,
         )

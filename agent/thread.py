@@ -16,9 +16,10 @@ from ..graphs import Composed, TurnRequest
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.conversation import MAX_NAME_CHARACTERS
+from ..memory.examples import Feedback
 from ..role_resolution import Role
 from ..role_resolution.role import check_role
-from .choices import TurnModel, Unattended, check_skills, check_unattended, output_type, turn_models
+from .choices import TurnModel, Unattended, check_example, check_skills, check_unattended, output_type, turn_models
 from .roles import ThreadRole
 from .runtime import Edit, OnRoleChange, Replay, Resumption, TurnRunner
 from .settings import UNSET, Unset
@@ -58,6 +59,7 @@ class Thread:
         output: Any = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> Turn:
         """Send a message and wait for the answer.
 
@@ -75,11 +77,14 @@ class Thread:
                 was interrupted, was stopped or failed with a retryable error.
             unattended: What the turn does if a person would be asked: None asks them, `"refuse"` refuses the call,
                 `"pause"` pauses and notifies, True uses the setting `unattended`. A resumed turn keeps this.
+            example: Whether the person agrees that the turn is kept for `agent.examples`, if the setting `examples` is
+                `asked`. With `all` every turn is kept.
 
         Returns:
             The turn, with the answer in `text`; it can be `paused` for a person instead.
 
         Raises:
+            InvalidArgument: An argument is invalid, or `example` is True while the setting `examples` is `off`.
             ThreadPaused: A turn of the thread waits for a person, or was stopped.
             ThreadBusy: Another turn owned the thread for longer than the setting `thread_wait`.
             TurnTimeout: The turn took longer than the setting `turn_timeout`; `resume` continues it.
@@ -89,7 +94,7 @@ class Thread:
             KeyReused: The key was used on this thread for another request.
             HostError, OutputInvalid: The model failed; the person's message stays in the log.
         """
-        request = self._mode(self._message(text, attachments, model, output), unattended)
+        request = self._mode(self._message(text, attachments, model, output, example), unattended)
         return await self._runner.run(request, role, key=key)
 
     def stream(
@@ -103,6 +108,7 @@ class Thread:
         output: Any = None,
         key: str | None = None,
         unattended: Unattended = None,
+        example: bool = False,
     ) -> TurnStream:
         """Send a message and follow the turn's events: `async with thread.stream(...) as stream`.
 
@@ -116,12 +122,13 @@ class Thread:
             key: Makes a repeated start the same turn; see `converse`. A repeat gives all the turn's events from the
                 first one.
             unattended: What the turn does if a person would be asked; see `converse`.
+            example: Whether the person agrees that the turn is kept as examples; see `converse`.
 
         Raises:
             InvalidArgument, AttachmentInvalid, RoleInvalid, ModelNotConfigured: An argument is invalid. The errors of
                 `converse` are raised while entering or iterating.
         """
-        request = self._mode(self._message(text, attachments, model, output), unattended)
+        request = self._mode(self._message(text, attachments, model, output, example), unattended)
         return self._runner.stream(request, role, detach=detach, key=key)
 
     async def task(
@@ -411,6 +418,23 @@ class Thread:
         head = (await stores.position(key)).head
         return () if head is None else await stores.log.some(head, await stores.kept.of(key))
 
+    async def feedback(self, turn_id: str, feedback: Feedback, *, note: str | None = None) -> None:
+        """Store what a person thinks of a turn of this thread, in place of any earlier feedback.
+
+        The examples of the turn carry it, so that a metric can use it; see `agent.examples`. A turn without examples
+        can have feedback too.
+
+        Args:
+            turn_id: The turn's id.
+            feedback: `"good"` or `"bad"`.
+            note: Why, 1 to 2000 characters.
+
+        Raises:
+            UnknownTurn: No turn with this id has run on this thread.
+            InvalidArgument: `feedback` or `note` is invalid.
+        """
+        await self._runner.parts.stores.examples.rate(thread_key(self.scope), turn_id, feedback, note)
+
     async def fork(self, *, at: str | None = None, to: str | None = None) -> Self:
         """Create a thread that continues from a message of this one. It costs one row, however long the past is.
 
@@ -553,11 +577,12 @@ class Thread:
         return TurnRequest("task", self.scope, body, work, attached=_checked(attachments), model=names)
 
     def _message(
-        self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object
+        self, text: str, attachments: Sequence[AttachmentSource], model: TurnModel, output: object, example: bool
     ) -> TurnRequest:
+        keep = check_example(example, self._runner.parts.settings.examples)
         request, wanted = self._message_request(text, model), output_type(output)
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
-        return replace(request, body=body, attached=_checked(attachments), output=wanted)
+        return replace(request, body=body, attached=_checked(attachments), output=wanted, example=keep)
 
     def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         if not isinstance(skill, Composed):

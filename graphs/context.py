@@ -22,11 +22,12 @@ from ..harness.limits import Budget
 from ..memory import ConversationLog, Draft
 from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
-from ..role_resolution import ResolvedRole, RoleResolver
-from ..signatures import CONVERSE, Listener, ModelCaller, PredictorPool, Signature
+from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
+from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
 from ..signatures.models import Models
 from ..signatures.summaries import ask_without_role, scrubbed
 from ..storage import Lease
+from .examples import ExampleKeeper
 from .requests import GraphOptions
 from .shape import ShapeRegistry
 
@@ -109,6 +110,8 @@ class TurnContext:
         depth: The nesting depth of the code that dispatches tasks.
         task: The path id of the task that this context was made for; empty for the turn itself.
         budget: What the turn, or the task, can still use.
+        examples: Keeps model steps as examples; None keeps none.
+        turn_role: The role of the turn, whatever the role of the task.
     """
 
     turn_id: str
@@ -128,6 +131,8 @@ class TurnContext:
     depth: int = -1
     task: str = ""
     budget: Budget = field(default_factory=Budget)
+    examples: ExampleKeeper | None = None
+    turn_role: ResolvedRole = NO_ROLE
 
     async def append(self, head: str, drafts: Sequence[Draft]) -> str:
         """Append messages to the log after `head`, and return the id of the last one."""
@@ -196,6 +201,22 @@ class TurnContext:
         return await self.ask(
             lambda caller: ask_without_role(predictor, inputs, caller, role=self.role, listener=listener, names=names)
         )
+
+    def keep_example(
+        self,
+        path: str,
+        signature: Signature,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        steps: Sequence[PastStep] = (),
+    ) -> None:
+        """Keep a model step as an example, if those of the turn are kept; see `ExampleKeeper.keep`.
+
+        A skill's prompt is not stored, so a step with one gives no example.
+        """
+        if self.examples is not None and self.prompt is None:
+            roles = (self.turn_role, self.role)
+            self.examples.keep(path, signature, inputs, outputs, roles=roles, steps=steps)
 
     def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
         """The listener for one model call of this turn.

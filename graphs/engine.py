@@ -33,6 +33,7 @@ from ..harness.schema import result_of
 from ..memory import Draft, Message, Tail
 from ..memory.attachments import Attachment
 from ..memory.branches import Branch, Branches
+from ..memory.examples import KeptExample
 from ..role_resolution import NO_ROLE
 from ..signatures import (
     CONVERSE,
@@ -41,6 +42,7 @@ from ..signatures import (
     Predictor,
     PredictorPool,
     Program,
+    TurnExample,
     converse_signature,
 )
 from ..signatures.signature import CHECK
@@ -50,6 +52,7 @@ from .attached import check_taken, room_of
 from .checkpoints import CheckpointSaver
 from .checkpoints.saver import Heads
 from .context import Services, TurnContext
+from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state, run_graph
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
@@ -569,8 +572,21 @@ class TurnEngine:
             caller=request.caller,
             depth=-1 if request.origin is None else request.origin.depth,
             budget=Budget(clock=self.services.clock) if run.use is None else run.use.budget,
+            examples=None if run.lease is None or not request.example else self._keeper(run.turn_id, run.lease),
+            turn_role=run.role,
         )
         return replace(turn, noted=turn.role_digest(run.role))
+
+    def _keeper(self, turn_id: str, lease: Lease) -> ExampleKeeper:
+        return ExampleKeeper(turn_id, lease, self.services.clock)
+
+    def example(self, kept: KeptExample) -> TurnExample:
+        """A kept example with the types of its Signature, if the agent has one of this name."""
+        from ..signatures.examples import example_of
+
+        found = self.services.predictors.named(kept.signature)
+        own = {name: getattr(kept, name) for name in ("signature", "turn", "feedback", "note")}
+        return example_of(kept.inputs, kept.outputs, None if found is None else found.signature, **own)
 
     def root(self, path: str, scope: Scope, emit: Emitter, use: Use | None = None) -> CallContext:
         """The context of calls outside any turn. They have no role, and no person can be asked.

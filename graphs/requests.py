@@ -66,6 +66,7 @@ class TurnRequest:
         origin: The call whose code begins or resumes the turn, if any.
         unattended: What happens in place of asking a person; None asks.
         output: Reads the answer if `body` has a schema for it; None uses only the schema.
+        example: Whether the model steps of the turn are kept as examples.
     """
 
     kind: TurnKind
@@ -78,6 +79,7 @@ class TurnRequest:
     origin: Origin | None = None
     unattended: UnattendedMode | None = None
     output: TypeAdapter[Any] | None = None
+    example: bool = False
 
     @property
     def author(self) -> str:

@@ -107,6 +107,8 @@ class TaskContext:
             predictor = turn.services.predictors.get(signature, prompt)
             listener = turn.listener(predictor.name)
             answer = await turn.ask(lambda caller: predictor(inputs, caller, role=turn.role, listener=listener))
+            if prompt is None:
+                turn.keep_example(call_id, signature, inputs, answer.fields)
             return outputs.dump(answer.fields)
 
         name = signature.__name__

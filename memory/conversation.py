@@ -208,6 +208,7 @@ class StoredTurn(Row):
     model: Json[list[str]] | None
     origin: Json[_Origin] | None
     unattended: UnattendedMode | None
+    example: bool | None
 
 
 def _object(text: object) -> object:

@@ -22,7 +22,7 @@ from .conversation import OPEN, StoredTurn, TurnStatus
 
 _NAMES = tuple(StoredTurn.model_fields)
 _COLUMNS = ", ".join(_NAMES)
-_FIRST_COLUMNS = ", ".join(_NAMES[:-3])  # those of the first version of the table
+_FIRST_COLUMNS = ", ".join(_NAMES[:-4])  # those of the first version of the table
 
 TURNS = Schema(
     "turns",
@@ -52,6 +52,7 @@ TURNS = Schema(
         ("ALTER TABLE wa_turn ADD COLUMN model TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN origin TEXT",),
         ("ALTER TABLE wa_turn ADD COLUMN unattended TEXT",),
+        ("ALTER TABLE wa_turn ADD COLUMN example BIGINT",),
     ),
 )
 _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))})"
@@ -104,6 +105,7 @@ class TurnRecord:
         model: The names of its model and of the fallback models; empty means the agent's.
         origin: The call that began or resumed it, as JSON; None if the host's code did.
         unattended: What happens when a call requires approval; None asks a person, as turns of earlier versions do.
+        example: Whether its model steps are kept as examples.
     """
 
     id: str
@@ -122,6 +124,7 @@ class TurnRecord:
     model: tuple[str, ...] = ()
     origin: Mapping[str, Any] | None = None
     unattended: UnattendedMode | None = None
+    example: bool = False
 
 
 class TurnRegister:
@@ -319,6 +322,7 @@ def _row(record: TurnRecord) -> tuple[object, ...]:
         "changed": record.changed.timestamp(),
         "model": canonical_json(list(model)) if model else None,
         "origin": None if origin is None else canonical_json(origin),
+        "example": 1 if record.example else None,
     }
     return tuple([stored[name] if name in stored else getattr(record, name) for name in _NAMES])
 
@@ -330,6 +334,7 @@ def _record(row: tuple[Any, ...], database: str) -> TurnRecord:
     kept["role"] = json.loads(kept["role"])
     kept["model"] = tuple(json.loads(kept["model"] or "[]"))
     kept["origin"] = json.loads(kept["origin"] or "null")
+    kept["example"] = bool(kept["example"])
     for name in ("began", "changed"):
         kept[name] = datetime.fromtimestamp(kept[name], UTC)
     return TurnRecord(**kept)

@@ -201,7 +201,7 @@ class ResolvedRole(Sealed):
         return self._texts.get(signature)
 
     def reveal_all(self) -> dict[str, str]:
-        """The composed texts by Signature. Use it only for the keyed digest."""
+        """The composed texts by Signature. Use it only for the keyed digest, and to withhold them."""
         return dict(self._texts)
 
     def __repr__(self) -> str:

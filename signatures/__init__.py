@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .calling import LAST_STEP, OFFERED, Offer, OfferedTools
     from .engines.providers import ADDRESS_REMEDY, address_problem, check_named
     from .escape import escape_description
+    from .examples import TurnExample
     from .models import PredictorPool, Thought
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from .programs import Program
@@ -42,6 +43,7 @@ __all__ = [
     "Signature",
     "StepMade",
     "Thought",
+    "TurnExample",
     "address_problem",
     "check_named",
     "converse_signature",
@@ -58,6 +60,7 @@ __getattr__ = lazy(
         ".calling": "LAST_STEP OFFERED Offer OfferedTools",
         ".engines.providers": "ADDRESS_REMEDY address_problem check_named",
         ".escape": "escape_description",
+        ".examples": "TurnExample",
         ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
         ".programs": "Program",
         ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",

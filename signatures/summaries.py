@@ -117,3 +117,10 @@ def scrubbed(given: T, role: ResolvedRole, names: Iterable[str] = (CONVERSE,)) -
         if content is not None:
             given = EchoGuard(content).scrub_value(given)[0]
     return given
+
+
+def without_roles(given: T, roles: Iterable[ResolvedRole]) -> T:
+    """A value with texts, without what it has in common with any text of these roles (R7)."""
+    for content in dict.fromkeys(text for role in roles for text in role.reveal_all().values()):
+        given = EchoGuard(content).scrub_value(given)[0]
+    return given

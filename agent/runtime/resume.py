@@ -288,6 +288,7 @@ async def resume(
         origin=origin,
         unattended=record.unattended,
         output=how.output,
+        example=record.example and parts.settings.examples != "off",
     )
     del how
     use = await parts.usage.open(record.id, record.scope, again=True)

@@ -22,6 +22,7 @@ from ...core.pauses import Pause, pause_id_of
 from ...graphs import TurnOutcome, TurnRequest
 from ...memory import OPEN, TurnRecord, TurnStatus, thread_key
 from ...memory.branches import Branch
+from ...memory.examples import Examples
 from ...role_resolution import ResolvedRole
 from ...storage import Known, Lease, Transaction
 from ..recording import EmitEnd
@@ -246,6 +247,8 @@ class TurnPath:
 
         def each(transaction: Transaction, still_open: bool) -> None:
             writing(transaction, still_open)
+            if begun.record.example and not still_open and status != "done":
+                Examples.drop(transaction, "?", [begun.record.id], feedback=False)
             if recording is not None:
                 recording.write_end(transaction, still_open)
 
@@ -450,4 +453,5 @@ def _record(parts: RunnerParts, request: TurnRequest, turn_id: str, asked: str, 
         model=request.model,
         origin=None if request.origin is None else request.origin.to_json(),
         unattended=request.unattended,
+        example=request.example,
     )

@@ -223,7 +223,8 @@ class TurnRunner:
     def _new(self, request: TurnRequest, call: Role | None, branch: Again | Edit | None) -> NewTurn:
         if request.model:
             self.parts.engine.check_model(request.model, who="the turn")
-        return NewTurn(replace(request, origin=_origin()), call, branch)
+        example = request.example or self.parts.settings.examples == "all"
+        return NewTurn(replace(request, origin=_origin(), example=example), call, branch)
 
     async def _started(
         self, parts: RunnerParts, turn_id: str, work: NewTurn | ResumedTurn, *, deltas: bool, detach: bool

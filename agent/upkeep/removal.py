@@ -20,6 +20,7 @@ from ...core.errors import InvalidArgument, StorageInvalid, StorageUnavailable, 
 from ...core.files import replace_file, storage_errors
 from ...memory import thread_key
 from ...memory.conversation import KeptMessages
+from ...memory.examples import Examples
 from ...memory.titles import ThreadTitles
 from ...memory.turn_log import TurnLog
 from ...memory.turns import keys_of
@@ -248,6 +249,7 @@ def _drop_turns(transaction: Transaction, turns: Sequence[str]) -> list[str | No
         transaction.execute(_DROP_SPENT.format(marks), some)
         transaction.execute(_DROP_BILL.format(marks), some)
         TurnLog.remove(transaction, marks, some)
+        Examples.drop(transaction, marks, some)
         transaction.execute(_DROP_TURNS.format(marks), some)
     return decisions
 
@@ -368,6 +370,7 @@ async def prune(stores: Stores, workspace: str, retention: Retention) -> Pruned:
         threads += bool(gone)
         checkpoints += gone or 0
     dropped = await stores.attachments.drop_unreferenced()
+    await stores.examples.drop_unfinished(workspace)
     await stores.database.scrub()
     async with stores.traces() as traces:
         await traces.scrub()

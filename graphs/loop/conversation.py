@@ -227,6 +227,10 @@ class Conversation(Loop):
             elif isinstance(failure, ModelRefused) or not (await self._window.narrow() or self._leave_out()):
                 raise failure
 
+    def keep_example(self) -> None:
+        if self.tools.result is TEXT:  # the Signature of an answer in JSON has no program
+            super().keep_example()
+
     def past(self, caller: ModelCaller) -> list[PastStep]:
         return super().past(caller)[self._left_out :]
 
@@ -236,7 +240,8 @@ class Conversation(Loop):
         said = {} if record is not None else await self.said(final=final)
         if record is None and "calls" not in said:
             return said
-
+        if record is None:
+            self.keep_example()
         step = Step(id=self.think_id, parent=turn.turn_id, name=CONVERSE, kind="model", input=self.round)
         kept = await turn.drive.keep(step, said)
         self.on_step(self.think_id, kept)
@@ -266,6 +271,7 @@ class Conversation(Loop):
             body["result"] = json.loads(answer)
         self.turn.emit(StepEnded, step=self.step, interim=False)
         self.outcome = body
+        self.keep_example()
         head = await self.turn.append(head, [Draft(AGENT, "answer", body)])
         return Command(update={"head": head, "status": "done", "fault": None}, goto=END)
 

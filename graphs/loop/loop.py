@@ -98,6 +98,7 @@ class Loop:
         self.step = 0  # as events number them; rejected steps and answers count too
         self._fault = ""
         self._own: tuple[str, Any] | None = None  # belongs to the last model call
+        self._asked: tuple[Mapping[str, Any], Sequence[PastStep], Mapping[str, Any]] | None = None  # the last call
 
     @property
     def models(self) -> Sequence[str | None]:
@@ -112,7 +113,7 @@ class Loop:
         Args:
             final: Whether it must answer.
         """
-        self._own = None
+        self._own = self._asked = None
         try:
             thought = await self.asked(final)
         except OutputInvalid:
@@ -145,16 +146,24 @@ class Loop:
     ) -> Thought:
         turn, tools, caller = self.turn, self.tools, self.tuned(caller)
         predictor = turn.services.predictors.get(tools.signature, turn.prompt, inputs)
+        given, past = {**inputs, **tools.offered.inputs}, self.past(caller)
         answer = await predictor(
-            {**inputs, **tools.offered.inputs},
+            given,
             caller,
             role=turn.role,
-            steps=[*self.past(caller), *notes],
+            steps=[*past, *notes],
             final=final,
             listener=listener,
         )
         self._own = None if answer.message is None else (caller.connection.name, answer.message)
+        self._asked = given, past, answer.fields
         return Thought.of(answer, tools.signature, tools.offered, final=final)
+
+    def keep_example(self) -> None:
+        """Keep the last model call as an example, if those of the turn are kept, once its answer is accepted."""
+        if self._asked is not None:
+            inputs, past, fields = self._asked
+            self.turn.keep_example(self.think_id, self.tools.signature, inputs, fields, past)
 
     def on_step(self, think_id: str, said: Mapping[str, Any]) -> None:
         """A step ended in calls, which are made next."""

@@ -104,7 +104,10 @@ class WorkerLoop(Loop):
         return END
 
     async def _said(self, _: Any) -> Any:
-        return await self.said(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())
+        said = await self.said(final=len(self.steps) >= self._worker.max_steps or self.limit_reached())
+        if "fault" not in said:
+            self.keep_example()
+        return said
 
     async def _act(self) -> Node | None:
         return "think" if await self.acted() else None
