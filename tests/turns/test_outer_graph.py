@@ -13,7 +13,7 @@ import pytest
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
-from langgraph.graph import MessagesState
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.types import Command, RetryPolicy
 
 from support.agents import Thinking, answering, scripted_agent
@@ -219,6 +219,24 @@ async def test_a_refused_answer_interrupts_the_graph_again_and_a_better_one_is_t
         state = await graph.ainvoke(approvals(again), CONFIG)
     assert said(state) == ["hat", "It is paid."]
     assert lines(tmp_path / "effects") == ["hat"]
+
+
+async def test_nodes_side_by_side_and_in_a_subgraph_have_turns_of_their_own(tmp_path: Path) -> None:
+    async with paying_agent(tmp_path) as agent:
+        inner = outer_of(agent.as_node(thread=agent.thread("inner")), None)
+        graph: Any = StateGraph(MessagesState)
+        for name, node in (("one", agent.as_node()), ("two", inner)):
+            graph.add_node(name, node)
+            graph.add_edge(START, name)
+        made = graph.compile(checkpointer=InMemorySaver())
+        waiting = await made.ainvoke(HAT, CONFIG)
+        asked = {each.id: each.value for each in waiting["__interrupt__"]}
+        answers = {name: {pause["id"]: {"approve": {}} for pause in value["pauses"]} for name, value in asked.items()}
+        state = await made.ainvoke(Command(resume=answers), CONFIG)
+    assert sorted(value["thread"] for value in asked.values()) == ["inner", "t"]
+    assert said(state) == ["hat", "It is paid.", "It is paid."]
+    assert lines(tmp_path / "effects") == ["hat", "hat"]
+    assert len(lines(tmp_path / "asked")) == 4
 
 
 async def test_a_turn_that_another_caller_resumed_gives_the_graph_its_answer(tmp_path: Path) -> None:
