@@ -231,7 +231,9 @@ async def test_nodes_side_by_side_and_in_a_subgraph_have_turns_of_their_own(tmp_
         made = graph.compile(checkpointer=InMemorySaver())
         waiting = await made.ainvoke(HAT, CONFIG)
         asked = {each.id: each.value for each in waiting["__interrupt__"]}
-        answers = {name: {pause["id"]: {"approve": {}} for pause in value["pauses"]} for name, value in asked.items()}
+        answers: Any = {
+            name: {pause["id"]: {"approve": {}} for pause in value["pauses"]} for name, value in asked.items()
+        }
         state = await made.ainvoke(Command(resume=answers), CONFIG)
     assert sorted(value["thread"] for value in asked.values()) == ["inner", "t"]
     assert said(state) == ["hat", "It is paid.", "It is paid."]
