@@ -13,6 +13,7 @@ from dspy.teleprompt import BootstrapFewShot
 
 from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
 from support.homes import rows
+from support.processes import killed, start_script
 from worldagent import Settings
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid, UnknownTurn
 from worldagent.core.pauses import Approve
@@ -230,6 +231,45 @@ async def test_a_turn_that_is_resumed_is_kept_whole_and_one_that_is_cancelled_no
         assert await rows(agent, "wa_example") == 2
     async with scripted_agent(tmp_path, shopping(), tools=[pay]) as agent:  # switched off, what is kept stays
         assert len(await agent.examples()) == 2
+
+
+KILLED = """
+import asyncio, sys
+from pathlib import Path
+from worldagent import Settings, Storage, WorldAgent
+from worldagent.harness import tool
+from worldagent.testing import ScriptedLM
+
+@tool(risk="read_only")
+async def price(what: str) -> int:
+    return 3
+
+async def reply(call):
+    if not call.steps:
+        return {"reply": "", "calls": [{"tool": "price", "arguments": {"what": "hat"}}]}
+    print("there", flush=True)
+    await asyncio.sleep(60)
+
+async def main():
+    settings, storage = Settings(examples="asked"), Storage(home=Path(sys.argv[1]))
+    async with WorldAgent("novel", lm=ScriptedLM(reply), tools=[price], settings=settings, storage=storage) as agent:
+        await agent.thread("t").converse("The price of a hat?", example=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_turn_that_is_killed_and_resumed_has_an_example_of_each_step_once(tmp_path: Path) -> None:
+    await killed(await start_script(KILLED, tmp_path))
+    lm = shopping()
+    async with scripted_agent(tmp_path, lm, tools=[price], settings=ASKED) as agent:
+        assert await rows(agent, "wa_example") == 1
+        assert await agent.examples() == []
+        await agent.thread("t").resume()
+        calling, answer = await agent.examples()
+    assert len(lm.calls) == 1
+    assert (calling.calls, answer.reply) == ([ToolCall(**PRICED)], "Three.")
+    assert "You called 'price'" in answer.history.messages[-1]["note"]
 
 
 @pytest.mark.on_every_database
