@@ -639,6 +639,7 @@ class WorldAgent:
             kept=stores.kept,
             policy=self._policy,
             approver=self._approver,
+            callbacks=tuple(self._trace.callbacks),
         )
         engine = TurnEngine(
             await CheckpointSaver(stores.database).create_tables(),

@@ -24,6 +24,7 @@ from ..memory.attachments import Attachments
 from ..memory.conversation import KeptMessages
 from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
+from ..signatures.callbacks import Watch, dspy_callbacks
 from ..signatures.models import Models
 from ..signatures.summaries import ask_without_role, scrubbed
 from ..storage import Lease
@@ -66,6 +67,7 @@ class Services:
         kept: Messages that people marked.
         policy: Decides what requires approval.
         approver: Decides in place of a person.
+        callbacks: What `Trace(callbacks=...)` names, of LangChain and of dspy.
     """
 
     caller: ModelCaller
@@ -85,6 +87,7 @@ class Services:
     kept: KeptMessages | None = None
     policy: Policy = field(default_factory=Policy)
     approver: Approver | None = None
+    callbacks: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,8 +245,19 @@ class TurnContext:
         def wait(model: str, seconds: float) -> None:
             self.emit(ModelWaiting, model=model, seconds=round(seconds, 3), call_id=call_id)
 
+        def hide(value: T) -> T:
+            return scrubbed(value, self.role, (signature, CONVERSE))
+
         prompt = keep if self.emit.wants("prompts") else None
-        silent = Listener(usage=count, prompt=prompt, waiting=wait, before=budget.check, after=budget.settle)
+        seen = dspy_callbacks(self.services.callbacks)
+        silent = Listener(
+            usage=count,
+            prompt=prompt,
+            waiting=wait,
+            before=budget.check,
+            after=budget.settle,
+            watch=Watch(seen, hide) if seen else None,
+        )
         if step is None or not self.stream:
             return silent
         return replace(

@@ -7,6 +7,7 @@ usage counts, limits and rate limits apply, and the role is added where the mode
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ async def run_module(
         asked = outputs.inputs({**call.inputs, **{f"option {name}": value for name, value in call.options.items()}})
 
         async def body(_: Any) -> Any:
-            listener = turn.listener(predictor.name)
+            listener = replace(turn.listener(predictor.name), watch=None)  # dspy tells callbacks of a module's calls
             answer = await turn.ask(
                 lambda caller: predictor(call.inputs, call.tuned(caller), role=turn.role, listener=listener)
             )
@@ -72,7 +73,7 @@ async def run_module(
 
     run = ModuleRun(check_module(module, what="the module"), ask, entry=entry, prefix=prefix)
     try:
-        with run.opened():
+        with run.opened(turn.services.callbacks):
             if run.is_async:
                 return await run.module.acall(**inputs)
             work = Inside.on_thread(partial(run.module, **inputs))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ import dspy
 
 from ..core.errors import FunctionInvalid
 from .adapter import RoleAdapter, Signature
+from .callbacks import dspy_callbacks
 from .predictor import ModelCaller, Predictor
 from .signature import check_signature, named
 
@@ -90,7 +91,8 @@ def check_module(module: object, *, what: str) -> dspy.Module:
     for path, predict in module.named_predictors():
         if predict.lm is not None:
             _refuse_model(f"the predictor {path!r} of {what}")
-        check_signature(predict.signature)
+        signature: Any = predict.signature
+        check_signature(signature)
     return module
 
 
@@ -164,13 +166,14 @@ class ModuleRun:
         return inspect.iscoroutinefunction(getattr(self.module, "aforward", None))
 
     @contextmanager
-    def opened(self) -> Generator[None]:
-        """While it is open, the predictors of the module reach the turn."""
+    def opened(self, callbacks: Iterable[object] = ()) -> Generator[None]:
+        """While it is open, the predictors of the module reach the turn, and `callbacks` of dspy see its calls."""
         lm: Any = dspy.LM("agent/model", engine=_NoModel(), async_engine=_NoAsyncModel(), cache=False, num_retries=0)
         lm.turn_of_the_agent = self  # copies of it have it too
-        settings = {"lm": lm, "adapter": _TurnAdapter(self), "disable_history": True, "trace": [], "callbacks": []}
+        settings = {"lm": lm, "adapter": _TurnAdapter(self), "disable_history": True, "trace": []}
+        seen = dspy_callbacks(callbacks)
         try:
-            with dspy.context(**settings, track_usage=False, stream_listeners=[], send_stream=None):
+            with dspy.context(**settings, callbacks=seen, track_usage=False, stream_listeners=[], send_stream=None):
                 yield
         finally:
             self._stopped = True

@@ -35,6 +35,7 @@ from ..core.errors import (
 )
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import ROLE, SUMMARY, PastStep, RoleAdapter, Signature, without_unpaired_surrogates
+from .callbacks import Watch
 from .calling import CALLS
 from .echo import EchoGuard, Hidden
 from .engines.classification import classify, refuses_form
@@ -187,6 +188,7 @@ class Listener:
         waiting: Called with the model's name and a number of seconds before a call waits for the model's service.
         before: Called before every try. An exception is passed on, and the model is not called.
         after: Awaited when the call is over, successful or not.
+        watch: Is told of the call; None for no one.
     """
 
     usage: Callable[..., None] = lambda used, **more: None
@@ -198,6 +200,7 @@ class Listener:
     waiting: Callable[[str, float], None] = lambda model, seconds: None
     before: Callable[[], None] = lambda: None
     after: Callable[[], Awaitable[None]] | None = None
+    watch: Watch | None = None
 
 
 async def open_model(
@@ -320,6 +323,8 @@ class Predictor:
             HostError: The model failed. The text holds nothing of the prompt.
         """
         call = _Call(self, inputs, caller, role.reveal(self.name), listener, steps=steps, final=final)
+        watch = listener.watch
+        told = None if watch is None else watch.began(self._plain, inputs)
         failure: WorldAgentError | None = None
         answer: Answer | None = None
         try:
@@ -328,6 +333,8 @@ class Predictor:
             failure = error
         finally:
             call.forget()
+            if watch is not None and told is not None:
+                watch.ended(told, None if answer is None else answer.fields, failure)
         if listener.after is not None:
             await listener.after()
         if answer is None:

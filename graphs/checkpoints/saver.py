@@ -14,6 +14,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self, TypeVar
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.checkpoint.base import (
     WRITES_IDX_MAP,
@@ -44,6 +45,11 @@ def apart() -> Generator[None]:
         yield
     finally:
         var_child_runnable_config.reset(outer)
+
+
+def chain_callbacks(callbacks: Iterable[object]) -> list[BaseCallbackHandler]:
+    """Return those that are callbacks of LangChain, for the config of a graph."""
+    return [each for each in callbacks if isinstance(each, BaseCallbackHandler)]
 
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from ...harness.journal import ABOUT_THE_TURN, SUSPENDED, CallRecord, Frame, Ste
 from ...harness.pipeline import Call, run_call
 from ...memory import Draft
 from ...signatures import CallMade, Listener, ModelCaller, PastStep, StepMade, Thought
-from ..checkpoints.saver import DURABILITY, LEASE, apart
+from ..checkpoints.saver import DURABILITY, LEASE, apart, chain_callbacks
 from ..context import WAITING, TurnContext
 from ..history import result_text
 from ..shape import Work
@@ -380,6 +380,7 @@ async def run_graph(
     config = {
         "configurable": {"thread_id": turn.thread_key, LEASE: turn.lease},
         "recursion_limit": 3 * options.max_rounds + 2 * options.verifications + 10 if steps is None else steps,
+        "callbacks": chain_callbacks(turn.services.callbacks),
     }
     mode = DURABILITY.get()
     extra = {"durability": mode} if graph.checkpointer else {}

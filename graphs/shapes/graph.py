@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from ...core.errors import FunctionInvalid, InvalidArgument
 from ...core.events import CallProgress
 from ...harness import CallContext
-from ..checkpoints.saver import apart
+from ..checkpoints.saver import apart, chain_callbacks
 from ..shape import Shape
 from ..tasks import TaskContext
 from .langchain import ChatModels
@@ -121,9 +121,10 @@ class _Handler:
             if found.next:
                 given = None
         models = ChatModels(self.key, ctx)
+        seen = chain_callbacks(ctx.turn.services.callbacks)
         state: Any = None
         try:
-            state = await self._followed(given, {**config, "callbacks": [models]}, ctx)
+            state = await self._followed(given, {**config, "callbacks": [models, *seen]}, ctx)
         except Exception:  # broad: what the graph made of the error of a limit
             if models.failure is None:
                 raise

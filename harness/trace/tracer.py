@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import Context
@@ -48,21 +49,31 @@ class Trace:
             call, with `[role: N characters]` in the role's place. Only what is named here is captured.
         home: Whether the home keeps the traces; None follows the setting `trace`.
         limit: How many events can wait for each sink. Further events are dropped, and the trace counts them.
+        callbacks: Callbacks of LangChain, which see the runs of the turns' graphs, and of dspy, which see the calls of
+            predictors and modules, with texts and without roles. No other callbacks are called.
 
     Raises:
-        InvalidArgument: An item is not a sink, a name in `capture` is unknown, or `limit` is not 1 or more.
+        InvalidArgument: An item is not a sink or not a callback, a name in `capture` is unknown, or `limit` is not 1 or
+            more.
     """
 
     sinks: tuple[TraceSink, ...] = ()
     capture: Collection[CaptureKind] = ()
     home: bool | None = None
     limit: int = LIMIT
+    callbacks: Collection[object] = ()
 
     def __post_init__(self) -> None:
         for sink in self.sinks:
             if not isinstance(sink, TraceSink):
                 raise InvalidArgument(
                     f"a {type(sink).__name__} is not a trace sink", remedy="define async `write(items)` and `aclose()`"
+                )
+        for callback in self.callbacks:
+            if not _is_callback(callback):
+                raise InvalidArgument(
+                    f"a {type(callback).__name__} in `callbacks` is not a callback",
+                    remedy="pass instances of langchain_core's BaseCallbackHandler or dspy's BaseCallback",
                 )
         known = get_args(CaptureKind)
         unknown = [what for what in self.capture if what not in known]
@@ -123,6 +134,13 @@ class Trace:
                     f"trace= must be a Trace, a sink or a list of sinks, got {type(given).__name__!r}",
                     remedy="pass one of these, or omit trace=",
                 )
+
+
+def _is_callback(given: object) -> bool:
+    """Whether it is a callback of a library, which is loaded then."""
+    kinds = (("langchain_core.callbacks", "BaseCallbackHandler"), ("dspy.utils.callback", "BaseCallback"))
+    known = [getattr(sys.modules.get(library), name, None) for library, name in kinds]
+    return any(kind is not None and isinstance(given, kind) for kind in known)
 
 
 class Tracer:

@@ -1,0 +1,51 @@
+"""Callbacks of dspy that the embedder passed: they see the calls of predictors, and no role (R7)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+import dspy
+from dspy.utils.callback import BaseCallback
+
+from ..core.errors import WorldAgentError
+
+_LOG = logging.getLogger("worldagent.traces")
+
+
+def dspy_callbacks(callbacks: Iterable[object]) -> list[BaseCallback]:
+    """Return those that are callbacks of dspy."""
+    return [each for each in callbacks if isinstance(each, BaseCallback)]
+
+
+class Watch:
+    """Tells callbacks of a predictor's calls as of those of the `dspy.Predict` without the role.
+
+    Args:
+        callbacks: The callbacks; each other one is told if one fails.
+        hide: Takes texts of the role out of a value.
+    """
+
+    def __init__(self, callbacks: Iterable[BaseCallback], hide: Callable[[Any], Any]) -> None:
+        self._callbacks, self._hide = tuple(callbacks), hide
+
+    def began(self, predict: dspy.Predict, inputs: Mapping[str, Any]) -> str:
+        """Tell that a call begins, and return its id."""
+        call_id = uuid4().hex
+        given = {"kwargs": self._hide(dict(inputs))}  # the form in which dspy passes the inputs of a module
+        self._tell(lambda each: each.on_module_start(call_id=call_id, instance=predict, inputs=given))
+        return call_id
+
+    def ended(self, call_id: str, fields: Mapping[str, Any] | None, error: WorldAgentError | None) -> None:
+        """Tell that a call ended, with its output fields or its error; with neither it was interrupted."""
+        outputs = None if fields is None else dspy.Prediction(**self._hide(dict(fields)))
+        self._tell(lambda each: each.on_module_end(call_id=call_id, outputs=outputs, exception=error))
+
+    def _tell(self, tell: Callable[[BaseCallback], None]) -> None:
+        for each in self._callbacks:
+            try:
+                tell(each)
+            except Exception as error:  # broad: a callback can raise anything; its message may be secret
+                _LOG.warning("the callback %s failed with %s", type(each).__name__, type(error).__name__)

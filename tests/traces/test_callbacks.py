@@ -1,0 +1,138 @@
+"""Callbacks of LangChain and dspy that the embedder passes see its turns, without roles (H5, R7)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from dspy.utils.callback import BaseCallback
+from langchain_core.callbacks import BaseCallbackHandler
+from pydantic import BaseModel
+
+from support.agents import CRITIC, scripted_agent
+from support.leaks import ChainCallbacks, ModelCallbacks
+from worldagent import Role, Trace
+from worldagent.core.errors import InvalidArgument, ModelUnavailable
+from worldagent.graphs.shapes import module_shape
+from worldagent.harness import tool
+from worldagent.testing import ScriptedLM, assert_no_role_leak
+
+pytestmark = [pytest.mark.requirement("H5"), pytest.mark.requirement("R7")]
+
+SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
+KEEPER = Role("keeper", SECRET)
+
+
+class Review(dspy.Signature):
+    """Review it."""
+
+    draft: str = dspy.InputField()
+    verdict: str = dspy.OutputField()
+
+
+class Draft(BaseModel):
+    draft: str = "Felt hats."
+
+
+class Verdict(BaseModel):
+    verdict: str
+
+
+@tool(risk="read_only")
+async def look(what: str) -> str:
+    """Look."""
+    return f"a {what}"
+
+
+ASKED = {"tool": "critic", "arguments": {"request": "?"}}
+
+
+def names(seen: ChainCallbacks | ModelCallbacks) -> list[str]:
+    return [name for name, _, _ in seen.seen]
+
+
+async def test_callbacks_see_the_graph_and_the_calls_of_a_turn_and_no_role(tmp_path: Path) -> None:
+    chains, models = ChainCallbacks(), ModelCallbacks()
+    lm = ScriptedLM(
+        [
+            {
+                "calls": [
+                    {"tool": "look", "arguments": {"what": "hat"}},
+                    {"tool": "critic", "arguments": {"request": "?"}},
+                ]
+            },
+            {"result": "Dull."},
+            {"reply": f"A hat. {SECRET}"},
+        ]
+    )
+    trace = Trace(callbacks=[chains, models])
+    async with scripted_agent(tmp_path, lm, tools=[look], workers=[CRITIC], trace=trace) as agent:
+        turn = await agent.thread("t").converse("A hat?", role=KEEPER)
+    assert lm.calls[0].role == SECRET
+    assert turn.text.startswith("A hat.")
+    nodes = [more["name"] for name, _, more in chains.seen if name == "on_chain_start"]
+    assert nodes[:3] == ["LangGraph", "think", "act"]
+    assert names(chains).count("on_chain_start") == names(chains).count("on_chain_end")
+    began = [more for name, _, more in models.seen if name == "on_module_start"]
+    assert [each["instance"].signature.__name__ for each in began] == ["Converse", "critic", "Converse"]
+    assert began[0]["inputs"]["kwargs"]["message"] == "A hat?"
+    ended = [more for name, _, more in models.seen if name == "on_module_end"]
+    assert [each["call_id"] for each in began] == [each["call_id"] for each in ended]
+    assert ended[-1]["outputs"].reply.startswith("A hat.")
+    assert_no_role_leak([chains.seen, models.seen, tmp_path], SECRET)
+
+
+async def test_a_message_that_became_the_role_is_withheld_from_callbacks(tmp_path: Path) -> None:
+    chains, models = ChainCallbacks(), ModelCallbacks()
+    trace = Trace(callbacks=[chains, models])
+    async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Hm."}]), trace=trace) as agent:
+        await agent.thread("t").converse(SECRET, role=KEEPER)
+    [began] = [more for name, _, more in models.seen if name == "on_module_start"]
+    assert "[role withheld]" in began["inputs"]["kwargs"]["message"]
+    assert_no_role_leak([chains.seen, models.seen], SECRET)
+
+
+async def test_callbacks_see_a_failure_without_the_role(tmp_path: Path) -> None:
+    chains, models = ChainCallbacks(), ModelCallbacks()
+    lm = ScriptedLM([ConnectionError(SECRET)])
+    async with scripted_agent(tmp_path, lm, trace=Trace(callbacks=[chains, models])) as agent:
+        with pytest.raises(ModelUnavailable):
+            await agent.thread("t").converse("A hat?", role=KEEPER)
+    assert "on_chain_error" in names(chains)
+    [ended] = [more for name, _, more in models.seen if name == "on_module_end"]
+    assert isinstance(ended["exception"], ModelUnavailable)
+    assert_no_role_leak([chains.seen, models.seen], SECRET)
+
+
+async def test_callbacks_of_dspy_see_the_modules_of_a_shape(tmp_path: Path) -> None:
+    models = ModelCallbacks()
+    shape = module_shape("review", dspy.ChainOfThought(Review), params=Draft, result=Verdict, entry=Review)
+    lm = ScriptedLM([{"reasoning": "so", "verdict": "Dull."}])
+    async with scripted_agent(tmp_path, lm, shapes=[shape], trace=Trace(callbacks=[models])) as agent:
+        turn = await agent.thread("t").task("review", Draft(), role=KEEPER)
+    assert turn.result == Verdict(verdict="Dull.")
+    assert lm.calls[0].role == SECRET
+    began = [type(more["instance"]).__name__ for name, _, more in models.seen if name == "on_module_start"]
+    assert began == ["ChainOfThought", "Predict"]
+    assert_no_role_leak([models.seen], SECRET)
+
+
+async def test_a_callback_that_fails_does_not_fail_the_turn(tmp_path: Path) -> None:
+    class Broken(BaseCallback):
+        def on_module_start(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("oh")
+
+    class BrokenChain(BaseCallbackHandler):
+        def on_chain_start(self, *_: Any, **__: Any) -> None:
+            raise RuntimeError("oh")
+
+    trace = Trace(callbacks=[Broken(), BrokenChain()])
+    async with scripted_agent(tmp_path, ScriptedLM([{"reply": "Hm."}]), trace=trace) as agent:
+        assert (await agent.thread("t").converse("A hat?")).text == "Hm."
+
+
+def test_what_is_not_a_callback_is_refused() -> None:
+    with pytest.raises(InvalidArgument, match=r"a function in `callbacks` is not a callback; pass instances of"):
+        Trace(callbacks=[lambda: None])
