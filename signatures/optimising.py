@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -43,6 +44,7 @@ Effort = Literal["light", "medium", "heavy"]
 Stage = Literal["before", "optimising", "after"]
 
 _DEMONSTRATIONS: Final[Mapping[str, int]] = {"light": 4, "medium": 8, "heavy": 16}
+_PACKAGES: Final[Mapping[Optimizer, str]] = {"gepa": "gepa", "mipro": "optuna"}
 _CLIENT: Final = frozenset({"api_key", "api_base", "base_url", "timeout", "rollout_id", "prompt_cache"})
 """Options of an LM that belong to its connection, or to one call."""
 
@@ -139,6 +141,7 @@ async def optimise(
         MissingExtra: The optimizer needs a package that is not installed.
         HostError: The model cannot be called.
     """
+    _check_installed(optimizer)
     run = _Run(progress)
     scorer = Metric(metric, name, fail=run.fail, scored=run.scored)
     over = asyncio.Event()
@@ -195,6 +198,7 @@ def _made(
 ) -> tuple[Program, float, float]:
     """Score, optimise, and score what the saved file gives back. Runs in a thread."""
     settings = {"lm": lm, "disable_history": True, "callbacks": [], "track_usage": False, "usage_tracker": None}
+    settings |= {"max_errors": sys.maxsize}  # a prediction that cannot be read is one that failed
     before_all = configured()
     with dspy.context(**settings), _no_logs():
         with run.stage("before") as stage:
@@ -212,7 +216,7 @@ def _made(
 
 def _mean(program: Program, examples: Sequence[dspy.Example], metric: Metric) -> float:
     """The mean score. A prediction that cannot be read has the score 0."""
-    evaluate = dspy.Evaluate(devset=list(examples), metric=metric, max_errors=len(examples) + 1)
+    evaluate = dspy.Evaluate(devset=list(examples), metric=metric)
     return float(sum(score for *_, score in evaluate(program).results) / len(examples))
 
 
@@ -237,7 +241,6 @@ def _gepa(
     budget: Effort | int,
     seed: int,
 ) -> Any:
-    _check_installed("gepa")
     tried: Any = {"max_metric_calls": budget} if isinstance(budget, int) else {"auto": budget}
     return dspy.GEPA(metric, reflection_lm=guide, seed=seed, **tried).compile(program, trainset=train)
 
@@ -252,7 +255,6 @@ def _mipro(
     budget: Effort | int,
     seed: int,
 ) -> Any:
-    _check_installed("optuna")
     lm = dspy.settings.lm
     settings = {"lm": guide} if taught else {}
     if isinstance(budget, int):
@@ -280,7 +282,6 @@ def _bootstrap(
         teacher_settings={"lm": guide} if taught else {},
         max_bootstrapped_demos=count,
         max_labeled_demos=count,
-        max_errors=len(train) + 1,
     )
     return made.compile(program, trainset=train)
 
@@ -288,11 +289,12 @@ def _bootstrap(
 _COMPILE: Final[dict[Optimizer, Callable[..., Any]]] = {"gepa": _gepa, "mipro": _mipro, "bootstrap": _bootstrap}
 
 
-def _check_installed(package: str) -> None:
+def _check_installed(optimizer: Optimizer) -> None:
     """Refuse an optimizer before its run, since dspy imports its package in the middle of it."""
-    if find_spec(package) is None:
+    package = _PACKAGES.get(optimizer)
+    if package is not None and find_spec(package) is None:
         raise MissingExtra(
-            f"the optimizer needs the package {package!r}, which is not installed",
+            f"the optimizer {optimizer!r} needs the package {package!r}, which is not installed",
             remedy="install it: pip install 'worldagent[optimise]'",
         )
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 import random
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
+from numbers import Real
 from pathlib import Path
 from typing import Any, Final
 
@@ -177,7 +180,7 @@ class Metric:
             raise
         except Exception as error:  # the user's code raises anything
             problem = refused_configure(error, f"the metric {self._name!r}") or FunctionInvalid(
-                f"the metric {self._name!r} raised {type(error).__name__}",
+                f"the metric {self._name!r} raised {type(error).__name__}{_place(error, self._function)}",
                 remedy="correct it; it gets an example and a prediction, whose fields can be empty",
             )
             self._fail(error, problem)
@@ -194,6 +197,13 @@ class Metric:
         if pred_name is None:
             return score
         return dspy.Prediction(score=score, feedback=feedback or f"This trajectory got a score of {score}.")
+
+
+def _place(error: BaseException, function: Any) -> str:
+    """The last line of the metric's own file that an exception passed through."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    return f" in {os.path.basename(file)!r}, line {lines[-1]}" if file and lines else ""
 
 
 def _positions(function: Callable[..., Any], name: str) -> int:
@@ -220,7 +230,7 @@ def _positions(function: Callable[..., Any], name: str) -> int:
 
 def _score(given: Any) -> float | None:
     score = given.get("score") if isinstance(given, dspy.Prediction) else given
-    return float(score) if isinstance(score, int | float) and math.isfinite(score) else None
+    return float(score) if isinstance(score, Real) and math.isfinite(score) else None
 
 
 # --- dspy.configure ---------------------------------------------------------------------------------------------------

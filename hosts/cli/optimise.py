@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import os
-import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
@@ -99,7 +99,7 @@ def optimise(options: OptimiseOptions, output: Output) -> Work:
     """
     if options.role is not None:
         raise bad_usage("a program is optimised without a role, because it serves every role", remedy="omit --role")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # the optimizers draw bars of their own
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the optimizers draw bars on stderr too
     from ...agent.optimising import check_target
     from .agents import open_agent
 
@@ -133,7 +133,7 @@ async def _optimise(agent: WorldAgent, signature: str, training: Training, file:
     from ...agent.optimising import optimise_program, save_program
 
     async with agent:
-        with redirect_stdout(sys.stderr):  # standard output has the result only
+        with redirect_stdout(_Nowhere()):  # the optimizers print, and draw bars
             found = await optimise_program(agent, signature, training, progress=_notes(output))
     if found.better:
         save_program(found.program, file)
@@ -158,6 +158,13 @@ async def _optimise(agent: WorldAgent, signature: str, training: Training, file:
         "remedy: give more examples, a larger --budget, another --optimizer or a stronger --teacher"
     )
     return FAILED
+
+
+class _Nowhere(io.TextIOBase):
+    """A stream that drops what is written."""
+
+    def write(self, text: str) -> int:
+        return len(text)
 
 
 def _notes(output: Output) -> Callable[[Progress], None]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.command_line import Run, run_on_stub
+from support.arithmetic import write_examples
+from support.command_line import Run, run_on_stub, stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event
@@ -197,3 +198,22 @@ async def test_the_next_model_is_asked_where_one_is_out_and_resume_takes_the_sam
     done = await run(*resume, WORLDAGENT_MODELS=json.dumps({"down": "openai/fast"}))
     assert done.exit_code == 0, done.output
     assert [request["model"] for request in stub.requests] == ["fast"]
+
+
+@pytest.mark.requirement("R12")
+async def test_optimise_counts_the_calls_of_the_agents_service(run: Run, stub: OpenAIStub, tmp_path: Path) -> None:
+    stub.text, stub.cost = "[[ ## reply ## ]]\n25\n\n[[ ## completed ## ]]", 0.25
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse", 6)
+    line = ("--examples", str(examples), "--metric", "support.arithmetic:exact", "--optimizer", "bootstrap")
+    more = ("--header", "x-team=squares", "--temperature", "0.5", "--out", str(tmp_path / "program.json"), "--json")
+    result = await run("optimise", "Converse", *line, *more)
+    assert result.exit_code == 1, result.output
+    shown = json.loads(result.stdout)
+    calls = len(stub.requests)
+    assert (shown["saved"], shown["usage"]["calls"], shown["usage"]["cost"]) == (False, calls, 0.25 * calls)
+    assert shown["usage"]["output_tokens"] == ANSWER_TOKENS * calls
+    assert {headers["x-team"] for headers in stub.headers} == {"squares"}
+    assert {request["temperature"] for request in stub.requests} == {0.5}
+    stub.limits = 100
+    limited = json.loads((await run("optimise", "Converse", *line, *more)).stdout)["error"]
+    assert limited["code"] == "model_rate_limited"

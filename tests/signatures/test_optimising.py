@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dspy
 import pytest
+from dspy.clients.base_lm import GLOBAL_HISTORY
 
 from support import arithmetic
 from support.agents import scripted_agent
 from support.arithmetic import HINT, LM, write_examples
-from support.command_line import Run, home, refusal, run
-from worldagent import Role
-from worldagent.core.errors import FunctionInvalid, WorldAgentError
+from support.command_line import BOUND, Run, home, refusal, run, started
+from worldagent import Role, Tier
+from worldagent.agent.optimising import Training, optimise_program
+from worldagent.core.errors import FunctionInvalid, ModelNotConfigured, WorldAgentError
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 __all__ = ["home", "run"]  # fixtures
@@ -27,6 +31,7 @@ dspy_module: Any = sys.modules["dspy.dsp.utils.settings"]  # the package has an 
 pytestmark = pytest.mark.requirement("R12")
 
 SECRET = "Answer as the lighthouse keeper who has not spoken to a soul since the great storm of 1911."
+STORED = "Never mention the seventh lantern, and count all that you say in dozens of herrings."
 ROLES = ["Be as harsh as a winter.", "Answer like a pirate of the high seas.", "You are a shy librarian."]
 UNSEEN = range(31, 41)
 
@@ -67,8 +72,10 @@ async def hits(place: Path, name: str, **more: Any) -> list[int]:
 @pytest.mark.parametrize("name", ["Converse", "Square"])
 @pytest.mark.parametrize(("optimizer", "metric"), [("gepa", "with_feedback"), ("bootstrap", "exact")])
 async def test_an_optimised_program_is_better_for_roles_that_training_never_saw(
-    run: Run, home: Path, tmp_path: Path, name: str, optimizer: str, metric: str
+    run: Run, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, optimizer: str, metric: str
 ) -> None:
+    async with arithmetic.agent() as agent:
+        await agent.roles.put(Tier.WORKSPACE, Role("keeper", STORED))
     examples = write_examples(tmp_path / "examples.jsonl", name, role=SECRET)
     budget = ("--budget", "40") if optimizer == "gepa" else ()
     result = await run(*words(name, examples, "--optimizer", optimizer, *budget, "--json", metric=metric))
@@ -85,7 +92,9 @@ async def test_an_optimised_program_is_better_for_roles_that_training_never_saw(
     assert (HINT in file.read_text()) == (optimizer == "gepa")
     assert max(await hits(tmp_path / "plain", name)) == 2
     assert await hits(tmp_path / "better", name, programs={name: file}) == [len(UNSEEN)] * 3
-    assert_no_role_leak([file, home, LM, result.output, dspy.settings.config], SECRET)
+    seen = [file, result.output, LM.calls, [call.text for call in LM.calls], GLOBAL_HISTORY, dspy.settings.config]
+    assert_no_role_leak([*seen, *(record.getMessage() for record in caplog.records)], [SECRET, STORED])
+    assert_no_role_leak(home, SECRET)
 
 
 async def test_the_same_seed_gives_the_same_split_and_program(run: Run, tmp_path: Path) -> None:
@@ -113,7 +122,7 @@ async def test_a_program_that_is_not_better_is_not_saved(run: Run, tmp_path: Pat
 
 
 METRICS = {
-    "raising": r"the metric 'support.arithmetic:raising' raised ValueError",
+    "raising": r"the metric 'support.arithmetic:raising' raised ValueError in 'arithmetic.py', line ",
     "text": r"returned 'str', which is not a number",
     "one_argument": r"cannot be called with an example and a prediction",
     "awaited": r"is not a function that returns a score",
@@ -221,8 +230,6 @@ async def test_a_running_agent_uses_a_program_in_turns_that_begin_afterwards(tmp
 
 
 async def test_a_model_that_fails_ends_the_run_with_its_error(tmp_path: Path) -> None:
-    from worldagent.agent.optimising import Training, optimise_program
-
     examples = write_examples(tmp_path / "examples.jsonl", "Converse")
     training = Training(examples=examples, metric=arithmetic.exact, optimizer="bootstrap")
     async with scripted_agent(tmp_path / "home", ScriptedLM(lambda call: RuntimeError("secret"))) as agent:
@@ -232,8 +239,6 @@ async def test_a_model_that_fails_ends_the_run_with_its_error(tmp_path: Path) ->
 
 
 async def test_cancelling_ends_the_run_and_its_calls(tmp_path: Path) -> None:
-    from worldagent.agent.optimising import Training, optimise_program
-
     asked, ended = asyncio.Event(), asyncio.Event()
 
     async def reply(call: Any) -> str:
@@ -253,3 +258,42 @@ async def test_cancelling_ends_the_run_and_its_calls(tmp_path: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
         await asyncio.wait_for(ended.wait(), 20)
+
+
+async def test_an_interrupt_ends_the_command_and_saves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    write_examples(tmp_path / "home" / "examples.jsonl", "Converse")
+    line = [word.replace(":agent", ":silent") for word in words("Converse", Path("examples.jsonl"), "--json")]
+    async with started(tmp_path / "home", *line) as process:
+        assert process.stderr is not None
+        assert await asyncio.wait_for(process.stderr.readline(), BOUND) == b"asked\n"
+        process.send_signal(signal.SIGINT)
+        out, _ = await asyncio.wait_for(process.communicate(), BOUND)
+    assert process.returncode == 130
+    assert json.loads(out)["error"]["code"] == "interrupted"
+    assert not (tmp_path / "home" / "Converse.json").exists()
+
+
+async def test_a_teacher_makes_the_demonstrations(tmp_path: Path) -> None:
+    def knows(call: Any) -> dict[str, str]:
+        return {"reply": str(int(call.fields["message"]) ** 2)}
+
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    teacher, lm = ScriptedLM(knows), ScriptedLM(arithmetic.skill)
+    async with scripted_agent(tmp_path / "home", lm, models={"wise": teacher}) as agent:
+        training = Training(examples=examples, metric=arithmetic.exact, optimizer="bootstrap", budget=2, teacher="wise")
+        found = await optimise_program(agent, "Converse", training)
+        assert (len(teacher.calls), len(found.program.predict.demos), found.better) == (2, 2, True)
+        with pytest.raises(ModelNotConfigured, match="'nobody'"):
+            await optimise_program(agent, "Converse", replace(training, teacher="nobody"))
+
+
+async def test_an_optimizer_without_its_package_names_the_extra(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worldagent.signatures.optimising.find_spec", lambda name: None)
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    error = await refusal(run, *words("Converse", examples, "--optimizer", "mipro"))
+    assert "'optuna'" in error["message"]
+    assert "worldagent[optimise]" in error["remedy"]
+    assert not LM.calls

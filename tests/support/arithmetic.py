@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,17 @@ def parts() -> dict[str, Any]:
 def agent() -> WorldAgent:
     """Make the agent."""
     return WorldAgent("sums", **parts())
+
+
+async def _never_answers(call: ScriptedCall) -> str:
+    sys.stderr.write("asked\n")
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+def silent() -> WorldAgent:
+    """Make an agent whose model never answers."""
+    return WorldAgent("sums", lm=ScriptedLM(_never_answers))
 
 
 def write_examples(file: Path, name: str, count: int = 20, **more: Any) -> Path:
