@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,14 +17,16 @@ if TYPE_CHECKING:
     from ..signatures.optimising import Effort, Optimised, Optimizer, Progress
     from .agent import WorldAgent
 
+_MOST = 10_000  # examples of kept turns, the newest
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
     """How a program is optimised.
 
     Attributes:
-        examples: A file of JSON lines, each with the fields of the Signature.
         metric: Scores a prediction.
+        examples: A file of JSON lines, each with the fields of the Signature; None is the turns that the agent kept.
         metric_name: The name of the metric, for errors.
         optimizer: Which optimizer of dspy.
         budget: How much it tries.
@@ -33,8 +35,8 @@ class Training:
         seed: The seed of the split and of the optimizer.
     """
 
-    examples: Path
     metric: Callable[..., Any]
+    examples: Path | None = None
     metric_name: str = "metric"
     optimizer: Optimizer = "gepa"
     budget: Effort | int = "light"
@@ -64,7 +66,10 @@ async def optimise_program(
 
     engine = agent._runner.parts.engine
     program, services = engine.program(signature), engine.services
-    examples = await asyncio.to_thread(read_examples, training.examples, program.signature)
+    if training.examples is None:
+        examples: Sequence[Any] = await agent.examples(signature, limit=_MOST)
+    else:
+        examples = await asyncio.to_thread(read_examples, training.examples, program.signature)
     train, held_out = split_examples(examples, held_out=training.held_out, seed=training.seed)
     teacher = None
     if training.teacher is not None:

@@ -28,22 +28,25 @@ from ..core.errors import (
     FunctionInvalid,
     InvalidArgument,
     MissingExtra,
+    ModelFacing,
     ModelRefused,
     OutputInvalid,
     WorldAgentError,
 )
+from .calling import TOOLS
 from .engines.classification import classify
 from .engines.costs import CostTracker
 from .engines.providers import sending
-from .predictor import ModelCaller, with_retries
+from .predictor import Listener, ModelCaller, Predictor, with_retries
 from .programs import Program, fitting_program
-from .training import Metric, Stopped, check_configured, configured, refused_configure
+from .training import Metric, Stopped, check_configured, configured, refused_configure, without_bad
 
 Optimizer = Literal["gepa", "mipro", "bootstrap"]
 Effort = Literal["light", "medium", "heavy"]
 Stage = Literal["before", "optimising", "after"]
 
 _DEMONSTRATIONS: Final[Mapping[str, int]] = {"light": 4, "medium": 8, "heavy": 16}
+_CANDIDATES: Final = 6  # of instructions and of demonstrations, as for the budget `light`
 _PACKAGES: Final[Mapping[Optimizer, str]] = {"gepa": "gepa", "mipro": "optuna"}
 _CLIENT: Final = frozenset({"api_key", "api_base", "base_url", "timeout", "rollout_id", "prompt_cache"})
 """Options of an LM that belong to its connection, or to one call."""
@@ -144,15 +147,23 @@ async def optimise(
     _check_installed(optimizer)
     run = _Run(progress)
     scorer = Metric(metric, name, fail=run.fail, scored=run.scored)
+    await _try_tools(run, program, caller, train[0])
     over = asyncio.Event()
     made: list[tuple[Program, float, float]] = []
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            lm = run.lm(caller)
-            guide = lm if teacher is None else run.lm(teacher)
-            made.append(_made(run, program, lm, guide, scorer, train, held_out, optimizer, budget, seed, teacher))
+            plan = _Plan(
+                program=program,
+                train=list(train),
+                metric=scorer,
+                budget=budget,
+                seed=seed,
+                lm=run.lm(caller),
+                teacher=None if teacher is None else run.lm(teacher),
+            )
+            made.append(_made(run, plan, optimizer, held_out))
         except BaseException as error:  # it is raised in the event loop
             failures.append(error)
         run.tell(over.set)
@@ -172,6 +183,15 @@ async def optimise(
     raise run.failure or _failed(optimizer, failure)
 
 
+async def _try_tools(run: _Run, program: Program, caller: ModelCaller, example: dspy.Example) -> None:
+    """Find out whether a service accepts tools, as an agent's first turn does. Programs do not try several forms."""
+    inputs = program.filled(example.inputs())
+    if caller.options.tools != "auto" or caller.connection.tools.known is not None or not inputs.get(TOOLS):
+        return
+    with suppress(ModelFacing):
+        await Predictor(program.signature)(inputs, caller, listener=Listener(usage=lambda used, **more: run.add(used)))
+
+
 def _failed(optimizer: str, error: BaseException) -> WorldAgentError:
     who = f"the optimizer {optimizer!r}"
     return (
@@ -184,33 +204,21 @@ def _failed(optimizer: str, error: BaseException) -> WorldAgentError:
 
 
 def _made(
-    run: _Run,
-    program: Program,
-    lm: dspy.LM,
-    guide: dspy.LM,
-    metric: Metric,
-    train: Sequence[dspy.Example],
-    held_out: Sequence[dspy.Example],
-    optimizer: Optimizer,
-    budget: Effort | int,
-    seed: int,
-    teacher: ModelCaller | None,
+    run: _Run, plan: _Plan, optimizer: Optimizer, held_out: Sequence[dspy.Example]
 ) -> tuple[Program, float, float]:
     """Score, optimise, and score what the saved file gives back. Runs in a thread."""
-    settings = {"lm": lm, "disable_history": True, "callbacks": [], "track_usage": False, "usage_tracker": None}
+    settings = {"lm": plan.lm, "disable_history": True, "callbacks": [], "track_usage": False, "usage_tracker": None}
     settings |= {"max_errors": sys.maxsize}  # a prediction that cannot be read is one that failed
-    before_all = configured()
+    global_settings = configured()
     with dspy.context(**settings), _no_logs():
         with run.stage("before") as stage:
-            before = stage.score = _mean(program, held_out, metric)
+            before = stage.score = _mean(plan.program, held_out, plan.metric)
         with run.stage("optimising"):
-            compiled = _COMPILE[optimizer](
-                program, list(train), metric, guide=guide, taught=teacher is not None, budget=budget, seed=seed
-            )
-            check_configured(before_all, f"the optimizer {optimizer!r}", run.fail)
-        found = program.with_predict(_saved(compiled, program))
+            compiled = _COMPILE[optimizer](plan)
+            check_configured(global_settings, f"the optimizer {optimizer!r}", run.fail)
+        found = plan.program.with_predict(_saved(compiled, plan.program))
         with run.stage("after") as stage:
-            after = stage.score = _mean(found, held_out, metric)
+            after = stage.score = _mean(found, held_out, plan.metric)
     return found, before, after
 
 
@@ -231,62 +239,67 @@ def _saved(compiled: Any, program: Program) -> dspy.Predict:
 # --- the optimizers ---------------------------------------------------------------------------------------------------
 
 
-def _gepa(
-    program: Program,
-    train: list[dspy.Example],
-    metric: Metric,
-    *,
-    guide: dspy.LM,
-    taught: bool,
-    budget: Effort | int,
-    seed: int,
-) -> Any:
-    tried: Any = {"max_metric_calls": budget} if isinstance(budget, int) else {"auto": budget}
-    return dspy.GEPA(metric, reflection_lm=guide, seed=seed, **tried).compile(program, trainset=train)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What an optimizer gets.
+
+    Attributes:
+        program: The program.
+        train: What it learns from.
+        metric: Scores a prediction.
+        budget: How much it tries.
+        seed: The seed of its choices.
+        lm: The model that the program runs on.
+        teacher: The model that teaches, if it is another one.
+    """
+
+    program: Program
+    train: list[dspy.Example]
+    metric: Metric
+    budget: Effort | int
+    seed: int
+    lm: dspy.LM
+    teacher: dspy.LM | None
+
+    @property
+    def demonstrating(self) -> dict[str, Any]:
+        """The settings for making demonstrations."""
+        return {} if self.teacher is None else {"lm": self.teacher}
 
 
-def _mipro(
-    program: Program,
-    train: list[dspy.Example],
-    metric: Metric,
-    *,
-    guide: dspy.LM,
-    taught: bool,
-    budget: Effort | int,
-    seed: int,
-) -> Any:
-    lm = dspy.settings.lm
-    settings = {"lm": guide} if taught else {}
-    if isinstance(budget, int):
-        made = dspy.MIPROv2(
-            metric, prompt_model=guide, task_model=lm, teacher_settings=settings, auto=None, num_candidates=6, seed=seed
-        )
-        return made.compile(program, trainset=train, num_trials=budget, minibatch=False)
-    made = dspy.MIPROv2(metric, prompt_model=guide, task_model=lm, teacher_settings=settings, auto=budget, seed=seed)
-    return made.compile(program, trainset=train)
+def _gepa(plan: _Plan) -> Any:
+    tried: Any = {"max_metric_calls": plan.budget} if isinstance(plan.budget, int) else {"auto": plan.budget}
+    made = dspy.GEPA(plan.metric, reflection_lm=plan.teacher or plan.lm, seed=plan.seed, **tried)
+    return made.compile(plan.program, trainset=plan.train)
 
 
-def _bootstrap(
-    program: Program,
-    train: list[dspy.Example],
-    metric: Metric,
-    *,
-    guide: dspy.LM,
-    taught: bool,
-    budget: Effort | int,
-    seed: int,
-) -> Any:
-    count = budget if isinstance(budget, int) else _DEMONSTRATIONS[budget]
+def _mipro(plan: _Plan) -> Any:
+    counted = isinstance(plan.budget, int)
+    tried: Any = {"auto": None, "num_candidates": _CANDIDATES} if counted else {"auto": plan.budget}
+    made = dspy.MIPROv2(
+        plan.metric,
+        prompt_model=plan.teacher or plan.lm,
+        task_model=plan.lm,
+        teacher_settings=plan.demonstrating,
+        seed=plan.seed,
+        **tried,
+    )
+    trials: Any = {"num_trials": plan.budget, "minibatch": False} if counted else {}
+    return made.compile(plan.program, trainset=without_bad(plan.train), **trials)
+
+
+def _bootstrap(plan: _Plan) -> Any:
+    count = plan.budget if isinstance(plan.budget, int) else _DEMONSTRATIONS[plan.budget]
     made = dspy.BootstrapFewShot(
-        metric,
-        teacher_settings={"lm": guide} if taught else {},
+        plan.metric,
+        teacher_settings=plan.demonstrating,
         max_bootstrapped_demos=count,
         max_labeled_demos=count,
     )
-    return made.compile(program, trainset=train)
+    return made.compile(plan.program, trainset=without_bad(plan.train))
 
 
-_COMPILE: Final[dict[Optimizer, Callable[..., Any]]] = {"gepa": _gepa, "mipro": _mipro, "bootstrap": _bootstrap}
+_COMPILE: Final[Mapping[Optimizer, Callable[[_Plan], Any]]] = {"gepa": _gepa, "mipro": _mipro, "bootstrap": _bootstrap}
 
 
 def _check_installed(optimizer: Optimizer) -> None:
@@ -371,6 +384,10 @@ class _Run:
         """Call a function in the event loop, if it still runs."""
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(function, *arguments)
+
+    def add(self, used: ModelUsage) -> None:
+        """Count a model call. Called in the event loop only."""
+        self.usage += used
 
     def fail(self, original: BaseException, failure: WorldAgentError) -> None:
         """End the run with an error. The first one counts."""
@@ -461,5 +478,5 @@ class _ThreadEngine:
             finally:
                 used = tracker.used()
                 if used is not None:
-                    self._run.usage += used
+                    self._run.add(used)
             raise failure

@@ -70,12 +70,16 @@ class Program(dspy.Module):
     def forward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`."""
         with dspy.context(adapter=adapter_of(self._weights)):
-            return self.predict(**{**self._inputs, **inputs})
+            return self.predict(**self.filled(inputs))
 
     async def aforward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`."""
         with dspy.context(adapter=adapter_of(self._weights)):
-            return await self.predict.acall(**{**self._inputs, **inputs})
+            return await self.predict.acall(**self.filled(inputs))
+
+    def filled(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs of a call, with those that it does not pass."""
+        return {**self._inputs, **inputs}
 
     def with_predict(self, predict: dspy.Predict) -> Program:
         """This program with another predictor of the same fields."""

@@ -69,23 +69,13 @@ def _example(line: str, signature: Signature, place: str) -> dspy.Example:
         raise InvalidArgument(
             f"{place} is not a JSON object", remedy=f"write an object with the fields {list(signature.fields)}"
         )
-    return example_of(found, signature, place=place)
+    return _fitting(found, signature, place)
 
 
-def example_of(found: Mapping[str, Any], signature: Signature, *, place: str) -> dspy.Example:
-    """Make an example for a Signature from its fields as JSON.
-
-    Args:
-        found: The fields.
-        signature: The Signature.
-        place: Where they are from, for the error.
-
-    Raises:
-        InvalidArgument: A field is missing or has another type.
-    """
+def _fitting(found: Mapping[str, Any], signature: Signature, place: str) -> dspy.Example:
     inputs, outputs = signature.input_fields, signature.output_fields
     given = {name: value for name, value in found.items() if name != ROLE}
-    if HISTORY in inputs:
+    if HISTORY in inputs and inputs[HISTORY].annotation is dspy.History:
         given.setdefault(HISTORY, [])
         if isinstance(given[HISTORY], list):
             given[HISTORY] = {"messages": given[HISTORY]}
@@ -94,7 +84,7 @@ def example_of(found: Mapping[str, Any], signature: Signature, *, place: str) ->
     if missing or not set(given) & set(outputs):
         wanted = f"the input {missing[0]!r}" if missing else f"any output: {', '.join(outputs)}"
         raise InvalidArgument(f"{place} lacks {wanted}", remedy="write the inputs and the expected outputs")
-    for name in set(given) & set(signature.fields):
+    for name in sorted(set(given) & set(signature.fields)):
         kind: Any = signature.fields[name].annotation
         try:
             given[name] = TypeAdapter(kind).validate_python(given[name])
@@ -105,13 +95,15 @@ def example_of(found: Mapping[str, Any], signature: Signature, *, place: str) ->
             f"the field {name!r} in {place} has another type",
             remedy=f"write a value that fits {kind}",
         )
-    return dspy.Example(**given).with_inputs(*(name for name in inputs if name in given))
+    return dspy.Example(given).with_inputs(*(name for name in inputs if name in given))
 
 
 def split_examples(
     examples: Sequence[dspy.Example], *, held_out: float, seed: int
 ) -> tuple[list[dspy.Example], list[dspy.Example]]:
     """Split examples into those to learn from and those to score with. The same seed splits them in the same way.
+
+    Examples with the same `turn` stay on one side.
 
     Args:
         examples: The examples.
@@ -125,14 +117,24 @@ def split_examples(
         raise InvalidArgument(
             f"the share of held-out examples must be between 0 and 1, got {held_out!r}", remedy="pass 0.3, for example"
         )
-    if len(examples) < MIN_EXAMPLES:
+    turns: dict[str, list[dspy.Example]] = {}
+    for place, example in enumerate(examples):
+        turns.setdefault(str(getattr(example, "turn", "") or place), []).append(example)
+    if len(turns) < MIN_EXAMPLES:
         raise InvalidArgument(
-            f"there are {len(examples)} examples", remedy=f"pass {MIN_EXAMPLES} or more; 30 are a good start"
+            f"there are only {len(turns)} examples",
+            remedy=f"pass {MIN_EXAMPLES} or more, better 30, or keep turns with the setting `examples`",
         )
-    mixed = list(examples)
+    mixed = list(turns.values())
     random.Random(seed).shuffle(mixed)
     count = min(len(mixed) - 1, max(1, round(len(mixed) * held_out)))
-    return mixed[count:], mixed[:count]
+    scored, learned = ([example for turn in part for example in turn] for part in (mixed[:count], mixed[count:]))
+    return learned, scored
+
+
+def without_bad(examples: Sequence[dspy.Example]) -> list[dspy.Example]:
+    """The examples that a person did not call bad, for optimizers that show them to the model."""
+    return [example for example in examples if getattr(example, "feedback", None) != "bad"]
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

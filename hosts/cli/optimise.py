@@ -39,12 +39,11 @@ class OptimiseOptions(AgentOptions):
     signature: str = argument(
         "SIGNATURE", "The Signature: Converse for the conversation, a worker's name, or a shape's Signature."
     )
-    examples: Path = option(
+    examples: Path | None = option(
         "FILE",
         "The examples, one JSON object per line with the fields of the Signature, such as message and reply. "
-        "offered_tools and history can be left out.",
+        "offered_tools and history can be left out. Default: the turns that the setting examples has kept.",
         _TRAINING,
-        default=...,
     )
     metric: str = option(
         "MODULE:FUNCTION",
@@ -93,7 +92,7 @@ def optimise(options: OptimiseOptions, output: Output) -> Work:
 
       worldagent optimise Converse --examples talks.jsonl --metric scores:exact --lm openai/gpt-4o-mini
 
-      worldagent optimise critic --app shop:agent --examples critic.jsonl --metric scores:fair --optimizer bootstrap
+      worldagent optimise critic --app shop:agent --metric scores:fair --optimizer bootstrap
 
       worldagent optimise Converse --examples talks.jsonl --metric scores:exact --teacher openai/gpt-4o --budget heavy
     """
@@ -118,7 +117,7 @@ def _training(options: OptimiseOptions) -> Training:
             f"--optimizer {options.optimizer!r} is unknown", remedy=f"give one of {', '.join(get_args(Optimizer))}"
         )
     return Training(
-        examples=options.examples.expanduser(),
+        examples=None if options.examples is None else options.examples.expanduser(),
         metric=named_object(options.metric, option="--metric", remedy=_METRIC),
         metric_name=options.metric,
         optimizer=options.optimizer,  # type: ignore[arg-type]  # one of its values

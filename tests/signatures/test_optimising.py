@@ -19,9 +19,11 @@ from support import arithmetic
 from support.agents import scripted_agent
 from support.arithmetic import HINT, LM, write_examples
 from support.command_line import BOUND, Run, home, refusal, run, started
+from support.services import agent_at, in_words, named, service, told
 from worldagent import Role, Tier
 from worldagent.agent.optimising import Training, optimise_program
-from worldagent.core.errors import FunctionInvalid, ModelNotConfigured, WorldAgentError
+from worldagent.core.errors import FunctionInvalid, InvalidArgument, ModelNotConfigured, WorldAgentError
+from worldagent.signatures.training import split_examples
 from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 __all__ = ["home", "run"]  # fixtures
@@ -70,14 +72,18 @@ async def hits(place: Path, name: str, **more: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["Converse", "Square"])
-@pytest.mark.parametrize(("optimizer", "metric"), [("gepa", "with_feedback"), ("bootstrap", "exact")])
+@pytest.mark.parametrize(
+    ("optimizer", "metric"), [("gepa", "with_feedback"), ("bootstrap", "exact"), ("mipro", "exact")]
+)
 async def test_an_optimised_program_is_better_for_roles_that_training_never_saw(
     run: Run, home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, optimizer: str, metric: str
 ) -> None:
+    if optimizer == "mipro":
+        pytest.importorskip("optuna", reason="install the extra optimise")
     async with arithmetic.agent() as agent:
         await agent.roles.put(Tier.WORKSPACE, Role("keeper", STORED))
     examples = write_examples(tmp_path / "examples.jsonl", name, role=SECRET)
-    budget = ("--budget", "40") if optimizer == "gepa" else ()
+    budget = ("--budget", {"gepa": "40", "mipro": "2", "bootstrap": "light"}[optimizer])
     result = await run(*words(name, examples, "--optimizer", optimizer, *budget, "--json", metric=metric))
     assert result.exit_code == 0, result.output
     shown = json.loads(result.stdout)
@@ -89,7 +95,7 @@ async def test_an_optimised_program_is_better_for_roles_that_training_never_saw(
     assert "score after: 1.000" in result.stderr
 
     file = tmp_path / f"{name}.json"
-    assert (HINT in file.read_text()) == (optimizer == "gepa")
+    assert (HINT in file.read_text()) == (optimizer == "gepa") or optimizer == "mipro"
     assert max(await hits(tmp_path / "plain", name)) == 2
     assert await hits(tmp_path / "better", name, programs={name: file}) == [len(UNSEEN)] * 3
     seen = [file, result.output, LM.calls, [call.text for call in LM.calls], GLOBAL_HISTORY, dspy.settings.config]
@@ -160,7 +166,7 @@ EXAMPLES = {
     "no input": ('{"reply": "4"}', "lacks the input 'message'"),
     "no output": ('{"message": "4"}', "lacks any output: reply, calls"),
     "another type": ('{"message": "4", "reply": "5", "calls": 3}', "the field 'calls' in line 1"),
-    "too few": ('{"message": "4", "reply": "5"}', "there are 1 examples"),
+    "too few": ('{"message": "4", "reply": "5"}', "there are only 1 examples"),
 }
 
 
@@ -297,3 +303,57 @@ async def test_an_optimizer_without_its_package_names_the_extra(
     assert "'optuna'" in error["message"]
     assert "worldagent[optimise]" in error["remedy"]
     assert not LM.calls
+
+
+async def test_turns_that_were_kept_are_examples_and_bad_ones_are_no_demonstrations(tmp_path: Path) -> None:
+    lm = ScriptedLM(arithmetic.skill)
+    async with scripted_agent(tmp_path / "home", lm, settings={"examples": "all"}) as agent:
+        with pytest.raises(InvalidArgument, match=r"only 0 examples.*setting `examples`"):
+            await optimise_program(agent, "Converse", Training(metric=arithmetic.square, optimizer="bootstrap"))
+        for number in range(1, 21):
+            thread = agent.thread(f"t{number}")
+            turn = await thread.converse(str(number), role=Role("keeper", SECRET))
+            await thread.feedback(turn.id, "good" if turn.text == str(number**2) else "bad")
+        training = Training(metric=arithmetic.square, optimizer="bootstrap", held_out=0.5)
+        found = await optimise_program(agent, "Converse", training)
+    assert found.better
+    demos = found.program.predict.demos
+    assert demos
+    assert all(demo["reply"] == str(int(demo["message"]) ** 2) for demo in demos)
+    found.program.save(tmp_path / "converse.json")
+    assert_no_role_leak([tmp_path / "converse.json", found], SECRET)
+
+
+def test_the_steps_of_a_turn_stay_on_one_side() -> None:
+    examples = [dspy.Example(message=str(number), turn=str(number // 3)) for number in range(30)]
+    train, held_out = split_examples(examples, held_out=0.4, seed=3)
+    assert (len(train), len(held_out)) == (18, 12)
+    assert not {example.turn for example in train} & {example.turn for example in held_out}
+
+
+async def test_a_service_that_refuses_tools_gets_them_in_words_as_the_agent_sends_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse", 6)
+    with service(*[in_words("25")] * 60) as stub:
+        stub.refuses_tools = True
+        async with agent_at(tmp_path / "home", stub, "chat") as agent:
+            training = Training(metric=arithmetic.exact, examples=examples, optimizer="bootstrap")
+            found = await optimise_program(agent, "Converse", training)
+    first, *rest = stub.requests
+    assert named(first)
+    assert not [body for body in rest if named(body)]
+    assert all("stock" in json.dumps(told(body)) for body in rest), "the agent's tools are in the prompt"
+    assert found.usage.calls == len(rest)
+
+
+@pytest.mark.local
+async def test_the_embedded_model_can_be_optimised(tmp_path: Path) -> None:
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse", 4)
+    async with scripted_agent(tmp_path / "home", "local") as agent:
+        training = Training(metric=arithmetic.exact, examples=examples, optimizer="bootstrap", budget=1)
+        found = await optimise_program(agent, "Converse", training)
+    assert 3 <= found.usage.calls <= 5
+    assert found.usage.input_tokens
+    assert found.program.predict.demos

@@ -18,6 +18,7 @@ from worldagent.testing import ScriptedCall, ScriptedLM
 
 HINT = "SQUARE IT."
 EASY = 5  # the model squares such numbers without help
+_PROPOSED = ("observations", "summary", "program_description", "module_description", "proposed_instruction")
 
 
 class Square(dspy.Signature):
@@ -40,6 +41,8 @@ def skill(call: ScriptedCall) -> dict[str, Any] | str:
     if "new_instruction" in call.text:
         return json.dumps({"new_instruction": f"Answer. {HINT}"})  # GEPA asks with dspy's JSON adapter
     fields = call.fields
+    if not {"message", "number"} & set(fields):  # MIPRO asks about the examples and the program
+        return dict.fromkeys(_PROPOSED, f"Answer. {HINT}")
     [number] = re.findall(r"\d+", fields.get("number") or fields["message"])
     shown = any(speaker == "assistant" for speaker, _ in call.messages) or HINT in call.system
     answer = str(int(number) ** 2) if shown or int(number) % EASY == 0 else "A fine number."
@@ -90,6 +93,11 @@ def exact(example: Any, prediction: Any, trace: Any = None) -> bool:
     """Whether the answer is the expected one."""
     field = "reply" if "reply" in example else "answer"
     return bool(example[field] == getattr(prediction, field))
+
+
+def square(example: Any, prediction: Any) -> bool:
+    """Whether the answer is the square, whatever the example says."""
+    return bool(prediction.reply == str(int(example.message) ** 2))
 
 
 def with_feedback(example: Any, prediction: Any, trace: Any, predictor: Any, its_trace: Any) -> Any:
