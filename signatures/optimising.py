@@ -185,7 +185,7 @@ async def optimise(
 
 async def _try_tools(run: _Run, program: Program, caller: ModelCaller, example: dspy.Example) -> None:
     """Find out whether a service accepts tools, as an agent's first turn does. Programs do not try several forms."""
-    inputs = program.filled(example.inputs())
+    inputs = program.filled(dict(example.inputs()))
     if caller.options.tools != "auto" or caller.connection.tools.known is not None or not inputs.get(TOOLS):
         return
     with suppress(ModelFacing):
