@@ -249,7 +249,7 @@ class TurnContext:
             return scrubbed(value, self.role, (signature, CONVERSE))
 
         prompt = keep if self.emit.wants("prompts") else None
-        seen = dspy_callbacks(self.services.callbacks)
+        seen = dspy_callbacks(self.services.callbacks) if self.services.callbacks else []
         silent = Listener(
             usage=count,
             prompt=prompt,

@@ -57,8 +57,9 @@ class ChatModels(BaseCallbackHandler):
     run_inline = True
 
     def __init__(self, key: str, ctx: TaskContext) -> None:
-        self._key, self._ctx = key, ctx
-        self._budget = ctx.turn.budget
+        # Not the context, which has the role: nodes can reach the handlers in their config.
+        self._key, self._task, self._emit = key, ctx.id, ctx.turn.emit
+        self._frame, self._budget = ctx.calls.frame, ctx.turn.budget
         self._clock = ctx.turn.services.clock
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._asked: dict[UUID, _Asked] = {}
@@ -79,7 +80,7 @@ class ChatModels(BaseCallbackHandler):
         Raises:
             LimitReached: A limit in tokens or cost is reached.
         """
-        self._on_loop(self._ctx.calls.frame.mark_model_influenced)  # the answer can influence later calls
+        self._on_loop(self._frame.mark_model_influenced)  # the answer can influence later calls
         try:
             self._budget.check()
         except TurnLimitReached as error:
@@ -93,7 +94,8 @@ class ChatModels(BaseCallbackHandler):
         """Count the usage of a call that ended."""
         asked = self._asked.pop(run_id, None)
         if asked is not None:
-            said = [each.message for each in response.generations[0] if isinstance(each, ChatGeneration)]
+            made = [each for choices in response.generations for each in choices]
+            said = [each.message for each in made if isinstance(each, ChatGeneration)]
             self._on_loop(partial(self._count, asked, said))
 
     def on_llm_error(self, error: BaseException, *, run_id: UUID, **more: Any) -> None:
@@ -124,7 +126,7 @@ class ChatModels(BaseCallbackHandler):
         self._budget.spend(name, used, sent + received, 0.0)
         told = asdict(used)
         del told["calls"]
-        self._ctx.turn.emit(Usage, signature=self._key, call_id=self._ctx.id, model=name, seconds=seconds, **told)
+        self._emit(Usage, signature=self._key, call_id=self._task, model=name, seconds=seconds, **told)
         write = asyncio.ensure_future(self._budget.settle())
         self._writes.add(write)
         write.add_done_callback(self._writes.discard)

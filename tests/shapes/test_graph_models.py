@@ -136,6 +136,24 @@ async def test_text_of_a_graphs_chat_model_streams_as_progress_of_the_task(tmp_p
     assert turn.usage.input_tokens == 12
 
 
+async def test_a_graph_that_the_conversation_calls_streams_apart_from_its_answer(tmp_path: Path) -> None:
+    shape = graph_shape(
+        "poem", writing(Writer(messages=iter([POEM]))), params=Ask, result=Said, description="writes a poem"
+    )
+    lm = ScriptedLM([{"calls": [{"tool": "poem", "arguments": {"messages": ["Write."]}}]}, {"reply": "Here it is."}])
+    async with (
+        scripted_agent(tmp_path, lm, shapes=[shape]) as poet,
+        poet.thread("t").stream("A poem!", role=Role("keeper", SECRET)) as stream,
+    ):
+        events = [event async for event in stream]
+        turn = await stream.wait()
+    assert "".join(event.message for event in events if isinstance(event, CallProgress)) == "O grey sea"
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Here it is."
+    assert turn.usage.models["sea-1"].input_tokens == 12
+    assert [event.signature for event in events if isinstance(event, Usage)] == ["Converse", "poem", "Converse"]
+    assert_no_role_leak([tmp_path, events], SECRET)
+
+
 async def test_a_limit_in_tokens_stops_a_graph_even_if_it_catches_everything(tmp_path: Path) -> None:
     model = Writer(messages=iter([POEM, POEM]))
 

@@ -5,7 +5,7 @@ import contextlib
 import json
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
@@ -18,7 +18,7 @@ from support.leak_cases import Case, Roled
 from support.leaks import Watch, kill_child, on_the_server, repeated, traces_of
 from support.openai_stub import OpenAIStub, openai_stub
 from support.role_hosts import reference
-from worldagent import Role, Roles, Tier, WorldAgent
+from worldagent import Role, Roles, Tier, Trace, WorldAgent
 from worldagent.agent import Composed, Thread, Trigger, Turn
 from worldagent.core import ECHO_RUN, Scope, errors
 from worldagent.graphs import Shape, TaskContext
@@ -212,7 +212,8 @@ async def run_case(case: Case, seen: Watch) -> str:
         native = case.mode == "sync" and not case.outcome.startswith("cannot be parsed")
         scripted = ScriptedLM(behaviour, form="native" if native else "chat")
         lm: Any = scripted if stub is None else _MODELS[case.outcome]
-        agent = await stack.enter_async_context(opened(case, seen.home, lm, stub))
+        callbacks = (seen.chain, seen.model)  # they see the turn itself, too
+        agent = await stack.enter_async_context(opened(case, seen.home, lm, stub, callbacks=callbacks))
         role = await put_role(case, agent)
         threads = [agent.thread(f"t{n}", account="ana", channel="den") for n in (1, 2)]
         if case.outcome == "two at once":
@@ -233,7 +234,9 @@ async def run_case(case: Case, seen: Watch) -> str:
 
 
 @contextlib.asynccontextmanager
-async def opened(case: Case, home: Path, lm: Any, stub: OpenAIStub | None = None) -> AsyncGenerator[WorldAgent, None]:
+async def opened(
+    case: Case, home: Path, lm: Any, stub: OpenAIStub | None = None, *, callbacks: Sequence[object] = ()
+) -> AsyncGenerator[WorldAgent, None]:
     """The agent of a case."""
     settings: dict[str, Any] = {"model_attempts": 2 if "tried again" in case.outcome else 1}
     if case.outcome == "model is too slow":
@@ -257,6 +260,7 @@ async def opened(case: Case, home: Path, lm: Any, stub: OpenAIStub | None = None
             workers=[CRITIC],
             shapes=[review_shape(case)],
             roles=Roles(host=host, sources=sources),
+            trace=Trace(callbacks=callbacks),
         ) as agent:
             yield agent
 
