@@ -57,7 +57,8 @@ async def run_module(
     async def ask(call: PredictorCall) -> Mapping[str, Any]:
         predictor = call.predictor
         outputs = Outputs(predictor.signature)
-        asked = outputs.inputs({**call.inputs, **{f"option {name}": value for name, value in call.options.items()}})
+        given = {**call.inputs, **{f"option {name}": value for name, value in call.options.items()}}
+        asked = outputs.inputs(given)
 
         async def body(_: Any) -> Any:
             listener = replace(turn.listener(predictor.name), watch=None)  # dspy tells callbacks of a module's calls
@@ -66,20 +67,21 @@ async def run_module(
             )
             return outputs.dump(answer.fields)
 
-        call_id = await frame.child(predictor.name, asked, model=True)
+        # Calls that are identified only by their position must not run at the same time.
+        call_id = await frame.child(predictor.name, asked, model=outputs.identifies(given))
         step = Step(id=call_id, parent=frame.path, name=predictor.name, kind="model", input=asked, body=body)
-        fields: Mapping[str, Any] = outputs.read(await frame.do(step))
+        try:
+            fields: Mapping[str, Any] = outputs.read(await frame.do(step))
+        finally:
+            frame.mark_model_influenced()  # the answer influences what the module calls from now on, such as a tool
         return fields
 
     run = ModuleRun(check_module(module, what="the module"), ask, entry=entry, prefix=prefix)
-    try:
-        with run.opened(turn.services.callbacks):
-            if run.is_async:
-                return await run.module.acall(**inputs)
-            work = Inside.on_thread(partial(run.module, **inputs))
-            return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=CapacityLimiter(1))
-    finally:
-        frame.mark_model_influenced()  # the answers of the model influence later calls
+    with run.opened(turn.services.callbacks):
+        if run.is_async:
+            return await run.module.acall(**inputs)
+        work = Inside.on_thread(partial(run.module, **inputs))
+        return await anyio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=CapacityLimiter(1))
 
 
 class Outputs:
@@ -108,11 +110,24 @@ class Outputs:
         """Identifies this model call among others. Inputs that are not JSON are identified only by their position."""
         found: dict[str, Any] = {}
         for name, value in given.items():
-            try:
-                found[name] = json_of_value(TypeAdapter(type(value)), value, what=name, error=ResultInvalid)
-            except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
-                found[name] = type(value).__name__
+            known, read = _json(value)
+            found[name] = read if known else type(value).__name__
         return found
+
+    @staticmethod
+    def identifies(given: Mapping[str, Any]) -> bool:
+        """Whether `inputs` tells these inputs from others: all of them are JSON."""
+        return all(_json(value)[0] for value in given.values())
+
+
+def _json(value: Any) -> tuple[bool, Any]:
+    """Whether a value is JSON, and its JSON. The order of a set is another one in another process."""
+    if isinstance(value, set | frozenset):
+        value = sorted(value, key=repr)
+    try:
+        return True, json_of_value(TypeAdapter(type(value)), value, what="an input", error=ResultInvalid)
+    except (PydanticUserError, ResultInvalid):  # a type without a schema, or a value that is not JSON
+        return False, None
 
 
 __all__ = ["Outputs", "run_module"]

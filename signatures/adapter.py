@@ -298,7 +298,10 @@ class RoleAdapter(dspy.ChatAdapter):
         bare = self._bare_of(shown)
         messages: list[_Message] = [{"role": "system", "content": self._system_message(shown, inputs.get(TOOLS))}]
         without_role = [{name: value for name, value in dict(demo).items() if name != ROLE} for demo in demos]
-        messages += self.format_demos(bare, without_role)
+        if TOOLS in signature.input_fields:
+            messages += self.format_demos(bare, without_role)
+        else:  # its `calls`, if it has a field of this name, are not of tools
+            messages += super().format_demos(bare, without_role)
         for name in histories:
             for entry in _entries(inputs.get(name)):
                 messages += self._format_entry(bare, entry)
@@ -451,7 +454,7 @@ class RoleAdapter(dspy.ChatAdapter):
         return forms[words]
 
     def _format_entry(self, bare: Signature, entry: Mapping[str, Any]) -> Iterator[_Message]:
-        if NOTE in entry:
+        if NOTE in entry and NOTE not in bare.fields:
             yield {"role": "user", "content": self.sent(entry[NOTE])}
             return
         if any(name in entry for name in bare.input_fields):

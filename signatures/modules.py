@@ -7,12 +7,14 @@ the module, its trace and its callbacks never hold a role. `graphs.modules` make
 from __future__ import annotations
 
 import asyncio
-import inspect
 import re
+import secrets
+import threading
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Final, NoReturn
 
 import dspy
@@ -21,12 +23,19 @@ from ..core.errors import FunctionInvalid
 from .adapter import RoleAdapter, Signature
 from .callbacks import dspy_callbacks
 from .predictor import ModelCaller, Predictor
+from .programs import predictors
 from .signature import check_signature, named
 
 Module = dspy.Module
 
 _OWN: Final = frozenset({"rollout_id", "n", "num_generations", "cache"})
 """Options of dspy that are not sent: what they ask for is done by the agent, or refused."""
+
+_LATE_SECONDS: Final = 0.05
+"""What a call takes that a module makes after its turn has stopped, so that a loop of them uses no processor."""
+
+_OPEN: Final[dict[str, ModuleRun]] = {}
+"""The open runs by key. A module has only the key: what it keeps, such as a trace, must not lead to the turn's role."""
 
 _ODD = re.compile(r"[^\w.-]+")
 
@@ -58,14 +67,14 @@ Ask = Callable[[PredictorCall], Awaitable[Mapping[str, Any]]]
 """Makes a call and returns its output fields."""
 
 
-def predictor_names(module: dspy.Module, prefix: str) -> dict[str, str]:
-    """The names of a module's predictors, `PREFIX.PATH`, by what identifies a predictor and its copies.
+def predictor_name(prefix: str, path: str) -> str:
+    """The name of a predictor, which a role's `applies_to` is compared with.
 
     Args:
-        module: The module.
-        prefix: The name of its entry Signature, or of its shape.
+        prefix: The name of the module's entry Signature, or of its shape.
+        path: Its path in the module.
     """
-    return {predict.stage: f"{prefix}.{_ODD.sub('_', path)}" for path, predict in module.named_predictors()}
+    return f"{prefix}.{_ODD.sub('_', path)}"
 
 
 def has_fields(signature: Signature, entry: Signature) -> bool:
@@ -88,7 +97,7 @@ def check_module(module: object, *, what: str) -> dspy.Module:
         raise FunctionInvalid(
             f"{what} must be a dspy.Module, got {type(module).__name__!r}", remedy="pass an instance of your module"
         )
-    for path, predict in module.named_predictors():
+    for path, predict in predictors(module):
         if predict.lm is not None:
             _refuse_model(f"the predictor {path!r} of {what}")
         signature: Any = predict.signature
@@ -103,39 +112,55 @@ def _refuse_model(what: str) -> NoReturn:
     )
 
 
-class _NoModel:
-    """The engine of the model that a module sees. Predictors never reach it."""
+class _TurnLM(dspy.BaseLM):
+    """The model that a module sees. Its predictors never call it.
 
-    def complete(self, request: object) -> NoReturn:
+    Attributes:
+        run: The key of the run that it belongs to, also in its copies.
+    """
+
+    def __init__(self, run: str) -> None:
+        super().__init__("agent/model", cache=False)
+        self.run = run
+
+    def __call__(self, *given: Any, **more: Any) -> NoReturn:
         raise FunctionInvalid(
             "a module must not call a model directly or through an adapter of its own",
             remedy="call a predictor, such as dspy.Predict, and leave the adapter to the agent",
         )
 
+    async def acall(self, *given: Any, **more: Any) -> NoReturn:
+        self()
 
-class _NoAsyncModel(_NoModel):
-    async def complete(self, request: object) -> NoReturn:  # type: ignore[override]  # dspy awaits this one
-        super().complete(request)
+    def __deepcopy__(self, memo: object) -> _TurnLM:
+        copied: _TurnLM = self.copy()
+        return copied
 
 
 class _TurnAdapter(RoleAdapter):
     """Hands the calls of predictors to the turn. `dspy.Refine` makes an instance of its class without arguments."""
 
-    def __init__(self, run: ModuleRun | None = None) -> None:
+    def __init__(self, run: str = "") -> None:
         super().__init__()
         self._run = run
 
     async def acall(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        assert self._run is not None
-        return [await self._run.ask(lm, lm_kwargs, signature, demos, inputs)]
+        run = _OPEN.get(self._run)
+        if run is None:
+            await asyncio.sleep(_LATE_SECONDS)
+            raise ModuleStopped
+        return [await run.ask_from_task(lm, lm_kwargs, signature, demos, inputs)]
 
     def __call__(
         self, lm: Any, lm_kwargs: dict[str, Any], signature: Any, demos: list[Any], inputs: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        assert self._run is not None
-        return [self._run.ask_from_thread(lm, lm_kwargs, signature, demos, inputs)]
+        run = _OPEN.get(self._run)
+        if run is None:
+            threading.Event().wait(_LATE_SECONDS)
+            raise ModuleStopped
+        return [run.ask_from_thread(lm, lm_kwargs, signature, demos, inputs)]
 
 
 class ModuleRun:
@@ -154,29 +179,39 @@ class ModuleRun:
     def __init__(self, module: dspy.Module, ask: Ask, *, entry: Signature | None, prefix: str) -> None:
         self.module = module.deepcopy()
         self._ask, self._entry = ask, entry
-        self._names = predictor_names(module, prefix if entry is None else entry.__name__)
+        self._prefix = prefix if entry is None else entry.__name__
+        for path, predict in predictors(self.module):
+            named_one: Any = predict
+            named_one.name_in_turn = predictor_name(self._prefix, path)  # copies of it have it too
         self._loop = asyncio.get_running_loop()
-        self._signatures: dict[tuple[Signature, str], Signature] = {}
+        self._key = secrets.token_hex(8)
         self._stopped = False
         self._asked: set[Future[Any]] = set()
 
     @property
     def is_async(self) -> bool:
-        """Whether the module has an `aforward`; otherwise it is called on a thread."""
-        return inspect.iscoroutinefunction(getattr(self.module, "aforward", None))
+        """Whether the module has an `aforward`; otherwise it is called on a thread.
+
+        A `forward` of a class counts more than the `aforward` of its base, which does not call it.
+        """
+        for owner in (self.module, *type(self.module).__mro__):
+            if "aforward" in vars(owner) or "forward" in vars(owner):
+                return "aforward" in vars(owner)
+        return False
 
     @contextmanager
     def opened(self, callbacks: Iterable[object] = ()) -> Generator[None]:
         """While it is open, the predictors of the module reach the turn, and `callbacks` of dspy see its calls."""
-        lm: Any = dspy.LM("agent/model", engine=_NoModel(), async_engine=_NoAsyncModel(), cache=False, num_retries=0)
-        lm.turn_of_the_agent = self  # copies of it have it too
-        settings = {"lm": lm, "adapter": _TurnAdapter(self), "disable_history": True, "trace": []}
+        lm, adapter = _TurnLM(self._key), _TurnAdapter(self._key)
+        settings = {"lm": lm, "adapter": adapter, "disable_history": True, "trace": []}
         seen = dspy_callbacks(callbacks)
+        _OPEN[self._key] = self
         try:
             with dspy.context(**settings, callbacks=seen, track_usage=False, stream_listeners=[], send_stream=None):
                 yield
         finally:
             self._stopped = True
+            del _OPEN[self._key]
             for future in tuple(self._asked):
                 future.cancel()
 
@@ -184,9 +219,10 @@ class ModuleRun:
         self, lm: Any, options: Mapping[str, Any], signature: Signature, demos: Sequence[Any], inputs: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Make the call of one predictor."""
-        [*_, predict] = dspy.settings.caller_modules
-        name = self._names.get(predict.stage, signature.__name__)
-        if getattr(lm, "turn_of_the_agent", None) is not self:
+        predict = (dspy.settings.caller_modules or [None])[-1]
+        # A predictor that the code makes as it runs has no path.
+        name = getattr(predict, "name_in_turn", None) or predictor_name(self._prefix, signature.__name__)
+        if getattr(lm, "run", None) != self._key:
             _refuse_model(f"the predictor {name!r}")
         given = {key: value for key, value in {**lm.kwargs, **options}.items() if value is not None}
         if (given.get("n") or given.get("num_generations") or 1) > 1:
@@ -196,12 +232,19 @@ class ModuleRun:
             )
         if self._entry is not None and has_fields(signature, self._entry):
             name = self._entry.__name__
-        if (signature, name) not in self._signatures:
-            self._signatures[signature, name] = named(signature, name, signature.instructions)
-        predictor = Predictor(self._signatures[signature, name], demos=[dict(demo) for demo in demos])
-        own = {key: inputs.get(key) for key in signature.input_fields}
+        check_signature(signature)
+        predictor = Predictor(_named(signature, name, signature.instructions), demos=[dict(demo) for demo in demos])
+        own = {key: inputs[key] for key in signature.input_fields if key in inputs}
         sent = {key: value for key, value in given.items() if key not in _OWN}
         return dict(await self._ask(PredictorCall(predictor=predictor, inputs=own, options=sent)))
+
+    async def ask_from_task(self, *given: Any) -> dict[str, Any]:
+        """The same for a task of the module, which can run on an event loop of the module's own."""
+        if asyncio.get_running_loop() is self._loop:
+            return await self.ask(*given)
+        with self._from_elsewhere(given) as future:
+            return await asyncio.wrap_future(future)
+        raise ModuleStopped
 
     def ask_from_thread(self, *given: Any) -> dict[str, Any]:
         """The same for a caller that cannot wait, on a thread of the module."""
@@ -214,14 +257,26 @@ class ModuleRun:
                 "the module calls a model in its aforward without await, which would stop the event loop",
                 remedy="write `await self.NAME.acall(...)` there",
             )
-        if self._stopped:
-            raise ModuleStopped
+        with self._from_elsewhere(given) as future:
+            return future.result()
+        raise ModuleStopped
+
+    @contextmanager
+    def _from_elsewhere(self, given: Sequence[Any]) -> Generator[Future[dict[str, Any]]]:
+        """Make a call from another thread. Nothing after the block runs unless the turn has stopped."""
         future = asyncio.run_coroutine_threadsafe(self.ask(*given), self._loop)
         self._asked.add(future)
+        if self._stopped:  # in the meantime
+            future.cancel()
         try:
-            return future.result()
-        except CancelledError:
-            pass
+            yield future
+        except (CancelledError, asyncio.CancelledError):
+            if not self._stopped:
+                raise
         finally:
             self._asked.discard(future)
-        raise ModuleStopped
+
+
+@lru_cache(maxsize=256)  # making a class is slow
+def _named(signature: Signature, name: str, instructions: str) -> Signature:
+    return named(signature, name, instructions)

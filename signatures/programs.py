@@ -123,6 +123,12 @@ class _Saved(BaseModel):
 _FILE: Final = TypeAdapter(dict[str, Any])
 
 
+def predictors(module: dspy.Module) -> list[tuple[str, dspy.Predict]]:
+    """The predictors of a module by path. Those in a compiled part count, which `named_predictors()` leaves out."""
+    found: Any = module.named_sub_modules(dspy.Predict)
+    return [(path.removeprefix("self."), predict) for path, predict in found]
+
+
 def fitting_program(given: object, signature: Signature) -> dspy.Predict:
     """Return the predictor of an optimised program that fits a Signature.
 
@@ -141,15 +147,15 @@ def fitting_program(given: object, signature: Signature) -> dspy.Predict:
             f"the program for {name!r} must be a dspy.Module or a file, got {type(given).__name__!r}",
             remedy="pass an optimised agent.program(...), or the JSON file of a saved one",
         )
-    predictors: list[Any] = [predict for _, predict in given.named_predictors()]
-    fitting = [predict for predict in predictors if _shape(predict.signature) == _shape(signature)]
+    every: list[Any] = [predict for _, predict in predictors(given)]
+    fitting = [predict for predict in every if _shape(predict.signature) == _shape(signature)]
     if len(fitting) > 1:
         raise FunctionInvalid(
             f"the program for {name!r} has {len(fitting)} predictors with the fields {fields}",
             remedy="pass the one that is meant, such as module.NAME",
         )
     if not fitting:
-        found = "; ".join(str(list(predict.signature.fields)) for predict in predictors)
+        found = "; ".join(str(list(predict.signature.fields)) for predict in every)
         raise FunctionInvalid(
             f"the program for {name!r} has other fields: {found or 'it has no predictor'}",
             remedy=f"optimise the role-free program, whose fields are {fields}",

@@ -31,12 +31,13 @@ class _ModuleShape(Shape[P, R]):
         return ()  # the module has its own predictors, and its programs are those of the module
 
     def names_for(self, params: P, shapes: ShapeRegistry) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        from ...signatures.modules import predictor_names
+        from ...signatures.modules import predictor_name
+        from ...signatures.programs import predictors
 
         if self.entry is None:
             return (), ()
         name = self.entry.__name__
-        return (name,), tuple(predictor_names(self.module, name).values())
+        return (name,), tuple(predictor_name(name, path) for path, _ in predictors(self.module))
 
 
 def module_shape(
@@ -68,9 +69,10 @@ def module_shape(
             the fields of the entry Signature.
     """
     from ...signatures.modules import check_module, has_fields
+    from ...signatures.programs import predictors
 
     checked = check_module(module, what=f"the module of shape {key!r}")
-    if entry is not None and not any(has_fields(each.signature, entry) for _, each in checked.named_predictors()):
+    if entry is not None and not any(has_fields(each.signature, entry) for _, each in predictors(checked)):
         raise FunctionInvalid(
             f"no predictor in the shape {key!r} has the fields of {entry.__name__!r}, so no role reaches it",
             remedy=f"give one predictor the fields {list(entry.fields)}, or leave out entry=",

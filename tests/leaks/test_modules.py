@@ -1,0 +1,141 @@
+"""A role is nowhere after a module of dspy ran, whatever the module and the model did (R7, T14)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import scripted_agent
+from support.leaks import ModelCallbacks, awkward_canary, repeated, traces_of, watch
+from worldagent import Role
+from worldagent.core.errors import WorldAgentError
+from worldagent.graphs.shapes import module_shape
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("R7", "R16", "T14")
+
+
+class Answer(dspy.Signature):
+    """Answer it."""
+
+    question: str = dspy.InputField()
+    answer: str = dspy.OutputField()
+
+
+class Question(BaseModel):
+    question: str = "What is a hat?"
+
+
+class Said(BaseModel):
+    answer: str
+
+
+class Watched(dspy.Module):
+    """Keeps all that a module can see: its callbacks, traces, histories and errors."""
+
+    seen: list[object] = []  # of the class, because a run has its own copy
+
+    def __init__(self) -> None:
+        super().__init__(callbacks=[ModelCallbacks()])
+        self.draft = dspy.Predict("question -> note")
+        self.answer = dspy.ChainOfThought(Answer)
+
+    def _keep(self, made: object) -> None:
+        kept = [made, dspy.settings.trace, self.callbacks, self.history, dict(dspy.settings.config)]
+        self.seen.append([*kept, dspy.settings.lm, dspy.settings.adapter, vars(self.answer.predict), repr(made)])
+
+    def forward(self, question: str) -> dspy.Prediction:
+        try:
+            self.draft(question=question)
+            made: dspy.Prediction = self.answer(question=question)
+        except BaseException as error:
+            self._keep([error, str(error)])
+            raise
+        self._keep(made)
+        return made
+
+
+class WatchedAwaited(Watched):
+    async def aforward(self, question: str) -> dspy.Prediction:
+        try:
+            await self.draft.acall(question=question)
+            made: dspy.Prediction = await self.answer.acall(question=question)
+        except BaseException as error:
+            self._keep([error, str(error)])
+            raise
+        self._keep(made)
+        return made
+
+
+class WatchedTogether(Watched):
+    def forward(self, question: str) -> dspy.Prediction:
+        pairs = [(self.answer, {"question": question})] * 3
+        [made, *_] = dspy.Parallel(num_threads=3, disable_progress_bar=True, max_errors=9)(pairs)
+        self._keep(made)
+        return made or dspy.Prediction(answer="none")
+
+
+def score(given: Any, made: Any) -> float:
+    return 0.0  # so that all tries are made
+
+
+def broken(what: str) -> str:
+    """Fails with what it was given."""
+    raise ValueError(f"cannot look up {what}")
+
+
+MODULES = {
+    "thread": Watched,
+    "loop": WatchedAwaited,
+    "parallel": WatchedTogether,
+    "best of": lambda: dspy.BestOfN(Watched(), N=2, reward_fn=score, threshold=1.0),
+    "refine": lambda: dspy.Refine(dspy.ChainOfThought(Answer), N=2, reward_fn=score, threshold=1.0),
+    "react": lambda: dspy.ReAct(Answer, tools=[broken], max_iters=2),
+}
+OUTCOMES = ("answers", "repeats the role", "refuses and quotes the prompt", "cannot be parsed")
+
+
+def model(outcome: str, role: str) -> ScriptedLM:
+    def answer(call: ScriptedCall) -> Any:
+        roled = role in call.text  # a model without it cannot repeat it
+        text = repeated(role) if roled and outcome == "repeats the role" else "Fine."
+        said: dict[str, Any] = {"note": text, "reasoning": text, "answer": text}
+        if "next_tool_name" in call.system:
+            said = {"next_thought": text, "next_tool_name": "broken", "next_tool_args": {"what": text}}
+        if "advice" in call.system:
+            said = {"discussion": text, "advice": {"predict": text}}
+        if not roled:
+            return said
+        if outcome.startswith("refuses"):
+            return dspy.lm15.InvalidRequestError(f"400: you sent {call.text}")
+        return f"As {role} I say nothing." if outcome == "cannot be parsed" else said
+
+    return ScriptedLM(answer)
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+@pytest.mark.parametrize("module", MODULES)
+async def test_a_role_is_nowhere_after_a_module_ran(
+    tmp_path: Path, module: str, outcome: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    role = awkward_canary(200, seed=f"{module} {outcome}")
+    lm, made = model(outcome, role), MODULES[module]()
+    Watched.seen.clear()
+    shape = module_shape("ask", made, params=Question, result=Said, entry=Answer)
+    with watch(tmp_path / "home") as seen:
+        async with scripted_agent(seen.home, lm, shapes=[shape]) as agent:
+            thread = agent.thread("t")
+            turn = thread.task("ask", Question(), role=Role("quiet", role))
+            given = await seen.outcome(seen.inside_a_chain(lambda: turn))
+            seen.kept += [await thread.history(), made, vars(made), *Watched.seen]
+            seen.assert_clean(*traces_of(role))
+        seen.kept += [dspy.cache.memory_cache if hasattr(dspy.cache, "memory_cache") else None, *capfd.readouterr()]
+        seen.assert_clean(*traces_of(role))
+    assert any(role in call.text for call in lm.calls), "the role never reached the model, so this shows nothing"
+    if outcome == "repeats the role" and not isinstance(given, Exception):
+        assert "[role withheld]" in given.result.answer
+    assert isinstance(given, WorldAgentError | dspy.Prediction) or given.status == "done"
