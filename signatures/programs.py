@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
@@ -124,9 +124,28 @@ _FILE: Final = TypeAdapter(dict[str, Any])
 
 
 def predictors(module: dspy.Module) -> list[tuple[str, dspy.Predict]]:
-    """The predictors of a module by path. Those in a compiled part count, which `named_predictors()` leaves out."""
-    found: Any = module.named_sub_modules(dspy.Predict)
-    return [(path.removeprefix("self."), predict) for path, predict in found]
+    """The predictors of a module by path, as `named_predictors()` has them, and those in its compiled parts."""
+    found: dict[int, tuple[str, dspy.Predict]] = {}
+    seen: set[int] = set()
+    waiting: list[tuple[str, object]] = [("", module)]
+    while waiting:
+        path, part = waiting.pop(0)
+        if isinstance(part, dspy.Predict):
+            found.setdefault(id(part), (path or "self", part))
+        elif isinstance(part, dspy.Module) and id(part) not in seen:
+            seen.add(id(part))
+            waiting += [(f"{path}.{name}".lstrip("."), each) for name, each in _parts(part)]
+    return list(found.values())
+
+
+def _parts(module: dspy.Module) -> Iterator[tuple[str, object]]:
+    for name, value in vars(module).items():
+        if isinstance(value, list | tuple):
+            yield from ((f"{name}[{place}]", each) for place, each in enumerate(value))
+        elif isinstance(value, dict):
+            yield from ((f"{name}[{key!r}]", each) for key, each in value.items())
+        else:
+            yield name, value
 
 
 def fitting_program(given: object, signature: Signature) -> dspy.Predict:

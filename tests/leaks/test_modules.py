@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import dspy
 import pytest
@@ -37,7 +37,7 @@ class Said(BaseModel):
 class Watched(dspy.Module):
     """Keeps all that a module can see: its callbacks, traces, histories and errors."""
 
-    seen: list[object] = []  # of the class, because a run has its own copy
+    seen: ClassVar[list[object]] = []  # of the class, because a run has its own copy
 
     def __init__(self) -> None:
         super().__init__(callbacks=[ModelCallbacks()])

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from support.agents import scripted_agent
 from worldagent import Role, Shape
-from worldagent.core.errors import FunctionInvalid, LimitReached, WorldAgentError
+from worldagent.core.errors import FunctionInvalid, LimitReached
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import module_shape
@@ -238,5 +238,5 @@ async def test_a_module_that_calls_a_model_wrongly_fails_its_task(
 async def test_a_module_that_calls_a_model_directly_fails_its_task(tmp_path: Path) -> None:
     shape = module_shape("ask", Direct(), params=Question, result=Said)
     async with scripted_agent(tmp_path, ScriptedLM([]), shapes=[shape]) as agent:
-        with pytest.raises(WorldAgentError):
+        with pytest.raises(FunctionInvalid, match="must not call a model directly"):
             await agent.thread("t").task("ask", Question())
