@@ -137,8 +137,12 @@ STAND_IN: Final = "(the result of this example is left out)"
 """The result of the calls of an example, whose own results belonged to another conversation."""
 
 
-def _demo_calls(demo: Mapping[str, Any]) -> list[CallMade]:
-    """The calls in an example, as a program has them or as its file does."""
+def demo_calls(demo: Mapping[str, Any]) -> list[CallMade]:
+    """The calls in an example, as a program has them or as its file does.
+
+    Raises:
+        ValueError: They cannot be read.
+    """
     found = demo.get(CALLS)
     made = [ToolCall.model_validate(each) for each in found] if isinstance(found, list) else []
     return [CallMade(tool=each.tool, arguments=each.arguments, result=STAND_IN) for each in made]
@@ -464,7 +468,7 @@ class RoleAdapter(dspy.ChatAdapter):
             yield {"role": "assistant", "content": self.format_assistant_message_content(bare, outputs)}
 
     def format_demos(self, signature: Signature, demos: list[dict[str, Any]]) -> list[_Message]:
-        calls = [_demo_calls(demo) for demo in demos]
+        calls = [demo_calls(demo) for demo in demos]
         messages: list[_Message] = super().format_demos(
             signature, [demo for demo, made in zip(demos, calls, strict=True) if not made]
         )

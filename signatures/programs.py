@@ -12,7 +12,7 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from ..core.errors import FunctionInvalid
-from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature
+from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature, demo_calls
 from .calling import TOOLS
 from .escape import control_tokens, escape_control, escape_markers
 
@@ -156,8 +156,22 @@ def fitting_program(given: object, signature: Signature) -> dspy.Predict:
         signature: The Signature without role that it was made for.
 
     Raises:
-        FunctionInvalid: It is none of these, the file cannot be read, or not exactly one predictor has the fields.
+        FunctionInvalid: It is none of these, the file cannot be read, not exactly one predictor has the fields, or the
+            calls of an example cannot be read.
     """
+    found = _fitting(given, signature)
+    for place, demo in enumerate(found.demos if TOOLS in signature.input_fields else ()):
+        try:
+            demo_calls(dict(demo))
+        except ValueError:
+            problem = f"the calls of example {place} of the program for {signature.__name__!r} cannot be read"
+        else:
+            continue
+        raise FunctionInvalid(problem, remedy="write each call as {'tool': 'NAME', 'arguments': {...}}")
+    return found
+
+
+def _fitting(given: object, signature: Signature) -> dspy.Predict:
     name, fields = signature.__name__, list(signature.fields)
     if isinstance(given, str | os.PathLike):
         return _read(Path(given), signature)

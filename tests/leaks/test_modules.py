@@ -14,6 +14,7 @@ from support.leaks import ModelCallbacks, awkward_canary, repeated, traces_of, w
 from worldagent import Role
 from worldagent.core.errors import WorldAgentError
 from worldagent.graphs.shapes import module_shape
+from worldagent.harness.trace import JsonLinesTrace, Trace
 from worldagent.testing import ScriptedCall, ScriptedLM
 
 pytestmark = pytest.mark.requirement("R7", "R16", "T14")
@@ -127,7 +128,12 @@ async def test_a_role_is_nowhere_after_a_module_ran(
     Watched.seen.clear()
     shape = module_shape("ask", made, params=Question, result=Said, entry=Answer)
     with watch(tmp_path / "home") as seen:
-        async with scripted_agent(seen.home, lm, shapes=[shape]) as agent:
+        looks_on = Trace(
+            sinks=(JsonLinesTrace(seen.home / "traced.jsonl"),),
+            capture=("inputs", "outputs", "prompts"),
+            callbacks=[seen.model, seen.chain],
+        )
+        async with scripted_agent(seen.home, lm, shapes=[shape], trace=looks_on) as agent:
             thread = agent.thread("t")
             turn = thread.task("ask", Question(), role=Role("quiet", role))
             given = await seen.outcome(seen.inside_a_chain(lambda: turn))
@@ -135,6 +141,7 @@ async def test_a_role_is_nowhere_after_a_module_ran(
             seen.assert_clean(*traces_of(role))
         seen.kept += [dspy.cache.memory_cache if hasattr(dspy.cache, "memory_cache") else None, *capfd.readouterr()]
         seen.assert_clean(*traces_of(role))
+    assert seen.model.seen, "no callback saw the module, so this shows nothing"
     assert any(role in call.text for call in lm.calls), "the role never reached the model, so this shows nothing"
     if outcome == "repeats the role" and not isinstance(given, Exception):
         assert "[role withheld]" in given.result.answer

@@ -242,3 +242,26 @@ async def test_a_module_around_the_program_is_taken_back_in_memory_and_from_its_
         async with scripted_agent(tmp_path / place, lm, programs={"Converse": given}) as agent:
             await agent.thread("t").converse("Hi")
         assert "Queen Ada." in lm.calls[0].messages[1][1]
+
+
+async def test_a_program_is_taken_back_with_its_candidates_and_as_a_compiled_part(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", answering()) as agent:
+        program = agent.program("Converse")
+    program.predict.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.")]
+    program.candidate_programs = [{"score": 1.0, "program": program.deepcopy()}]  # as optimisers do
+    program._compiled = True
+    module = Around(program)
+    module.program = program
+    for place, given in (("two", program), ("three", module)):
+        lm = answering()
+        async with scripted_agent(tmp_path / place, lm, programs={"Converse": given}) as agent:
+            await agent.thread("t").converse("Hi")
+        assert "Queen Ada." in lm.calls[0].messages[1][1]
+
+
+async def test_an_example_whose_calls_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", answering()) as agent:
+        program = agent.program("Converse")
+    program.predict.demos = [dspy.Example(message="Hi", reply="", calls=[{"name": "price"}])]
+    with pytest.raises(FunctionInvalid, match="the calls of example 0 of the program for 'Converse' cannot be read"):
+        await scripted_agent(tmp_path / "two", answering(), programs={"Converse": program}).start()
