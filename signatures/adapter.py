@@ -486,7 +486,8 @@ class RoleAdapter(dspy.ChatAdapter):
             content = self.format_assistant_message_content(signature, _defaulted(signature, demo))
             yield {"role": "assistant", "content": content}
         if self._mode == "native" and self.native_steps:
-            yield from self._format_native(step, [(f"{name}_{at}", call.tool) for at, call in enumerate(step.calls)])
+            asked = [(f"{name}_{at}", _plain_name(call.tool)) for at, call in enumerate(step.calls)]
+            yield from self._format_native(step, asked)
         else:
             yield from self._format_words(step)
 

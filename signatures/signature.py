@@ -67,6 +67,12 @@ def with_role(signature: Signature) -> Signature:
         FunctionInvalid: The Signature already has a field of that name.
     """
     check_signature(signature)
+    return _with_role(signature, signature.instructions)
+
+
+@lru_cache(maxsize=256)  # making a class is slow
+def _with_role(signature: Signature, instructions: str) -> Signature:
+    del instructions  # a part of the key, because they can be changed in place
     roled: Signature = signature.append(ROLE, dspy.InputField(desc=ROLE_DESCRIPTION), type_=str)
     return roled
 

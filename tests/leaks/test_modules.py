@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -89,7 +90,7 @@ def broken(what: str) -> str:
     raise ValueError(f"cannot look up {what}")
 
 
-MODULES = {
+MODULES: dict[str, Callable[[], dspy.Module]] = {
     "thread": Watched,
     "loop": WatchedAwaited,
     "parallel": WatchedTogether,

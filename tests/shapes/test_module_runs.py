@@ -17,7 +17,7 @@ from support.agents import paying, scripted_agent
 from support.processes import eventually
 from worldagent import Role, Shape
 from worldagent.agent import Turn
-from worldagent.core.errors import FunctionInvalid, InvalidArgument, LimitReached, TaskFailed
+from worldagent.core.errors import FunctionInvalid, InvalidArgument, LimitReached, ContextExceeded, TaskFailed
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import module_shape
@@ -342,6 +342,13 @@ async def test_a_predictor_takes_and_gives_values_of_all_kinds(tmp_path: Path, g
     assert ("mother" in first.text) == (given == "calls")
     assert "left out" not in first.text
     assert "more" not in first.fields
+
+
+async def test_react_does_not_shorten_its_trajectory_when_the_context_is_full(tmp_path: Path) -> None:
+    lm = ScriptedLM([*REACTED[:1], dspy.lm15.ContextLengthError("400: too long"), *REACTED[1:]])
+    with pytest.raises(ContextExceeded):
+        await run(tmp_path, dspy.ReAct(Answer, tools=[dspy.Tool(double, name="buy")]), lm)
+    assert len(lm.calls) == 2
 
 
 # --- the modules that run programs ------------------------------------------------------------------------------------

@@ -265,3 +265,12 @@ async def test_an_example_whose_calls_cannot_be_read_is_refused(tmp_path: Path) 
     program.predict.demos = [dspy.Example(message="Hi", reply="", calls=[{"name": "price"}])]
     with pytest.raises(FunctionInvalid, match="the calls of example 0 of the program for 'Converse' cannot be read"):
         await scripted_agent(tmp_path / "two", answering(), programs={"Converse": program}).start()
+
+
+def test_an_example_names_a_tool_as_services_take_it() -> None:
+    offered = [{"type": "function", "function": {"name": "desk_price", "description": "", "parameters": {}}}]
+    inputs = {"message": "What is a coat?", "offered_tools": offered}
+    demo = {**CALLING, "calls": [{"tool": "desk.price", "arguments": {"what": "hat"}}]}
+    adapter = RoleAdapter().for_call(inputs, native=True)
+    asked, answered = adapter.format(converse_signature(None), [demo], inputs)[2:4]
+    assert asked["tool_calls"][0]["function"]["name"] == answered["name"] == "desk_price"
