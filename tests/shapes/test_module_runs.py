@@ -11,13 +11,14 @@ from typing import Any, ClassVar
 import anyio.from_thread
 import dspy
 import pytest
+from dspy.primitives.code_interpreter import FinalOutput
 from pydantic import BaseModel
 
 from support.agents import paying, scripted_agent
 from support.processes import eventually
 from worldagent import Role, Shape
 from worldagent.agent import Turn
-from worldagent.core.errors import FunctionInvalid, InvalidArgument, LimitReached, ContextExceeded, TaskFailed
+from worldagent.core.errors import ContextExceeded, FunctionInvalid, InvalidArgument, LimitReached, TaskFailed
 from worldagent.core.pauses import Approve
 from worldagent.graphs import TaskContext
 from worldagent.graphs.shapes import module_shape
@@ -396,6 +397,31 @@ async def test_a_module_that_runs_programs_has_its_model_calls_recorded(tmp_path
     assert turn.result == Said(answer="3")
     assert turn.usage.calls == 2
     assert [call.role for call in calls] == [None, SECRET]
+
+
+class Recursive(Interpreter):
+    """Runs the two programs of these tests."""
+
+    def execute(self, code: str, variables: dict[str, Any] | None = None) -> Any:
+        if code.strip() == "ask":
+            return self.tools["llm_query"]("What is a hat?")
+        return FinalOutput({"answer": "3"}) if code.strip() == "submit" else ""
+
+
+async def test_rlm_runs_until_one_of_its_programs_asks_the_model(tmp_path: Path) -> None:
+    turn, [call] = await run(
+        tmp_path / "one",
+        dspy.RLM(Answer, interpreter_factory=Recursive),
+        ScriptedLM([{"reasoning": "r", "code": "submit"}]),
+    )
+    assert turn.result == Said(answer="3")
+    assert call.role is None
+    with pytest.raises(FunctionInvalid, match="must not call a model directly"):
+        await run(
+            tmp_path / "two",
+            dspy.RLM(Answer, interpreter_factory=Recursive),
+            ScriptedLM([{"reasoning": "r", "code": "ask"}]),
+        )
 
 
 # --- pauses and ends --------------------------------------------------------------------------------------------------
