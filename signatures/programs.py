@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, cast
@@ -69,17 +70,24 @@ class Program(dspy.Module):
 
     def forward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`."""
-        with dspy.context(adapter=adapter_of(self._weights)):
+        with self._adapted():
             return self.predict(**self.filled(inputs))
 
     async def aforward(self, **inputs: Any) -> dspy.Prediction:
         """Call the model of `dspy.settings`."""
-        with dspy.context(adapter=adapter_of(self._weights)):
+        with self._adapted():
             return await self.predict.acall(**self.filled(inputs))
 
     def filled(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs of a call, with those that it does not pass."""
         return {**self._inputs, **inputs}
+
+    def _adapted(self) -> AbstractContextManager[None]:
+        """Set the agent's adapter, if it is not set: in a module that a turn runs it is."""
+        if isinstance(dspy.settings.adapter, RoleAdapter):
+            return nullcontext()
+        adapted: AbstractContextManager[None] = dspy.context(adapter=adapter_of(self._weights))
+        return adapted
 
     def with_predict(self, predict: dspy.Predict) -> Program:
         """This program with another predictor of the same fields."""

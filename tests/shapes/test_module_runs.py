@@ -14,7 +14,7 @@ import pytest
 from dspy.primitives.code_interpreter import FinalOutput
 from pydantic import BaseModel
 
-from support.agents import paying, scripted_agent
+from support.agents import CRITIC, paying, scripted_agent
 from support.processes import eventually
 from worldagent import Role, Shape
 from worldagent.agent import Turn
@@ -158,6 +158,28 @@ async def test_equal_calls_at_the_same_time_are_calls_of_their_own(tmp_path: Pat
     turn, calls = await run(tmp_path, Together(), ScriptedLM(lambda call: {"answer": str(call.index)}))
     assert turn.result == Said(answer="1 2 3")
     assert [call.role for call in calls] == [SECRET] * 3
+
+
+class AroundProgram(dspy.Module):
+    """Asks with the program of a worker."""
+
+    def __init__(self, program: dspy.Module) -> None:
+        super().__init__()
+        self.critic = program
+
+    async def aforward(self, question: str) -> dspy.Prediction:
+        return dspy.Prediction(answer=(await self.critic.acall(request=question)).result)
+
+
+async def test_a_program_of_an_agent_is_a_part_of_a_module_that_a_turn_runs(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "one", ScriptedLM([]), workers=[CRITIC]) as agent:
+        module = AroundProgram(agent.program("critic"))
+    lm = ScriptedLM([{"result": "Dull."}])
+    shape = module_shape("ask", module, params=Question, result=Said)
+    async with scripted_agent(tmp_path / "two", lm, shapes=[shape]) as agent:
+        turn = await agent.thread("t").task("ask", Question())
+    assert turn.result == Said(answer="Dull.")
+    assert turn.usage.calls == 1
 
 
 class Thing:
