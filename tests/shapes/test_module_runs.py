@@ -53,8 +53,8 @@ class One(dspy.Module):
         self.answer = dspy.Predict(Answer)
 
 
-def asking(module: dspy.Module) -> Shape[Question, Said]:
-    return module_shape("ask", module, params=Question, result=Said, entry=Answer)
+def asking(module: dspy.Module, entry: type[dspy.Signature] | None = Answer) -> Shape[Question, Said]:
+    return module_shape("ask", module, params=Question, result=Said, entry=entry)
 
 
 def saying(call: ScriptedCall) -> dict[str, str]:
@@ -430,20 +430,17 @@ class Recursive(Interpreter):
         return FinalOutput({"answer": "3"}) if code.strip() == "submit" else ""
 
 
-async def test_rlm_runs_until_one_of_its_programs_asks_the_model(tmp_path: Path) -> None:
-    turn, [call] = await run(
-        tmp_path / "one",
-        dspy.RLM(Answer, interpreter_factory=Recursive),
-        ScriptedLM([{"reasoning": "r", "code": "submit"}]),
-    )
-    assert turn.result == Said(answer="3")
-    assert call.role is None
-    with pytest.raises(FunctionInvalid, match="must not call a model directly"):
-        await run(
-            tmp_path / "two",
-            dspy.RLM(Answer, interpreter_factory=Recursive),
-            ScriptedLM([{"reasoning": "r", "code": "ask"}]),
-        )
+@pytest.mark.parametrize("code", ["submit", "ask"])
+async def test_rlm_runs_until_one_of_its_programs_asks_the_model(tmp_path: Path, code: str) -> None:
+    lm = ScriptedLM([{"reasoning": "r", "code": code}])
+    shape = asking(dspy.RLM(Answer, interpreter_factory=Recursive), entry=None)
+    async with scripted_agent(tmp_path, lm, shapes=[shape]) as agent:
+        asked = agent.thread("t").task("ask", Question())
+        if code == "submit":
+            assert (await asked).result == Said(answer="3")
+        else:
+            with pytest.raises(FunctionInvalid, match="must not call a model directly"):
+                await asked
 
 
 # --- pauses and ends --------------------------------------------------------------------------------------------------
