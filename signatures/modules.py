@@ -124,17 +124,21 @@ class _TurnLM(dspy.BaseLM):
         self.run = run
 
     def __call__(self, *given: Any, **more: Any) -> NoReturn:
-        raise FunctionInvalid(
-            "a module must not call a model directly or through an adapter of its own",
-            remedy="call a predictor, such as dspy.Predict, and leave the adapter to the agent",
-        )
+        _refuse_call()
 
     async def acall(self, *given: Any, **more: Any) -> NoReturn:
-        self()
+        _refuse_call()
 
     def __deepcopy__(self, memo: object) -> _TurnLM:
         copied: _TurnLM = self.copy()
         return copied
+
+
+def _refuse_call() -> NoReturn:
+    raise FunctionInvalid(
+        "a module must not call a model directly or through an adapter of its own",
+        remedy="call a predictor, such as dspy.Predict, and leave the adapter to the agent",
+    )
 
 
 class _TurnAdapter(RoleAdapter):
@@ -233,7 +237,9 @@ class ModuleRun:
         if self._entry is not None and has_fields(signature, self._entry):
             name = self._entry.__name__
         check_signature(signature)
-        predictor = Predictor(_named(signature, name, signature.instructions), demos=[dict(demo) for demo in demos])
+        made_of: Any = signature  # mypy takes no class for a key
+        own_signature = _named(made_of, name, signature.instructions)
+        predictor = Predictor(own_signature, demos=[dict(demo) for demo in demos])
         own = {key: inputs[key] for key in signature.input_fields if key in inputs}
         sent = {key: value for key, value in given.items() if key not in _OWN}
         return dict(await self._ask(PredictorCall(predictor=predictor, inputs=own, options=sent)))

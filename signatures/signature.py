@@ -67,7 +67,8 @@ def with_role(signature: Signature) -> Signature:
         FunctionInvalid: The Signature already has a field of that name.
     """
     check_signature(signature)
-    return _with_role(signature, signature.instructions)
+    made_of: Any = signature  # mypy takes no class for a key
+    return _with_role(made_of, signature.instructions)
 
 
 @lru_cache(maxsize=256)  # making a class is slow

@@ -72,7 +72,8 @@ def module_shape(
     from ...signatures.programs import predictors
 
     checked = check_module(module, what=f"the module of shape {key!r}")
-    if entry is not None and not any(has_fields(each.signature, entry) for _, each in predictors(checked)):
+    own: list[Any] = [predict.signature for _, predict in predictors(checked)]
+    if entry is not None and not any(has_fields(each, entry) for each in own):
         raise FunctionInvalid(
             f"no predictor in the shape {key!r} has the fields of {entry.__name__!r}, so no role reaches it",
             remedy=f"give one predictor the fields {list(entry.fields)}, or leave out entry=",

@@ -445,7 +445,7 @@ async def test_rlm_runs_until_one_of_its_programs_asks_the_model(tmp_path: Path,
 
 # --- pauses and ends --------------------------------------------------------------------------------------------------
 
-REACTED = [
+REACTED: list[Any] = [
     {"next_thought": "t", "next_tool_name": "buy", "next_tool_args": {"what": "hat"}},
     {"next_thought": "t", "next_tool_name": "finish", "next_tool_args": {}},
     {"reasoning": "r", "answer": "Bought."},

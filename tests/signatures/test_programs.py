@@ -246,11 +246,11 @@ async def test_a_module_around_the_program_is_taken_back_in_memory_and_from_its_
 
 async def test_a_program_is_taken_back_with_its_candidates_and_as_a_compiled_part(tmp_path: Path) -> None:
     async with scripted_agent(tmp_path / "one", answering()) as agent:
-        program = agent.program("Converse")
+        program: Any = agent.program("Converse")
     program.predict.demos = [dspy.Example(message="Who rules Vell?", reply="Queen Ada.")]
     program.candidate_programs = [{"score": 1.0, "program": program.deepcopy()}]  # as optimisers do
     program._compiled = True
-    module = Around(program)
+    module: Any = Around(program)
     module.program = program
     for place, given in (("two", program), ("three", module)):
         lm = answering()
