@@ -42,9 +42,9 @@ from ..signatures import (
     Predictor,
     PredictorPool,
     Program,
-    TurnExample,
     converse_signature,
 )
+from ..signatures.examples import TurnExample, example_of_turn
 from ..signatures.signature import CHECK
 from ..signatures.summaries import SUMMARISE
 from ..storage import Known, Lease, Transaction
@@ -582,11 +582,9 @@ class TurnEngine:
 
     def example(self, kept: KeptExample) -> TurnExample:
         """A kept example with the types of its Signature, if the agent has one of this name."""
-        from ..signatures.examples import example_of
-
         found = self.services.predictors.named(kept.signature)
         own = {name: getattr(kept, name) for name in ("signature", "turn", "feedback", "note")}
-        return example_of(kept.inputs, kept.outputs, None if found is None else found.signature, **own)
+        return example_of_turn(kept.inputs, kept.outputs, None if found is None else found.signature, **own)
 
     def root(self, path: str, scope: Scope, emit: Emitter, use: Use | None = None) -> CallContext:
         """The context of calls outside any turn. They have no role, and no person can be asked.

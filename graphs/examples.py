@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from pydantic_core import PydanticSerializationError, to_jsonable_python
+from pydantic_core import to_jsonable_python
 
 from ..core import Clock
 from ..memory.examples import Examples, KeptExample
 from ..role_resolution import ResolvedRole
 from ..signatures import NOTE, PastStep, Signature, StepMade
+from ..signatures.adapter import without_unpaired_surrogates
 from ..signatures.calling import TOOLS
 from ..signatures.media import MEDIA_FIELDS, parts_of
 from ..signatures.programs import HISTORY
 from ..signatures.summaries import without_roles
+from ..signatures.texts import with_texts
 from ..storage import Lease, Transaction
 
 _CONTENTS: Final = ("images", "files")
@@ -65,8 +67,9 @@ class ExampleKeeper:
             return
         try:
             fields = to_jsonable_python({"inputs": given, "outputs": dict(outputs)})
-        except PydanticSerializationError:
+        except ValueError:  # a value that is not JSON, recursive, or not Unicode
             return
+        fields = with_texts(fields, lambda text, in_key: without_unpaired_surrogates(text))  # as the model got them
         fields = without_roles(fields, self._roles.values())
         example = KeptExample(turn=self.turn_id, path=path, signature=signature.__name__, **fields)
         at = self.clock.now().timestamp()

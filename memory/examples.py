@@ -133,8 +133,7 @@ class Examples:
     @staticmethod
     def keep(transaction: Transaction, example: KeptExample, at: float) -> None:
         """Write an example in a transaction; a second one of the same model call replaces it."""
-        # ASCII, because a model or a tool can give half a surrogate pair.
-        inputs, outputs = json.dumps(example.inputs), json.dumps(example.outputs)
+        inputs, outputs = (json.dumps(each, ensure_ascii=False) for each in (example.inputs, example.outputs))
         transaction.execute(_KEEP, (example.turn, example.path, example.signature, inputs, outputs, at))
 
     async def rate(self, thread: str, turn: str, feedback: Feedback, note: str | None) -> None:

@@ -39,7 +39,7 @@ class TurnExample(dspy.Example):
                 setattr(self, name, getattr(base, name))
 
 
-def example_of(
+def example_of_turn(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], declared: Signature | None, **own: str | None
 ) -> TurnExample:
     """Make an example.
@@ -70,4 +70,4 @@ def _typed(signature: Signature, name: str, value: Any) -> Any:
     return value
 
 
-__all__ = ["TurnExample", "example_of"]
+__all__ = ["TurnExample", "example_of_turn"]

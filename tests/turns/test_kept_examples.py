@@ -233,6 +233,20 @@ async def test_a_turn_that_is_resumed_is_kept_whole_and_one_that_is_cancelled_no
         assert len(await agent.examples()) == 2
 
 
+async def _odd(params: Nothing, ctx: TaskContext) -> Said:
+    assert ctx.entry is not None
+    for message in (b"\xff", object(), "half a \ud83d pair", 1 << 80):
+        await ctx.predict(ctx.entry, message=message)
+    return Said(text="done")
+
+
+async def test_inputs_that_are_not_json_give_no_example_and_fail_no_turn(tmp_path: Path) -> None:
+    odd = Shape("odd", Nothing, Said, _odd, entry=Ask)
+    async with scripted_agent(tmp_path, answering(), shapes=[odd], settings=ALL) as agent:
+        assert (await agent.thread("t").task("odd", {})).status == "done"
+        assert [example.message for example in await agent.examples()] == ["half a \ufffd pair", 1 << 80]
+
+
 KILLED = """
 import asyncio, sys
 from pathlib import Path
