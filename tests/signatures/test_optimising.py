@@ -160,6 +160,25 @@ async def test_a_metric_that_configures_dspy_is_refused(
     assert "dspy.context" in error["remedy"]
 
 
+@pytest.mark.parametrize("owner", [None, 1])
+async def test_an_optimizer_that_configures_dspy_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int | None
+) -> None:
+    monkeypatch.setattr(dspy_module, "config_owner_thread_id", owner)
+    monkeypatch.setitem(dspy_module.main_thread_config, "max_history_size", 9)
+
+    class Configuring(dspy.BootstrapFewShot):
+        def compile(self, student: Any, **given: Any) -> Any:
+            dspy.configure(max_history_size=7)
+            return super().compile(student, **given)
+
+    monkeypatch.setattr(dspy, "BootstrapFewShot", Configuring)
+    examples = write_examples(tmp_path / "examples.jsonl", "Converse")
+    error = await refusal(run, *words("Converse", examples, "--optimizer", "bootstrap"))
+    assert "the optimizer 'bootstrap' calls dspy.configure" in error["message"]
+    assert not (tmp_path / "Converse.json").exists()
+
+
 EXAMPLES = {
     "no file": (None, "cannot be read (FileNotFoundError)"),
     "no JSON": ("hello", "line 1 of "),
