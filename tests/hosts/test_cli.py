@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.arithmetic import write_examples
-from support.command_line import Run, run_on_stub, stub
+from support.command_line import Run, run_on_stub
 from support.openai_stub import ANSWER_TOKENS, PROMPT_TOKENS, OpenAIStub
 from support.role_host_stub import StubHost, over_http
 from worldagent.core.events import TurnEnded, TurnStarted, parse_event

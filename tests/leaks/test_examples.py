@@ -1,7 +1,5 @@
 """Examples of turns with roles: a role is in none of their rows, and in nothing that is made of them (R7)."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

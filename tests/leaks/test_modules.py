@@ -1,7 +1,5 @@
 """A role is nowhere after a module of dspy ran, whatever the module and the model did (R7, T14)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """Chat models and tools of LangChain in a graph of the embedder's: tokens, usage, limits, the gate (T3, H3)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict

@@ -1,7 +1,5 @@
 """T14: modules of dspy run on the agent's model, as shapes, in handlers and in flows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

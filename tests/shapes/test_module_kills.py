@@ -1,7 +1,5 @@
 """T14: a module that is killed in mid-run repeats no recorded call, and costs what the same calls by hand cost."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from pathlib import Path

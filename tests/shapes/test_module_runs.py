@@ -1,7 +1,5 @@
 """T14: how modules of dspy run: the kinds that there are, what they are given, where their tools ask, how they end."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable

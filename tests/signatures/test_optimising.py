@@ -1,7 +1,5 @@
 """R12: `worldagent optimise` makes a program better for every role, and saves nothing that is not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

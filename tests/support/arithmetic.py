@@ -1,7 +1,5 @@
 """An app whose model is as good as its program: it squares numbers if an example or its instructions show how."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -5,8 +5,6 @@ or `again` without an input, and the place where the process is killed: in the m
 after the effect `paid`, or in the model call for the `answer`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

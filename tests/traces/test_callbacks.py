@@ -1,7 +1,5 @@
 """Callbacks of LangChain and dspy that the embedder passes see its turns, without roles (H5, R7)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

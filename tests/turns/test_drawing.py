@@ -1,7 +1,5 @@
 """The drawing of a turn's graph, and the file by which LangGraph Studio loads it."""
 
-from __future__ import annotations
-
 import json
 import runpy
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Turns that were agreed to as examples of dspy, and feedback on turns (R12)."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path

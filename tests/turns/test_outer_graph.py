@@ -1,7 +1,5 @@
 """An agent as a node of a LangGraph graph, and as a tool of LangChain: pauses, kills, roles and what is refused."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import AsyncGenerator
