@@ -26,7 +26,7 @@ from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
 from ..signatures.callbacks import Watch, dspy_callbacks
 from ..signatures.models import Models
-from ..signatures.summaries import ask_without_role, scrubbed
+from ..signatures.summaries import ask_without_role, scrubbed, without_role
 from ..storage import Lease
 from .examples import ExampleKeeper
 from .requests import GraphOptions
@@ -246,7 +246,7 @@ class TurnContext:
             self.emit(ModelWaiting, model=model, seconds=round(seconds, 3), call_id=call_id)
 
         def hide(value: T) -> T:
-            return scrubbed(value, self.role, (signature, CONVERSE))
+            return without_role(value, self.role, (signature, CONVERSE))
 
         prompt = keep if self.emit.wants("prompts") else None
         seen = dspy_callbacks(self.services.callbacks) if self.services.callbacks else []

@@ -7,10 +7,12 @@ from typing import Any, Final, TypeVar
 
 import dspy
 
+from ..core import ECHO_RUN
 from ..core.errors import RoleEchoed
 from ..role_resolution import NO_ROLE, ResolvedRole
 from .adapter import Signature
 from .echo import EchoGuard
+from .matching import normalise
 from .predictor import Answer, Listener, ModelCaller, Predictor
 from .signature import CONVERSE
 from .texts import with_texts
@@ -51,6 +53,9 @@ COMPACT: Final[Signature] = Compact
 
 
 T = TypeVar("T")
+
+_SHORTEST: Final = 2  # characters of a role that can be told from other text
+_GRAM: Final = 8
 
 
 async def ask_without_role(
@@ -116,6 +121,23 @@ def scrubbed(given: T, role: ResolvedRole, names: Iterable[str] = (CONVERSE,)) -
     for content in dict.fromkeys(map(role.reveal, names)):
         if content is not None:
             given = EchoGuard(content).scrub_value(given)[0]
+    return given
+
+
+def without_role(given: T, role: ResolvedRole, names: Iterable[str]) -> T:
+    """As `scrubbed`, and also without a role that is too short to count as a repetition (R16), for callbacks.
+
+    Args:
+        given: The inputs or the output fields of a call.
+        role: The resolved role of the turn or the task.
+        names: The Signatures that it can be attached to.
+    """
+    names = tuple(names)
+    given = scrubbed(given, role, names)
+    for content in dict.fromkeys(map(role.reveal, names)):
+        length = 0 if content is None else len(normalise(content))
+        if content is not None and _SHORTEST <= length < ECHO_RUN:
+            given = EchoGuard(content, run=length, gram=min(length, _GRAM)).scrub_value(given)[0]
     return given
 
 

@@ -92,6 +92,16 @@ async def test_a_message_that_became_the_role_is_withheld_from_callbacks(tmp_pat
     assert_no_role_leak([chains.seen, models.seen], SECRET)
 
 
+async def test_a_role_too_short_to_be_an_echo_is_withheld_from_callbacks_too(tmp_path: Path) -> None:
+    models = ModelCallbacks()
+    lm = ScriptedLM([{"reply": "Aye, speak like Ahab!"}])
+    async with scripted_agent(tmp_path, lm, trace=Trace(callbacks=[models])) as agent:
+        turn = await agent.thread("t").converse("Hm?", role=Role("ahab", "speak like Ahab"))
+    assert turn.text == "Aye, speak like Ahab!"
+    [ended] = [more for name, _, more in models.seen if name == "on_module_end"]
+    assert ended["outputs"].reply == "Aye, [role withheld]!"
+
+
 async def test_callbacks_see_a_failure_without_the_role(tmp_path: Path) -> None:
     chains, models = ChainCallbacks(), ModelCallbacks()
     lm = ScriptedLM([ConnectionError(SECRET)])
