@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import os
 import random
 import sys
@@ -45,7 +46,7 @@ from .engines.providers import is_local, sending
 from .forms import Forms, shown_prompt, user_follows
 from .matching import in_turns
 from .media import Media, MediaKind
-from .programs import Program, adapter_of, fitting_program
+from .programs import Program, RoleFreePredict, adapter_of, fitting_program
 from .signature import check_signature, named, with_media, with_role
 from .streaming import AnswerStream
 from .texts import with_texts
@@ -273,7 +274,9 @@ class Predictor:
             weights: The file of the embedded model; None is any other model.
             inputs: The values of input fields that a call does not pass.
         """
-        return Program(self._plain.deepcopy(), weights=weights, inputs=inputs)
+        predict = RoleFreePredict(self.signature)
+        predict.demos = copy.deepcopy(self._plain.demos)
+        return Program(predict, weights=weights, inputs=inputs)
 
     def optimised(self, program: dspy.Module | str | os.PathLike[str]) -> Predictor:
         """This predictor with an optimised program without role. The one with role is derived from it (D19).

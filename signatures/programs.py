@@ -42,8 +42,8 @@ class Program(dspy.Module):
     """The program of one Signature of an agent, without a role. Optimise it as any module of dspy.
 
     A call takes the Signature's input fields. It sends what the agent would send, so it needs a model:
-    `dspy.context(lm=...)`. Tools that are not passed are those that the agent offers. What it saves holds instructions
-    and examples; role, history and tools of an example are left out.
+    `dspy.context(lm=...)`. Tools that are not passed are those that the agent offers. A file of it, or of a module
+    around it, holds instructions and examples; role, history and tools of an example are left out.
 
     Attributes:
         predict: The one predictor.
@@ -93,22 +93,41 @@ class Program(dspy.Module):
         """This program with another predictor of the same fields."""
         return Program(predict, weights=self._weights, inputs=self._inputs)
 
+
+class RoleFreePredict(dspy.Predict):
+    """A predictor without a role: its calls take none, and none is in what is saved of it.
+
+    This holds however it is saved: alone, in any module, as a state or as a whole program.
+    """
+
+    def forward(self, **inputs: Any) -> dspy.Prediction:
+        """Call the model of `dspy.settings`. A role is left out."""
+        return super().forward(**_without_role(inputs))
+
+    async def aforward(self, **inputs: Any) -> dspy.Prediction:
+        """Call the model of `dspy.settings`. A role is left out."""
+        return await super().aforward(**_without_role(inputs))
+
     def dump_state(self, json_mode: bool = True) -> dict[str, Any]:
         """The state that is saved: instructions, descriptions and examples."""
-        kept = self.predict.deepcopy()
-        kept.demos = [_saved_demo(dict(demo)) for demo in kept.demos]
-        kept.traces, kept.train = [], []
-        return {"predict": kept.dump_state(json_mode=json_mode)}
+        kept: Any = self.deepcopy()  # by __getstate__
+        state: dict[str, Any] = dspy.Predict.dump_state(kept, json_mode=json_mode)
+        return state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles have. dspy pickles the program with `save(folder, save_program=True)`."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "demos": [_saved_demo(demo) for demo in self.demos], "traces": [], "train": []}
 
 
-def _saved_demo(demo: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: [each.model_dump() if isinstance(each, BaseModel) else each for each in value]
-        if isinstance(value, list)
-        else value
-        for name, value in demo.items()
-        if name not in _UNSAVED
-    }
+def _without_role(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name != ROLE}
+
+
+def _saved_demo(demo: Any) -> Any:
+    if isinstance(demo, dspy.Example):  # a kept turn has more than its fields, such as a person's note
+        return dspy.Example(demo).without(*_UNSAVED.intersection(demo.keys()))
+    return {name: value for name, value in demo.items() if name not in _UNSAVED}
 
 
 class _SavedField(BaseModel):
@@ -227,7 +246,7 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
     if sum(fits) == 1:
         saved = found[fits.index(True)]
         restored: Any = signature.load_state(saved.signature.model_dump())
-        program = dspy.Predict(restored)
+        program = RoleFreePredict(restored)
         program.demos = list(map(_saved_demo, saved.demos))
         return program
     counts = ", ".join(str(len(each)) for each in prefixes)

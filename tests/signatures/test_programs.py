@@ -8,6 +8,7 @@ import dspy
 import pytest
 from dspy.teleprompt import BootstrapFewShot, LabeledFewShot
 
+from support import arithmetic
 from support.agents import CRITIC, answering, scripted_agent
 from worldagent import Role, Tier
 from worldagent.core.errors import FunctionInvalid
@@ -15,7 +16,8 @@ from worldagent.harness import tool
 from worldagent.signatures import converse_signature
 from worldagent.signatures.adapter import RoleAdapter
 from worldagent.signatures.calling import ToolCall
-from worldagent.testing import ScriptedLM
+from worldagent.signatures.examples import TurnExample
+from worldagent.testing import ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("R12")
 
@@ -83,6 +85,66 @@ async def test_a_saved_program_holds_no_role_that_was_active(tmp_path: Path) -> 
             assert "lighthouse" not in saved
             assert "role" not in json.loads(saved)["predict"]["signature"]["instructions"]
             assert '"role' not in saved
+
+
+class Wrapped(dspy.Module):
+    """A user's module that has the conversation's program, and its predictor too."""
+
+    def __init__(self, program: Any) -> None:
+        super().__init__()
+        self.inner, self.listed = program, [program.deepcopy().predict]
+
+    def forward(self, **inputs: Any) -> Any:
+        return self.inner(**inputs)
+
+
+def scores(example: Any, prediction: Any, trace: object = None, *more: object) -> Any:
+    score = float(example.reply == prediction.reply)
+    return dspy.Prediction(score=score, feedback="Write the square.") if more else score
+
+
+def compiled_by(optimiser: str, module: Any, examples: list[Any], logs: str) -> Any:
+    if optimiser == "labelled":
+        return LabeledFewShot(k=4).compile(module, trainset=examples)
+    if optimiser == "bootstrap":
+        return BootstrapFewShot(scores).compile(module, trainset=examples)
+    lm = dspy.settings.lm
+    if optimiser == "gepa":
+        gepa = dspy.GEPA(scores, reflection_lm=lm, max_metric_calls=20, log_dir=logs, track_stats=True)
+        return gepa.compile(module, trainset=examples)
+    mipro = dspy.MIPROv2(scores, prompt_model=lm, task_model=lm, auto=None, num_candidates=2, log_dir=logs)
+    return mipro.compile(module, trainset=examples, num_trials=2, minibatch=False)
+
+
+@pytest.mark.parametrize("as_input", [False, True], ids=["besides", "input"])
+@pytest.mark.parametrize("optimiser", ["labelled", "bootstrap", "gepa", "mipro"])
+async def test_no_file_of_a_module_around_a_program_and_no_log_of_an_optimiser_holds_the_role_of_an_example(
+    tmp_path: Path, optimiser: str, as_input: bool
+) -> None:
+    if optimiser == "mipro":
+        pytest.importorskip("optuna", reason="install the extra optimise")
+    async with scripted_agent(tmp_path / "one", ScriptedLM(arithmetic.skill)) as agent:
+        module = Wrapped(agent.program("Converse"))
+    inputs = ["message", *(["role"] if as_input else [])]
+    fields: list[Any] = [{"message": str(n), "reply": str(n * n), "role": SECRET} for n in range(1, 11)]
+    examples = [TurnExample(each).with_inputs(*inputs) for each in fields]
+    for each in examples:
+        each.note = SECRET
+    files = tmp_path / "files"
+    files.mkdir()
+    with dspy.context(lm=ScriptedLM(arithmetic.skill), trace=[], disable_history=True):
+        made = compiled_by(optimiser, module, examples, str(files / "logs"))
+    made.listed[0].demos = [*examples]
+    for name in ("state.json", "state.pkl"):
+        made.save(files / name)
+    made.save(files / "whole", save_program=True)
+    assert_no_role_leak([files, made.dump_state(), made.inner.predict.dump_state(json_mode=False)], SECRET)
+    loaded: Any = dspy.load(str(files / "whole"), allow_pickle=True)
+    assert [demo.message for demo in loaded.listed[0].demos] == [demo.message for demo in examples]
+    lm = answering()
+    async with scripted_agent(tmp_path / "two", lm, programs={"Converse": loaded.inner}) as agent:
+        await agent.thread("t").converse("Hi", role=KEEPER)
+    assert lm.calls[0].role == SECRET
 
 
 async def test_a_program_in_memory_is_taken_as_a_copy(tmp_path: Path) -> None:
