@@ -12,10 +12,9 @@ from ..core import Clock
 from ..memory.examples import Examples, KeptExample
 from ..role_resolution import ResolvedRole
 from ..signatures import NOTE, PastStep, Signature, StepMade
-from ..signatures.adapter import without_unpaired_surrogates
+from ..signatures.adapter import histories, history_entries, without_unpaired_surrogates
 from ..signatures.calling import TOOLS
 from ..signatures.media import MEDIA_FIELDS, parts_of
-from ..signatures.programs import HISTORY
 from ..signatures.summaries import without_roles
 from ..signatures.texts import with_texts
 from ..storage import Lease, Transaction
@@ -86,11 +85,14 @@ def _inputs(signature: Signature, inputs: Mapping[str, Any], steps: Sequence[Pas
     if any(name not in declared for name in given if name in MEDIA_FIELDS) or any(map(parts_of, given.values())):
         return None
     calls = [call.text for step in steps if isinstance(step, StepMade) for call in step.calls]
-    if calls and HISTORY not in declared:
+    conversations = histories(signature)
+    if calls and not conversations:
         return None
-    if HISTORY in given and HISTORY in declared:
-        entries = [{name: each[name] for name in each if name not in _CONTENTS} for each in given[HISTORY]]
-        given[HISTORY] = entries + [{NOTE: text} for text in calls]
+    for name in conversations:
+        entries = history_entries(given.get(name))
+        given[name] = [{key: each[key] for key in each if key not in _CONTENTS} for each in entries]
+    if calls:
+        given[conversations[-1]] += [{NOTE: text} for text in calls]
     if TOOLS in declared:
         given.setdefault(TOOLS, [])
     return given

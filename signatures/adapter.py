@@ -282,7 +282,7 @@ class RoleAdapter(dspy.ChatAdapter):
         if hints is None:
             return request
         if hints.prefix is not None:
-            again = self._mode != "bare" or bool(_histories(signature))
+            again = self._mode != "bare" or bool(histories(signature))
             own = inputs.get(ROLE) is not None or (self._mode == "words" and bool(self._steps))  # in a separate message
             place = len(request.messages) - 1 - own
             hints = replace(hints, prefix=None, prefix_until_index=place if again and place >= 0 else None)
@@ -298,7 +298,7 @@ class RoleAdapter(dspy.ChatAdapter):
     def format(self, signature: Signature, demos: list[Any], inputs: dict[str, Any]) -> list[_Message]:
         if self._mode is None:
             return self.for_call(inputs).format(signature, demos, inputs)
-        shown, histories = self._form(signature), _histories(signature)
+        shown, conversations = self._form(signature), histories(signature)
         bare = self._bare_of(shown)
         messages: list[_Message] = [{"role": "system", "content": self._system_message(shown, inputs.get(TOOLS))}]
         without_role = [{name: value for name, value in dict(demo).items() if name != ROLE} for demo in demos]
@@ -306,12 +306,12 @@ class RoleAdapter(dspy.ChatAdapter):
             messages += self.format_demos(bare, without_role)
         else:  # its `calls`, if it has a field of this name, are not of tools
             messages += super().format_demos(bare, without_role)
-        for name in histories:
-            for entry in _entries(inputs.get(name)):
+        for name in conversations:
+            for entry in history_entries(inputs.get(name)):
                 messages += self._format_entry(bare, entry)
         role = inputs.get(ROLE)
         last = [f"[[ ## {ROLE} ## ]]\n{self.sent(role)}"] if role is not None else []
-        own = {name: value for name, value in inputs.items() if name not in (TOOLS, ROLE, *histories)}
+        own = {name: value for name, value in inputs.items() if name not in (TOOLS, ROLE, *conversations)}
         alone = not last and not self._steps
         # dspy would expand `<<CUSTOM-TYPE-...>>` in a user's text into images here. Text must remain text.
         messages.append({"role": "user", "content": self.format_user_message_content(shown, own, main_request=alone)})
@@ -448,7 +448,7 @@ class RoleAdapter(dspy.ChatAdapter):
         forms = self._forms.setdefault(signature, {})
         if words not in forms:
             found = signature
-            for name in _histories(signature):
+            for name in histories(signature):
                 found = found.delete(name)
             if CALLS in found.output_fields and TOOLS in found.input_fields:
                 found = found.delete(TOOLS) if words else found.delete(TOOLS).delete(CALLS)
@@ -683,11 +683,13 @@ def _defaulted(signature: Signature, fields: dict[str, Any]) -> dict[str, Any]:
     return dict(apply_output_field_defaults(signature, fields))
 
 
-def _histories(signature: Signature) -> list[str]:
+def histories(signature: Signature) -> list[str]:
+    """The names of the input fields that hold a conversation."""
     return [name for name, info in signature.input_fields.items() if info.annotation is dspy.History]
 
 
-def _entries(history: Any) -> History:
+def history_entries(history: Any) -> History:
+    """The messages of a conversation in any of its forms."""
     if isinstance(history, Mapping):  # the form in a saved example
         history = history.get("messages")
     return history.messages if isinstance(history, dspy.History) else history or ()

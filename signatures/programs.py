@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache
 from pathlib import Path
@@ -13,13 +13,9 @@ import dspy
 from pydantic import BaseModel, TypeAdapter
 
 from ..core.errors import FunctionInvalid
-from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature, demo_calls
+from .adapter import ROLE, PlainAdapter, RoleAdapter, Signature, demo_calls, histories
 from .calling import TOOLS
 from .escape import control_tokens, escape_control, escape_markers
-
-HISTORY: Final = "history"
-_UNSAVED: Final = frozenset({ROLE, HISTORY, TOOLS})
-"""The fields of an example that a saved program leaves out: they belong to one call."""
 
 
 @lru_cache(maxsize=8)
@@ -117,17 +113,23 @@ class RoleFreePredict(dspy.Predict):
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles have. dspy pickles the program with `save(folder, save_program=True)`."""
         state: dict[str, Any] = super().__getstate__()
-        return {**state, "demos": [_saved_demo(demo) for demo in self.demos], "traces": [], "train": []}
+        return {**state, "demos": _saved_demos(self.demos, self.signature), "traces": [], "train": []}
 
 
 def _without_role(fields: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != ROLE}
 
 
-def _saved_demo(demo: Any) -> Any:
-    if isinstance(demo, dspy.Example):  # a kept turn has more than its fields, such as a person's note
-        return dspy.Example(demo).without(*_UNSAVED.intersection(demo.keys()))
-    return {name: value for name, value in demo.items() if name not in _UNSAVED}
+def _saved_demos(demos: Sequence[Any], signature: Any) -> list[Any]:
+    """Examples without what belongs to one call: the role, the conversation and the offered tools."""
+    unsaved = {ROLE, TOOLS, *histories(signature)}
+    return [
+        # a kept turn has more than its fields, such as a person's note
+        dspy.Example(demo).without(*unsaved.intersection(demo.keys()))
+        if isinstance(demo, dspy.Example)
+        else {name: value for name, value in demo.items() if name not in unsaved}
+        for demo in demos
+    ]
 
 
 class _SavedField(BaseModel):
@@ -247,7 +249,7 @@ def _read(path: Path, signature: Signature) -> dspy.Predict:
         saved = found[fits.index(True)]
         restored: Any = signature.load_state(saved.signature.model_dump())
         program = RoleFreePredict(restored)
-        program.demos = list(map(_saved_demo, saved.demos))
+        program.demos = _saved_demos(saved.demos, restored)
         return program
     counts = ", ".join(str(len(each)) for each in prefixes)
     problem = problem or ("several predictors fit" if any(fits) else f"its {counts} fields differ")

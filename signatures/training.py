@@ -23,7 +23,8 @@ from pydantic import TypeAdapter, ValidationError
 from ..core.errors import FunctionInvalid, InvalidArgument
 from .adapter import ROLE, Signature
 from .calling import TOOLS
-from .programs import HISTORY
+
+HISTORY: Final = "history"
 
 MIN_EXAMPLES: Final = 4
 """The fewest examples: with fewer, a score says nothing."""

@@ -245,6 +245,48 @@ async def test_inputs_that_are_not_json_give_no_example_and_fail_no_turn(tmp_pat
         assert [example.message for example in await agent.examples()] == ["half a \ufffd pair", 1 << 80]
 
 
+class Told(dspy.Signature):
+    """Sum it up."""
+
+    history: str = dspy.InputField()  # a text that only has the name
+    reply: str = dspy.OutputField()
+
+
+class Talk(dspy.Signature):
+    """Continue it."""
+
+    before: dspy.History = dspy.InputField()
+    message: str = dspy.InputField()
+    reply: str = dspy.OutputField()
+
+
+SAID = [{"message": "Hello", "reply": "Good day."}]
+CONVERSATIONS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "a text": (Told, {"history": "It was night."}),
+    "a history": (Talk, {"before": dspy.History(messages=SAID), "message": "And now?"}),
+    "messages": (Talk, {"before": SAID, "message": "And now?"}),
+}
+
+
+@pytest.mark.parametrize("given", CONVERSATIONS)
+async def test_a_signature_of_a_shape_can_have_a_history_of_its_own(tmp_path: Path, given: str) -> None:
+    signature, inputs = CONVERSATIONS[given]
+
+    async def sum_up(params: Nothing, ctx: TaskContext) -> Said:
+        return Said(text=str((await ctx.predict(signature, **inputs))["reply"]))
+
+    shape = Shape("sum_up", Nothing, Said, sum_up, entry=signature)
+    async with scripted_agent(tmp_path, answering(), shapes=[shape], settings=ALL) as agent:
+        await agent.thread("t").task("sum_up", {})
+        [example] = await agent.examples(signature.__name__)
+        program: Any = agent.program(signature.__name__)
+    found = example.inputs().toDict()
+    assert found == ({"before": {"messages": SAID}, "message": "And now?"} if signature is Talk else inputs)
+    program.predict.demos = [example]
+    [demo] = program.dump_state()["predict"]["demos"]
+    assert demo == {name: value for name, value in example.toDict().items() if name != "before"}
+
+
 KILLED = """
 import asyncio, sys
 from pathlib import Path
