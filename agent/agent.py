@@ -565,7 +565,9 @@ class WorldAgent:
         feedback: Feedback | None = None,
         limit: int = 1000,
     ) -> list[TurnExample]:
-        """Return recorded turns as examples of dspy, one for each step of a model, to evaluate and optimise programs.
+        """Return recorded turns as examples of dspy, to evaluate and optimise programs.
+
+        There is one for each step of a model, and one for each run of a module shape with an entry Signature.
 
         The setting `examples` says which turns are kept. Only turns that are done are returned, newest first, and the
         steps of a turn in their order. An example has no role and no text that a role of its turn shares. Its inputs

@@ -83,7 +83,10 @@ def module_shape(
         inputs = {name: getattr(given, name) for name in params.model_fields}
         made = await run_module(module, inputs, turn=ctx.turn, frame=ctx.calls.frame, entry=entry, prefix=key)
         found = dict(made.items()) if hasattr(made, "items") else {}
-        return {name: found[name] for name in result.model_fields if name in found}
+        outputs = {name: found[name] for name in result.model_fields if name in found}
+        if entry is not None:
+            ctx.turn.keep_example(ctx.id, entry, inputs, outputs)
+        return outputs
 
     return _ModuleShape(key, params, result, handle, entry=entry, description=description, module=checked)
 

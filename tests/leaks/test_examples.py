@@ -7,12 +7,14 @@ from typing import Any
 import dspy
 import pytest
 from dspy.teleprompt import BootstrapFewShot
+from pydantic import BaseModel
 
 from support.agents import CRITIC, Ask, Nothing, Said, scripted_agent
 from support.homes import selected
 from support.leaks import LONG, SHORT, awkward_canary, repeated, traces_of, watch
 from worldagent import Role, Tier, WorldAgent
 from worldagent.graphs import Shape, TaskContext
+from worldagent.graphs.shapes import module_shape
 from worldagent.harness import tool
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
@@ -32,6 +34,14 @@ async def _review(params: Nothing, ctx: TaskContext) -> Said:
     said = str((await ctx.predict(ctx.entry, message="Well?"))["reply"])
     await ctx.call("critic", {"request": said})
     return Said(text=said)
+
+
+class Asked(BaseModel):
+    message: str = "Well?"
+
+
+class Replied(BaseModel):
+    reply: str
 
 
 def parrot(content: str) -> ScriptedLM:
@@ -57,6 +67,7 @@ async def turned(agent: WorldAgent, content: str, said: str) -> None:
     await thread.converse("Please look.", role=role)
     await thread.task("subagent", {"worker": "critic", "request": "Judge it."}, role=role)
     await thread.task("review", {}, role=role)
+    await thread.task("module", {}, role=role)
     await agent.roles.put(Tier.ACCOUNT, Role("keeper", content), scope_id="ana")
     await thread.converse("Please look again.")
     typed = agent.thread("typed")
@@ -70,13 +81,15 @@ async def turned(agent: WorldAgent, content: str, said: str) -> None:
 async def test_a_role_is_in_no_example(tmp_path: Path, name: str, echo: str) -> None:
     content, home, file = CONTENTS[name], tmp_path / "home", tmp_path / "converse.json"
     lm, settings = parrot(content), {"examples": "all", "echo": echo}
-    shapes = [Shape("review", Nothing, Said, _review, entry=Ask)]
+    module = module_shape("module", dspy.Predict(Ask), params=Asked, result=Replied, entry=Ask)
+    shapes = [Shape("review", Nothing, Said, _review, entry=Ask), module]
     with watch(home) as seen:
         async with scripted_agent(home, lm, workers=[CRITIC], tools=[look], shapes=shapes, settings=settings) as agent:
             # What a person types is in the log; a short text of it can be anything.
             await turned(agent, content, "Hello" if echo == "withhold" or content is SHORT else content)
             examples = await agent.examples()
             assert {example.signature for example in examples} == {"Converse", "critic", "Ask"}
+            assert len([example for example in examples if example.signature == "Ask"]) == 2
             rows = await selected(agent, "SELECT * FROM wa_example")
             program = agent.program("Converse")
         assert any(call.role is not None and content in call.text for call in lm.calls)

@@ -8,6 +8,7 @@ from typing import Any
 import dspy
 import pytest
 from dspy.teleprompt import BootstrapFewShot
+from pydantic import BaseModel
 
 from support.agents import CRITIC, Ask, Nothing, Said, answering, scripted_agent
 from support.homes import rows
@@ -16,6 +17,7 @@ from worldagent import Settings
 from worldagent.core.errors import InvalidArgument, SettingsInvalid, StorageInvalid, UnknownTurn
 from worldagent.core.pauses import Approve
 from worldagent.graphs import Composed, Shape, TaskContext
+from worldagent.graphs.shapes import module_shape
 from worldagent.harness import Worker, tool
 from worldagent.signatures.calling import ToolCall
 from worldagent.testing import ScriptedCall, ScriptedLM
@@ -193,6 +195,51 @@ async def test_workers_and_shapes_give_examples_of_their_entry_signatures(tmp_pa
     assert (asked.toDict(), set(asked.inputs().keys())) == ({"message": "Well?", "reply": "Fine."}, {"message"})
     # What follows a call rests on results that the Signature of a worker has no field for.
     assert (counted.request, counted.calls) == ("Count.", [ToolCall(**PRICED)])
+
+
+class Judge(dspy.Signature):
+    """Judge it."""
+
+    draft: str = dspy.InputField()
+    verdict: str = dspy.OutputField()
+
+
+class Draft(BaseModel):
+    draft: str
+    tone: str = "kind"
+
+
+class Verdict(BaseModel):
+    verdict: str
+
+
+class Judging(dspy.Module):
+    """Tries twice, and gives the second verdict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.judge = dspy.ChainOfThought(Judge)
+
+    async def aforward(self, draft: str, tone: str) -> dspy.Prediction:
+        await self.judge.acall(draft=draft)
+        return await self.judge.acall(draft=draft)
+
+
+async def test_a_run_of_a_module_is_one_example_that_trains_the_module(tmp_path: Path) -> None:
+    module: Any = Judging()
+    shape = module_shape("judge", module, params=Draft, result=Verdict, entry=Judge)
+    plain = module_shape("plain", module, params=Draft, result=Verdict)
+    said = [{"reasoning": "So.", "verdict": verdict} for verdict in ("No.", "Dull.", "No.", "Dull.")]
+    async with scripted_agent(tmp_path, ScriptedLM(said), shapes=[shape, plain], settings=ALL) as agent:
+        turn = await agent.thread("t").task("judge", Draft(draft="Felt hats."))
+        await agent.thread("t").task("plain", Draft(draft="Felt hats."))
+        await agent.thread("t").feedback(turn.id, "good")
+        [example] = await agent.examples()
+    assert (example.signature, example.turn, example.feedback) == ("Judge", turn.id, "good")
+    assert example.inputs().toDict() == {"draft": "Felt hats.", "tone": "kind"}
+    assert example.labels().toDict() == {"verdict": "Dull."}
+    with dspy.context(lm=ScriptedLM([{"reasoning": "So.", "verdict": "Dull."}] * 2), trace=[]):
+        assert (await module.acall(**example.inputs())).verdict == example.verdict
 
 
 PRICED: Any = {"tool": "price", "arguments": {"what": "hat"}}
@@ -395,3 +442,17 @@ async def test_removing_a_thread_removes_its_examples_and_feedback(tmp_path: Pat
         await agent.upkeep.remove("gone")
         assert list(map(message_of, await agent.examples())) == ["stays"]
         assert (await rows(agent, "wa_example"), await rows(agent, "wa_feedback")) == (1, 1)
+
+
+async def test_a_backup_has_the_examples_and_the_file_of_a_thread_has_not(tmp_path: Path) -> None:
+    async with scripted_agent(tmp_path / "home", answering(), settings=ALL) as agent:
+        turn = await agent.thread("t").converse("Hello")
+        await agent.thread("t").feedback(turn.id, "good")
+        await agent.upkeep.export("t", tmp_path / "t.jsonl")
+        await agent.upkeep.back_up(tmp_path / "copy")
+    async with scripted_agent(tmp_path / "copy", answering()) as agent:
+        [example] = await agent.examples()
+        assert (example.message, example.feedback) == ("Hello", "good")
+    async with scripted_agent(tmp_path / "other", answering(), settings=ALL) as agent:
+        await agent.upkeep.import_thread(tmp_path / "t.jsonl")
+        assert await agent.examples() == []
