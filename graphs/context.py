@@ -26,7 +26,7 @@ from ..role_resolution import NO_ROLE, ResolvedRole, RoleResolver
 from ..signatures import CONVERSE, Listener, ModelCaller, PastStep, PredictorPool, Signature
 from ..signatures.callbacks import Watch, dspy_callbacks
 from ..signatures.models import Models
-from ..signatures.summaries import ask_without_role, scrubbed, without_role
+from ..signatures.summaries import ask_without_role, scrubbed, without_roles
 from ..storage import Lease
 from .examples import ExampleKeeper
 from .requests import GraphOptions
@@ -221,6 +221,10 @@ class TurnContext:
             roles = (self.turn_role, self.role)
             self.examples.keep(path, signature, inputs, outputs, roles=roles, steps=steps)
 
+    def hide_roles(self, value: T) -> T:
+        """Return what callbacks see of a value: it is without the roles of the task and of the turn (R7)."""
+        return without_roles(value, (self.role, self.turn_role), short=True)
+
     def listener(self, signature: str, field: str | None = None, *, step: int | None = None) -> Listener:
         """The listener for one model call of this turn.
 
@@ -245,9 +249,6 @@ class TurnContext:
         def wait(model: str, seconds: float) -> None:
             self.emit(ModelWaiting, model=model, seconds=round(seconds, 3), call_id=call_id)
 
-        def hide(value: T) -> T:
-            return without_role(value, self.role, (signature, CONVERSE))
-
         prompt = keep if self.emit.wants("prompts") else None
         seen = dspy_callbacks(self.services.callbacks) if self.services.callbacks else []
         silent = Listener(
@@ -256,7 +257,7 @@ class TurnContext:
             waiting=wait,
             before=budget.check,
             after=budget.settle,
-            watch=Watch(seen, hide) if seen else None,
+            watch=Watch(seen, self.hide_roles) if seen else None,
         )
         if step is None or not self.stream:
             return silent

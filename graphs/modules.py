@@ -77,7 +77,7 @@ async def run_module(
         return fields
 
     run = ModuleRun(check_module(module, what="the module"), ask, entry=entry, prefix=prefix)
-    with run.opened(turn.services.callbacks):
+    with run.opened(turn.services.callbacks, hide=turn.hide_roles):
         if run.is_async:
             return await run.module.acall(**inputs)
         work = Inside.on_thread(partial(run.module, **inputs))

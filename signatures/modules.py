@@ -14,14 +14,14 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, S
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NoReturn
 
 import dspy
 
 from ..core.errors import FunctionInvalid
 from .adapter import RoleAdapter, Signature
-from .callbacks import dspy_callbacks
+from .callbacks import RoleFreeCallback, dspy_callbacks
 from .predictor import ModelCaller, Predictor
 from .programs import predictors
 from .signature import check_signature, named
@@ -204,11 +204,18 @@ class ModuleRun:
         return False
 
     @contextmanager
-    def opened(self, callbacks: Iterable[object] = ()) -> Generator[None]:
-        """While it is open, the predictors of the module reach the turn, and `callbacks` of dspy see its calls."""
+    def opened(self, callbacks: Iterable[object], *, hide: Callable[[Any], Any]) -> Generator[None]:
+        """While it is open, the predictors of the module reach the turn.
+
+        Args:
+            callbacks: Those of dspy see the calls of the module.
+            hide: Takes texts of the role out of what they see.
+        """
         lm, adapter = _TurnLM(self._key), _TurnAdapter(self._key)
         settings = {"lm": lm, "adapter": adapter, "disable_history": True, "trace": []}
-        seen = dspy_callbacks(callbacks)
+        self.hide = hide
+        # The module can see them, so they must not lead to the role either.
+        seen = [RoleFreeCallback(each, partial(_hidden, self._key)) for each in dspy_callbacks(callbacks)]
         _OPEN[self._key] = self
         try:
             with dspy.context(**settings, callbacks=seen, track_usage=False, stream_listeners=[], send_stream=None):
@@ -281,6 +288,12 @@ class ModuleRun:
                 raise
         finally:
             self._asked.discard(future)
+
+
+def _hidden(run: str, value: Any) -> Any:
+    """What callbacks see of a value; nothing after the run."""
+    opened = _OPEN.get(run)
+    return None if opened is None else opened.hide(value)
 
 
 @lru_cache(maxsize=256)  # making a class is slow

@@ -124,25 +124,17 @@ def scrubbed(given: T, role: ResolvedRole, names: Iterable[str] = (CONVERSE,)) -
     return given
 
 
-def without_role(given: T, role: ResolvedRole, names: Iterable[str]) -> T:
-    """As `scrubbed`, and also without a role that is too short to count as a repetition (R16), for callbacks.
+def without_roles(given: T, roles: Iterable[ResolvedRole], *, short: bool = False) -> T:
+    """A value with texts, without what it has in common with any text of these roles (R7).
 
     Args:
-        given: The inputs or the output fields of a call.
-        role: The resolved role of the turn or the task.
-        names: The Signatures that it can be attached to.
+        given: The value.
+        roles: The resolved roles.
+        short: Whether it is also without roles that are too short to count as a repetition (R16), for callbacks.
     """
-    names = tuple(names)
-    given = scrubbed(given, role, names)
-    for content in dict.fromkeys(map(role.reveal, names)):
-        length = 0 if content is None else len(normalise(content))
-        if content is not None and _SHORTEST <= length < ECHO_RUN:
-            given = EchoGuard(content, run=length, gram=min(length, _GRAM)).scrub_value(given)[0]
-    return given
-
-
-def without_roles(given: T, roles: Iterable[ResolvedRole]) -> T:
-    """A value with texts, without what it has in common with any text of these roles (R7)."""
     for content in dict.fromkeys(text for role in roles for text in role.reveal_all().values()):
         given = EchoGuard(content).scrub_value(given)[0]
+        length = len(normalise(content))
+        if short and _SHORTEST <= length < ECHO_RUN:
+            given = EchoGuard(content, run=length, gram=min(length, _GRAM)).scrub_value(given)[0]
     return given

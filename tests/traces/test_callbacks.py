@@ -1,5 +1,6 @@
 """Callbacks of LangChain and dspy that the embedder passes see its turns, without roles (H5, R7)."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from pydantic import BaseModel
 from support.agents import CRITIC, scripted_agent
 from support.leaks import ChainCallbacks, ModelCallbacks
 from worldagent import Role, Trace
-from worldagent.core.errors import InvalidArgument, ModelUnavailable
+from worldagent.core.errors import InvalidArgument, ModelUnavailable, TaskFailed
 from worldagent.graphs.shapes import module_shape
 from worldagent.harness import tool
 from worldagent.testing import ScriptedLM, assert_no_role_leak
@@ -124,6 +125,56 @@ async def test_callbacks_of_dspy_see_the_modules_of_a_shape(tmp_path: Path) -> N
     assert lm.calls[0].role == SECRET
     began = [type(more["instance"]).__name__ for name, _, more in models.seen if name == "on_module_start"]
     assert began == ["ChainOfThought", "Predict"]
+    assert_no_role_leak([models.seen], SECRET)
+
+
+class Repeating(dspy.Module):
+    """Repeats what its predictor says, or fails with it."""
+
+    def __init__(self, *, fails: bool) -> None:
+        super().__init__()
+        self.review, self.fails = dspy.Predict(Review), fails
+
+    async def aforward(self, draft: str) -> dspy.Prediction:
+        found = await self.review.acall(draft=draft)
+        if self.fails:
+            raise ValueError(found.verdict)
+        return found
+
+
+SPOKEN = {"short": "speak like Ahab", "long": SECRET}
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["answers", "fails"])
+@pytest.mark.parametrize("text", SPOKEN)
+async def test_a_role_that_a_module_gets_to_see_is_withheld_from_callbacks(
+    tmp_path: Path, text: str, fails: bool
+) -> None:
+    models, role = ModelCallbacks(), SPOKEN[text]
+    shape = module_shape("review", Repeating(fails=fails), params=Draft, result=Verdict, entry=Review)
+    lm = ScriptedLM([{"verdict": f"Aye, {role}!"}])
+    more: dict[str, Any] = {"shapes": [shape], "settings": {"echo": "allow"}}
+    async with scripted_agent(tmp_path, lm, trace=Trace(callbacks=[models]), **more) as agent:
+        with pytest.raises(TaskFailed) if fails else nullcontext():
+            await agent.thread("t").task("review", Draft(draft=f"Please {role}!"), role=Role("ahab", role))
+    assert lm.calls[0].role == role
+    outer, inner = [more["inputs"]["kwargs"]["draft"] for name, _, more in models.seen if name == "on_module_start"]
+    assert outer == inner == "Please [role withheld]!"
+    *_, ended = [more for name, _, more in models.seen if name == "on_module_end"]
+    told = str(ended["exception"]) if fails else ended["outputs"].verdict
+    assert told == "Aye, [role withheld]!"
+    assert_no_role_leak([models.seen], role)
+
+
+async def test_a_role_that_a_conversation_hands_on_to_a_worker_is_withheld_from_callbacks(tmp_path: Path) -> None:
+    models = ModelCallbacks()
+    asked = {"tool": "critic", "arguments": {"request": SECRET}}
+    lm = ScriptedLM([{"calls": [asked]}, {"result": SECRET}, {"reply": SECRET}])
+    trace = Trace(callbacks=[models])
+    async with scripted_agent(tmp_path, lm, workers=[CRITIC], settings={"echo": "allow"}, trace=trace) as agent:
+        assert (await agent.thread("t").converse("A hat?", role=KEEPER)).text == SECRET
+    assert [call.role for call in lm.calls] == [SECRET, None, SECRET]
+    assert len(models.seen) == 6
     assert_no_role_leak([models.seen], SECRET)
 
 
