@@ -56,7 +56,7 @@ class Turn:
             and new input on its thread replaced it. A turn that fails raises instead, and the error carries the id.
         text: The answer; if there is a `result`, that as JSON.
         result: The typed result of a task or a skill, or the answer as the type that `output=` asked for.
-        role_tiers: The tiers that were active, lowest precedence first.
+        role_tiers: The tiers whose roles reached a model, lowest precedence first.
         skipped_tiers: The tiers that were skipped because their source was down.
         usage: The usage of its model calls so far.
         pauses: The open pauses; `thread.resume()` takes the answers.

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from ..core import Clock, Scope, SystemClock, canonical_json
+from ..core import Clock, Scope, SystemClock, Tier, canonical_json
 from ..core.errors import StorageInvalid
 from ..core.events import TurnKind
 from ..core.pauses import UnattendedMode
@@ -59,7 +59,7 @@ _INSERT = f"INSERT INTO wa_turn({_COLUMNS}) VALUES({', '.join('?' * len(_NAMES))
 _IS_OPEN = f"status IN ({', '.join(map(repr, OPEN))})"
 # A turn that could be resumed becomes cancelled instead, if its cancellation was requested.
 _UPDATE = """UPDATE wa_turn SET status=CASE WHEN cancel=1 AND ? IN ('paused', 'stopped', 'failed') THEN 'cancelled'
-               ELSE ? END, code=?, changed=? WHERE id=? RETURNING status"""
+               ELSE ? END, code=?, changed=?, role=COALESCE(?, role) WHERE id=? RETURNING status"""
 _SET_ORIGIN = "UPDATE wa_turn SET origin=? WHERE id=?"
 _LATEST = f"SELECT {_COLUMNS} FROM wa_turn WHERE thread=? ORDER BY id DESC LIMIT 1"
 # Only the first columns: a database that is read without being migrated can have an earlier version.
@@ -96,7 +96,8 @@ class TurnRecord:
         author: Who began it.
         status: Its status. A `running` turn without an owner was interrupted.
         asked: The id of its message.
-        role: What is stored about its role: tiers, a keyed digest and the key's id.
+        role: What is stored about its role: the active tiers, a keyed digest and the key's id. After a run also
+            the tiers that reached a model, if they are others.
         prompt: A digest of a skill's prompt.
         code: The code of its error, if it failed.
         graph: The graph it runs in.
@@ -125,6 +126,11 @@ class TurnRecord:
     origin: Mapping[str, Any] | None = None
     unattended: UnattendedMode | None = None
     example: bool = False
+
+    @property
+    def sent_tiers(self) -> tuple[Tier, ...]:
+        """The tiers whose roles reached a model; all that were active, if nothing else is noted."""
+        return tuple(map(Tier, self.role["sent"] if "sent" in self.role else self.role.get("tiers", ())))
 
 
 class TurnRegister:
@@ -161,6 +167,7 @@ class TurnRegister:
         status: TurnStatus,
         *,
         code: str | None = None,
+        role: Mapping[str, Any] | None = None,
         lease: Lease,
         also: Callable[[Transaction, str], object] | None = None,
         each: Callable[[Transaction, bool], None] | None = None,
@@ -172,6 +179,7 @@ class TurnRegister:
             record: The turn.
             status: Its new status.
             code: The code of its error, if it failed.
+            role: What is stored about its role from now on; None leaves that as it is.
             lease: The lease of its thread.
             also: Called in the same transaction if the turn is over, with the key of the thread.
             each: Called in the same transaction in every case, with whether the turn can be resumed.
@@ -180,10 +188,10 @@ class TurnRegister:
         Raises:
             LeaseLost: Another owner took over the thread.
         """
-        now = self._clock.now()
+        now, noted = self._clock.now(), None if role is None else canonical_json(role)
 
         def work(transaction: Transaction) -> TurnStatus:
-            rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), record.id))
+            rows = transaction.execute(_UPDATE, (status, status, code, now.timestamp(), noted, record.id))
             if not rows:  # the begin of the turn could not be written, so it has no row
                 return status
             written: TurnStatus = rows[0][0]
@@ -194,7 +202,8 @@ class TurnRegister:
             return written
 
         written = await lease.commit(work, final=final)
-        return self._known(replace(record, status=written, code=code, changed=now), lease)
+        kept = record.role if role is None else role
+        return self._known(replace(record, status=written, code=code, changed=now, role=kept), lease)
 
     def set_origin(self, record: TurnRecord, origin: Mapping[str, Any], *, lease: Lease) -> TurnRecord:
         """Enqueue the call that a turn is resumed from for the next commit of its thread's lease.

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 from typing import Any, Literal, NoReturn
 
 from ..core import Tier
@@ -187,18 +188,40 @@ class ResolvedRole(Sealed):
         tiers: The tiers that are active for at least one Signature, lowest precedence first.
     """
 
-    __slots__ = ("_texts", "tiers")
+    __slots__ = ("_sent", "_texts", "_tiers_of", "tiers")
 
     tiers: tuple[Tier, ...]
     _texts: dict[str, str]
+    _tiers_of: dict[str, tuple[Tier, ...]]
+    _sent: set[Tier]
 
-    def __init__(self, texts: Mapping[str, str], tiers: tuple[Tier, ...]) -> None:
+    def __init__(
+        self,
+        texts: Mapping[str, str],
+        tiers: tuple[Tier, ...],
+        tiers_of: Mapping[str, tuple[Tier, ...]] = MappingProxyType({}),
+    ) -> None:
+        """Make it of the texts by Signature, all tiers, and the tiers of those Signatures that have only some."""
         object.__setattr__(self, "_texts", dict(texts))
         object.__setattr__(self, "tiers", tiers)
+        object.__setattr__(self, "_tiers_of", dict(tiers_of))
+        object.__setattr__(self, "_sent", set())
+
+    @property
+    def sent(self) -> tuple[Tier, ...]:
+        """The tiers that were revealed for a model so far, lowest precedence first."""
+        return (
+            self.tiers
+            if len(self._sent) == len(self.tiers)
+            else tuple(each for each in self.tiers if each in self._sent)
+        )
 
     def reveal(self, signature: str) -> str | None:
         """The composed text for `signature`, or None. Call it only to pass the text to the model."""
-        return self._texts.get(signature)
+        text = self._texts.get(signature)
+        if text is not None:
+            self._sent.update(self._tiers_of.get(signature, self.tiers))
+        return text
 
     def reveal_all(self) -> dict[str, str]:
         """The composed texts by Signature. Use it only for the keyed digest, and to withhold them."""
@@ -258,7 +281,7 @@ def compose(
     if not roles:
         return NO_ROLE
     texts: dict[str, str] = {}
-    used: set[Tier] = set()
+    tiers_of: dict[str, tuple[Tier, ...]] = {}
     rendered: dict[tuple[Tier, ...], str] = {}
     entries = (entry,) if isinstance(entry, str) else entry
     names: Iterable[str] = entries
@@ -269,9 +292,9 @@ def compose(
         if tiers:
             if tiers not in rendered:
                 rendered[tiers] = _render(roles, tiers)
-            texts[name] = rendered[tiers]
-            used.update(tiers)
-    return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used))
+            texts[name], tiers_of[name] = rendered[tiers], tiers
+    used = {tier for tiers in tiers_of.values() for tier in tiers}
+    return ResolvedRole(texts, tuple(tier for tier in reversed(Tier) if tier in used), tiers_of)
 
 
 def _applies(role: Role, signature: str, entries: tuple[str, ...]) -> bool:

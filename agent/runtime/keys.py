@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from ...core import ModelUsage, Scope, Tier, digest
+from ...core import ModelUsage, Scope, digest
 from ...core import events as ev
 from ...core.errors import AgentClosed, EventsGone, KeyReused, NothingToResume, WorldAgentError
 from ...core.events import Event
@@ -47,7 +47,7 @@ async def outcome_of(parts: RunnerParts, record: TurnRecord) -> Turn:
     given: dict[str, Any] = {
         "id": record.id,
         "thread": record.scope.thread or "",
-        "role_tiers": tuple(map(Tier, record.role["tiers"])),
+        "role_tiers": record.sent_tiers,
         "skipped_tiers": tuple(event.tier for event in shown if isinstance(event, ev.RoleTierSkipped)),
         "usage": _usage(shown),
     }

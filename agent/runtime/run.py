@@ -110,7 +110,7 @@ class TurnPath:
             else:
                 found = await resume(parts, work, lease, self.emit, deltas=self.deltas)
                 if isinstance(found, TurnOutcome):  # another process ended it while this one waited for the thread
-                    return self._turn(found, tiers=tuple(map(Tier, work.record.role["tiers"])))
+                    return self._turn(found, tiers=work.record.sent_tiers)
                 begun = found
             async with self._failures_recorded(begun):
                 if isinstance(work, NewTurn) and work.loaded:
@@ -213,7 +213,8 @@ class TurnPath:
     async def _record(self, begun: Begun, outcome: TurnOutcome) -> Turn:
         """Record the outcome of a run."""
         parts, role = self.parts, begun.role
-        turn = self._turn(outcome, tiers=role.tiers, skipped=begun.skipped)
+        tiers = begun.sent_tiers if role.tiers or begun.resumed else ()
+        turn = self._turn(outcome, tiers=tiers, skipped=begun.skipped)
         record = await self._write_end(
             begun,
             outcome.status,
@@ -252,8 +253,9 @@ class TurnPath:
             if recording is not None:
                 recording.write_end(transaction, still_open)
 
+        role = begun.sent_role if begun.role.tiers or begun.resumed else None
         record = await parts.stores.turns.end(
-            begun.record, status, code=code, lease=begun.lease, also=also, each=each, final=True
+            begun.record, status, code=code, role=role, lease=begun.lease, also=also, each=each, final=True
         )
         writing.done()
         if recording is not None:

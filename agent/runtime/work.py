@@ -320,6 +320,20 @@ class Begun(TurnRun):
     announced: frozenset[str] = frozenset()
     cancelled: bool = False
 
+    @property
+    def sent_tiers(self) -> tuple[Tier, ...]:
+        """The tiers whose roles reached a model in this run or in an earlier one, lowest precedence first."""
+        if not self.resumed:
+            return self.role.sent
+        sent = {*self.role.sent, *self.record.sent_tiers}
+        return tuple(tier for tier in reversed(Tier) if tier in sent)
+
+    @property
+    def sent_role(self) -> Mapping[str, Any] | None:
+        """What to store about its role; None if that is stored already."""
+        sent = self.sent_tiers
+        return None if sent == self.record.sent_tiers else {**self.record.role, "sent": list(sent)}
+
 
 def emit_started(emit: Emitter, thread: str, kind: TurnKind, resolution: Resolution, *, resumed: bool = False) -> None:
     """Emit that a run has begun, and which tiers its role does without."""

@@ -47,6 +47,7 @@ class ThreadState:
         needs: What must be passed to `resume()` again, since it is not stored: `role` for a turn that began with a call
             role, `skill` for one that runs a skill. Empty for a turn that cannot be resumed.
         unattended: What the turn does if a person would be asked; None asks them.
+        role_tiers: The tiers whose roles reached a model.
         page_key: The position of the thread in a listing: `agent.threads(before=state.page_key)` gives the next page.
     """
 
@@ -64,6 +65,7 @@ class ThreadState:
     needs: tuple[Literal["role", "skill"], ...] = ()
     unattended: UnattendedMode | None = None
     page_key: str = ""
+    role_tiers: tuple[Tier, ...] = ()
 
     @property
     def resumable(self) -> bool:
@@ -72,7 +74,7 @@ class ThreadState:
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as JSON, with the fields that the sidecar uses."""
-        found = to_jsonable_python(self, exclude={"recorded", "needs", "unattended"})
+        found = to_jsonable_python(self, exclude={"recorded", "needs", "role_tiers", "unattended"})
         return {**found, "turn_id": self.turn_id or None, "resumable": self.resumable}
 
 
@@ -402,6 +404,7 @@ def _state(record: TurnRecord, asked: tuple[int, int], unowned: bool, recorded: 
         answers=answers,
         recorded=recorded,
         needs=_needs(record),
+        role_tiers=record.sent_tiers,
         unattended=record.unattended,
     )
 

@@ -5,7 +5,7 @@ from .graph import graph_shape
 from .investigation import InvestigationParams, InvestigationResult, investigation_shape
 from .langchain import langchain_tools
 from .map import MapParams, MapResult, map_shape
-from .module import module_shape
+from .module import module_shape, module_worker
 from .sandbox import SandboxLimits
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "langchain_tools",
     "map_shape",
     "module_shape",
+    "module_worker",
 ]

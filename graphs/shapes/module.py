@@ -1,4 +1,4 @@
-"""Runs a module of dspy as a shape (T14)."""
+"""Runs a module of dspy as a shape, or as the body of a worker (T14)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 
 from ...core.errors import FunctionInvalid
+from ...harness import CallContext, Function, Risk
+from ...harness.function import READ_ONLY, risks
 from ..modules import run_module
 from ..shape import Shape, ShapeRegistry
 from ..tasks import TaskContext
@@ -82,8 +84,7 @@ def module_shape(
     async def handle(given: P, ctx: TaskContext) -> Mapping[str, Any]:
         inputs = {name: getattr(given, name) for name in params.model_fields}
         made = await run_module(module, inputs, turn=ctx.turn, frame=ctx.calls.frame, entry=entry, prefix=key)
-        found = dict(made.items()) if hasattr(made, "items") else {}
-        outputs = {name: found[name] for name in result.model_fields if name in found}
+        outputs = _fields(made, result)
         if entry is not None:
             ctx.turn.keep_example(ctx.id, entry, inputs, outputs)
         return outputs
@@ -91,4 +92,46 @@ def module_shape(
     return _ModuleShape(key, params, result, handle, entry=entry, description=description, module=checked)
 
 
-__all__ = ["module_shape"]
+def module_worker(
+    name: str,
+    module: Module,
+    *,
+    params: type[P],
+    result: type[R],
+    description: str = "",
+    risk: Risk | tuple[Risk, ...] = READ_ONLY,
+) -> Function:
+    """A worker whose body is a module of dspy: pass it in `WorldAgent(workers=[...])`.
+
+    It is called and dispatched to by its name as any worker is. The params are the inputs of its `forward`, and the
+    result's fields come from its prediction. Each call of a predictor is recorded. No role reaches it, because it is
+    called across a task (T8).
+
+    Args:
+        name: Its name.
+        module: The module. It runs on the agent's model, so no predictor has its own.
+        params: The declared params; each field is an input of the module.
+        result: The declared result; each field is one of the prediction.
+        description: What it is for, shown to the models that can call it.
+        risk: What calling it does to the world.
+
+    Raises:
+        FunctionInvalid: It is not a module, or a predictor has its own model or a field called `role`.
+    """
+    from ...signatures.modules import check_module
+
+    check_module(module, what=f"the module of worker {name!r}")
+
+    async def body(ctx: CallContext, /, **inputs: Any) -> R:
+        return result.model_validate(_fields(await ctx.run_module(module, **inputs), result))
+
+    return Function(name, body, params, TypeAdapter(result), description, "flow", risk=risks(name, risk))
+
+
+def _fields(made: Any, result: type[BaseModel]) -> dict[str, Any]:
+    """The fields of the result that a prediction has."""
+    found = dict(made.items()) if hasattr(made, "items") else {}
+    return {name: found[name] for name in result.model_fields if name in found}
+
+
+__all__ = ["module_shape", "module_worker"]

@@ -407,7 +407,7 @@ def _record(read: _Read, state: ThreadState, pauses: tuple[Pause, ...]) -> TurnR
             "status": state.status,
             "text": None if over is None else over.text,
             "result": json.loads(over.text) if typed and over is not None else None,
-            "role_tiers": None if read.started is None else [tier.value for tier in read.started.role_tiers],
+            "role_tiers": None if read.started is None else [tier.value for tier in state.role_tiers],
             "pauses": [pause_record(pause) for pause in pauses],
         }
     )

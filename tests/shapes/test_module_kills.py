@@ -15,7 +15,7 @@ from support.processes import eventually, killed, start_script
 from worldagent import Role, Shape, WorldAgent
 from worldagent.core.errors import LimitReached
 from worldagent.graphs import TaskContext
-from worldagent.graphs.shapes import module_shape
+from worldagent.graphs.shapes import module_shape, module_worker
 from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
 
 pytestmark = pytest.mark.requirement("T14")
@@ -71,7 +71,8 @@ FORMS = {"thread": Threaded, "loop": Awaited, "parallel": Together}
 
 def agent_of(home: Path, lm: ScriptedLM, form: str, **settings: Any) -> WorldAgent:
     shape = module_shape("describe", FORMS[form](), params=Things, result=Texts, entry=Describe)
-    return scripted_agent(home, lm, shapes=[shape, BY_HAND], settings=settings)
+    worker = module_worker("describer", FORMS[form](), params=Things, result=Texts, description="describes things")
+    return scripted_agent(home, lm, shapes=[shape, BY_HAND], workers=[worker], settings=settings)
 
 
 async def by_hand(params: Things, ctx: TaskContext) -> Texts:
@@ -90,7 +91,13 @@ def recorded(home: Path) -> int:
     return int(count)
 
 
-async def die(home: Path, form: str) -> None:
+TASKS: dict[str, tuple[str, Any]] = {
+    "shape": ("describe", Things()),
+    "worker": ("subagent", {"worker": "describer", "request": Things().model_dump_json()}),
+}
+
+
+async def die(home: Path, form: str, body: str) -> None:
     """Run the module in this process, until all calls but those of the last thing are recorded."""
     all_others = (len(THINGS) - 1) * (2 if form == "parallel" else 1)
 
@@ -103,7 +110,7 @@ async def die(home: Path, form: str) -> None:
         return described(call)
 
     async with agent_of(home, ScriptedLM(answer), form) as agent:
-        await agent.thread("t").task("describe", Things(), role=KEEPER)
+        await agent.thread("t").task(*TASKS[body], role=KEEPER)
 
 
 _CHILD = """
@@ -111,14 +118,14 @@ import asyncio, sys
 from pathlib import Path
 from shapes.test_module_kills import die
 
-asyncio.run(die(Path(sys.argv[1]), sys.argv[2]))
+asyncio.run(die(Path(sys.argv[1]), sys.argv[2], sys.argv[3]))
 """
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_a_killed_module_repeats_no_call_whose_row_was_committed(tmp_path: Path, form: str) -> None:
+@pytest.mark.parametrize(("form", "body"), [*((form, "shape") for form in FORMS), ("thread", "worker")])
+async def test_a_killed_module_repeats_no_call_whose_row_was_committed(tmp_path: Path, form: str, body: str) -> None:
     home = tmp_path / "home"
-    await killed(await start_script(_CHILD, home, form))
+    await killed(await start_script(_CHILD, home, form, body))
     before = recorded(home)
     times = 2 if form == "parallel" else 1
     assert before == (len(THINGS) - 1) * times
@@ -128,9 +135,11 @@ async def test_a_killed_module_repeats_no_call_whose_row_was_committed(tmp_path:
     async with agent_of(home, lm, form) as agent:
         turn = await agent.thread("t").resume(role=KEEPER)
     assert [call.fields["thing"] for call in lm.calls] == [THINGS[-1]] * times
-    assert [call.role for call in lm.calls] == [SECRET] * times
-    assert [text.split()[1] for text in turn.result.texts] == list(THINGS) * times
-    assert len(set(turn.result.texts)) == len(THINGS) * times, "an answer was given to two calls"
+    # No role reaches a worker that is a function.
+    assert [call.role for call in lm.calls] == [SECRET if body == "shape" else None] * times
+    texts = turn.result.texts if body == "shape" else Texts.model_validate_json(turn.result.text).texts
+    assert [text.split()[1] for text in texts] == list(THINGS) * times
+    assert len(set(texts)) == len(THINGS) * times, "an answer was given to two calls"
     assert recorded(home) == len(THINGS) * times
     assert_no_role_leak(home, SECRET)
 
@@ -141,12 +150,14 @@ async def test_a_module_costs_what_the_same_calls_by_hand_cost(tmp_path: Path, f
     async with agent_of(tmp_path, lm, form) as agent:
         made = await agent.thread("m").task("describe", Things(), role=KEEPER)
         hand = await agent.thread("h").task("by_hand", Things(), role=KEEPER)
+        worker = await agent.thread("w").task(*TASKS["worker"])
     assert made.usage == hand.usage
+    assert worker.usage.calls == hand.usage.calls
     assert made.usage.calls == len(THINGS)
     assert made.result == hand.result
-    half = len(lm.calls) // 2
+    part = len(THINGS)
     sent = [(call.system, call.messages) for call in lm.calls]
-    assert sent[:half] == sent[half:], "the module sent something else"
+    assert sent[:part] == sent[part : 2 * part], "the module sent something else"
 
 
 @pytest.mark.parametrize("form", ["thread", "loop"])

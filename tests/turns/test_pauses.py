@@ -24,6 +24,7 @@ from worldagent.core.errors import (
     UnknownPause,
     WorldAgentError,
 )
+from worldagent.core.events import TurnStarted
 from worldagent.core.pauses import Approve, Reject, call_id_of, pause_id_of
 from worldagent.graphs import Composed, TaskContext
 from worldagent.harness import Function, tool
@@ -151,9 +152,11 @@ async def paused_with(agent: WorldAgent, role: Role | None) -> Any:
 async def test_on_role_change_chooses_the_role_of_a_resume(tmp_path: Path, how: dict[str, Any]) -> None:
     async with paying(tmp_path, []) as agent:
         answers = await paused_with(agent, Role("critic", "Be harsh."))
-        turn = await agent.thread("t").resume(answers, **how)
-    assert turn.status == "done"
-    assert turn.role_tiers == ((Tier.CALL,) if how.get("on_role_change") == "pin" else ())
+        async with agent.thread("t").stream_resume(answers, **how) as stream:
+            [begun] = [event.role_tiers async for event in stream if isinstance(event, TurnStarted)]
+        assert stream.turn.status == "done"
+        assert stream.turn.role_tiers == ()  # the handler asks no model
+    assert begun == ((Tier.CALL,) if how.get("on_role_change") == "pin" else ())
 
 
 @pytest.mark.requirement("R13", "T8")

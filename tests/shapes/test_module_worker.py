@@ -1,0 +1,128 @@
+"""A module of dspy as the body of a worker, and which tiers of a role a turn says that it sent (T14)."""
+
+from pathlib import Path
+from typing import Any
+
+import dspy
+import pytest
+from pydantic import BaseModel
+
+from support.agents import calls, scripted_agent
+from worldagent import Role, Shape
+from worldagent.core import Tier
+from worldagent.core.errors import FunctionInvalid, ParamsInvalid
+from worldagent.graphs import TaskContext
+from worldagent.graphs.shapes import module_shape, module_worker
+from worldagent.testing import ScriptedCall, ScriptedLM
+
+pytestmark = pytest.mark.requirement("T14")
+
+ROLE = Role("harsh", "Judge as the harbour master who trusts no rope and no sailor.")
+
+
+class Review(dspy.Signature):
+    """Review a draft."""
+
+    draft: str = dspy.InputField()
+    verdict: str = dspy.OutputField()
+
+
+class Draft(BaseModel):
+    draft: str
+
+
+class Verdict(BaseModel):
+    verdict: str
+
+
+def critic() -> Any:
+    module = dspy.ChainOfThought(Review)
+    return module_worker("critic", module, params=Draft, result=Verdict, description="judges drafts")
+
+
+def reply(call: ScriptedCall) -> dict[str, Any]:
+    if "verdict" in call.system and "Review a draft" in call.system:
+        return {"reasoning": "It is short.", "verdict": "Fine."}
+    return {"reply": "Good."} if call.steps else {"reply": "", **calls(("critic", {"draft": "Rope."}))}
+
+
+async def test_a_conversation_calls_a_worker_whose_body_is_a_module(tmp_path: Path) -> None:
+    lm = ScriptedLM(reply)
+    async with scripted_agent(tmp_path, lm, workers=[critic()]) as agent:
+        turn = await agent.thread("t").converse("Is it good?", role=ROLE)
+        assert (turn.text, turn.usage.calls, turn.role_tiers) == ("Good.", 3, (Tier.CALL,))
+        assert [call.role for call in lm.calls] == [ROLE.content, None, ROLE.content]
+        assert "Fine." in str(lm.calls[-1].steps)
+        assert (await agent.call("critic", {"draft": "Rope."})) == Verdict(verdict="Fine.")
+        with pytest.raises(ParamsInvalid, match="draft"):
+            await agent.thread("t").task("subagent", {"worker": "critic", "request": "{}"})
+
+
+async def test_a_handler_dispatches_to_it(tmp_path: Path) -> None:
+    async def judge(params: Draft, ctx: TaskContext) -> Verdict:
+        made: Verdict = await ctx.call("critic", params)
+        return made
+
+    shape = Shape("judge", Draft, Verdict, judge)
+    async with scripted_agent(tmp_path, ScriptedLM(reply), workers=[critic()], shapes=[shape]) as agent:
+        assert (await agent.thread("t").task("judge", {"draft": "Rope."})).result == Verdict(verdict="Fine.")
+
+
+@pytest.mark.parametrize("given", [dspy.Predict, "module"])
+def test_only_a_module_can_be_the_body(given: Any) -> None:
+    with pytest.raises(FunctionInvalid, match=r"the module of worker 'critic' must be a dspy\.Module"):
+        module_worker("critic", given, params=Draft, result=Verdict)
+
+
+def test_a_module_with_a_model_of_its_own_is_refused() -> None:
+    module = dspy.ChainOfThought(Review)
+    module.set_lm(ScriptedLM([]))
+    with pytest.raises(FunctionInvalid, match="has a model of its own"):
+        module_worker("critic", module, params=Draft, result=Verdict)
+
+
+# --- role_tiers -------------------------------------------------------------------------------------------------------
+
+
+async def ask_never(params: Draft, ctx: TaskContext) -> Verdict:
+    return Verdict(verdict="unread")
+
+
+async def ask_later(params: Draft, ctx: TaskContext) -> Verdict:
+    if await ctx.calls.ask_person("Shall it be judged?", ["yes", "no"]) == "no":
+        return Verdict(verdict="unread")
+    return Verdict(verdict=(await ctx.predict(Review, draft=params.draft))["verdict"])
+
+
+async def test_role_tiers_has_only_what_reached_a_model(tmp_path: Path) -> None:
+    never = Shape("never", Draft, Verdict, ask_never, entry=Review)
+    later = Shape("later", Draft, Verdict, ask_later, entry=Review)
+    module = module_shape("module", dspy.ChainOfThought(Review), params=Draft, result=Verdict, entry=Review)
+    draft = {"draft": "Rope."}
+    async with scripted_agent(tmp_path, ScriptedLM(reply), shapes=[never, later, module]) as agent:
+        assert (await agent.thread("n").task("never", draft, role=ROLE, key="k")).role_tiers == ()
+        assert (await agent.thread("n").task("never", draft, role=ROLE, key="k")).role_tiers == ()  # as it is stored
+        assert (await agent.thread("m").task("module", draft, role=ROLE)).role_tiers == (Tier.CALL,)
+        for answer, tiers in (("no", ()), ("yes", (Tier.CALL,))):
+            thread = agent.thread(answer)
+            asked = await thread.task("later", draft, role=ROLE)
+            assert (asked.status, asked.role_tiers) == ("paused", ())
+            [pause] = asked.pauses
+            assert (await thread.resume({pause.id: answer}, role=ROLE)).role_tiers == tiers
+
+
+async def test_a_role_for_another_signature_is_not_listed(tmp_path: Path) -> None:
+    other = Role("other", "Count every knot in the rope before you say anything at all.", applies_to=("Other",))
+
+    class Other(dspy.Signature):
+        """Another one."""
+
+        draft: str = dspy.InputField()
+        verdict: str = dspy.OutputField()
+
+    async def judge(params: Draft, ctx: TaskContext) -> Verdict:
+        return Verdict(verdict=(await ctx.predict(Review, draft=params.draft))["verdict"])
+
+    shape = Shape("judge", Draft, Verdict, judge, entry=Review, signatures=(Other,))
+    async with scripted_agent(tmp_path, ScriptedLM(reply), shapes=[shape]) as agent:
+        assert (await agent.thread("t").task("judge", {"draft": "x"}, role=other)).role_tiers == ()
