@@ -362,6 +362,10 @@ class ProfileInvalid(UsageError):
     """A profile's file cannot be read, or names something that does not exist; the text names file and line (P1)."""
 
 
+class SkillInvalid(UsageError):
+    """A skill package breaks a rule of its format, or cannot be read; the text names file and line (T6)."""
+
+
 class ProfileUntrusted(UsageError):
     """A profile is in a project that the user does not trust, or has changed since the user trusted it (P6)."""
 

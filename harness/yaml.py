@@ -94,7 +94,7 @@ def near(name: object, known: Iterable[str]) -> str:
     return f"did you mean {close[0]!r}? " if close else ""
 
 
-def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1) -> YamlDocument[E]:
+def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1, texts: bool = False) -> YamlDocument[E]:
     """Read one YAML document.
 
     Args:
@@ -102,6 +102,7 @@ def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1) ->
         name: The name of the file.
         error: The class of the error to raise.
         first_line: The line of the file where `data` begins.
+        texts: Whether every value is the text that the file has, so that `1.10` is not a number.
 
     Raises:
         MissingExtra: The extra `yaml` is not installed.
@@ -114,11 +115,11 @@ def read_yaml(data: bytes, *, name: str, error: type[E], first_line: int = 1) ->
     except UnicodeDecodeError as failure:
         line = data.count(b"\n", 0, failure.start) + first_line
     else:
-        return _read(text, name, error, first_line)
+        return _read(text, name, error, first_line, texts)
     raise error(f"{name}:{line} is not UTF-8", remedy="save the file as UTF-8")
 
 
-def _read(text: str, name: str, error: type[E], first_line: int) -> YamlDocument[E]:
+def _read(text: str, name: str, error: type[E], first_line: int, texts: bool) -> YamlDocument[E]:
     if not _is_installed():
         raise MissingExtra(
             f"{name!r} is YAML, and the extra 'yaml' is not installed", remedy="pip install 'worldagent[yaml]'"
@@ -135,8 +136,10 @@ def _read(text: str, name: str, error: type[E], first_line: int) -> YamlDocument
             problem, line = _unwanted(reader.parse(text), reached)
             if not problem:
                 lines: dict[tuple[str | int, ...], int] = {}
-                loaded = YAML(typ="rt", pure=True).load(text)
-                return YamlDocument(name=name, error=error, data=_plain(loaded, (), lines, first_line), lines=lines)
+                data = _plain(YAML(typ="rt", pure=True).load(text), (), lines, first_line)
+                if texts:
+                    data = _texts(YAML(typ="safe", pure=True).compose(text))
+                return YamlDocument(name=name, error=error, data=data, lines=lines)
     except MarkedYAMLError as failure:
         mark = failure.problem_mark or failure.context_mark
         problem_text = (failure.problem or "not YAML").partition(" with value ")[0]  # an error never shows values
@@ -228,3 +231,16 @@ def _plain(value: Any, path: tuple[str | int, ...], lines: dict[tuple[str | int,
             return float(value)
         case _:  # a date or a time
             return str(value)
+
+
+def _texts(node: Any) -> Any:
+    """Convert a node of the library to mappings, lists and texts."""
+    match node.id if node is not None else "":
+        case "mapping":
+            return {str(key.value): _texts(value) for key, value in node.value}
+        case "sequence":
+            return [_texts(value) for value in node.value]
+        case "scalar":
+            return str(node.value)
+        case _:
+            return None

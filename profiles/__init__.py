@@ -1,8 +1,8 @@
 """Profiles: the persona, tools and memory settings that an agent starts with, in YAML (004). `agent` applies them."""
 
+from ..harness.trust import ProjectTrust, find_project
 from .catalogue import ProfileEntry, Profiles, check_tools
 from .profile import GENERAL, MemoryOverrides, Profile, Skills, Strategy, Verification, compose
-from .trust import ProjectTrust, find_project
 
 __all__ = [
     "GENERAL",

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final, Literal, Self
 
 from ..core.errors import InvalidArgument, ProfileInvalid, UsageError
+from ..harness.trust import ProfileFolder, ProjectTrust, project_folder, read_folder, read_one, trust_error, user_folder
 from ..harness.yaml import near
 from .profile import GENERAL, Profile, ProfileFile, Setting, effective
-from .trust import ProfileFolder, ProjectTrust, project_folder, read_folder, read_one, trust_error, user_folder
 
 LevelName = Literal["built-in", "user", "project"]
 
@@ -225,9 +225,9 @@ class Profiles:
         return tuple(level.folder.problem for level in self._levels if level.folder.problem is not None)
 
     @property
-    def project_digest(self) -> str | None:
-        """The digest of the project's profiles as they were read, for `ProjectTrust.trust`; None without a project."""
-        return next((level.folder.digest for level in self._levels if level.name == "project"), None)
+    def project_folder(self) -> ProfileFolder | None:
+        """The project's profiles as they were read; None without a project."""
+        return next((level.folder for level in self._levels if level.name == "project"), None)
 
     def get(self, name: str) -> Profile:
         """The profile with this name.

@@ -169,6 +169,16 @@ def is_command(text: str, pattern: str, *, unsure: bool) -> bool:
     return not rest or (more and not any(each.startswith("-") for each in rest))
 
 
+def is_narrowed_command(text: str, pattern: str) -> bool:
+    """Whether a text is one command that the pattern matches. Unlike `is_command`, a last `*` also allows options.
+
+    Options can change what a program does, so this must never approve a call.
+    """
+    fixed, more = command_pattern(pattern)
+    words = _words(text)
+    return words is not None and (words[: len(fixed)] == fixed if more else words == fixed)
+
+
 def _words(text: str) -> list[str] | None:
     """Return the words of one command that a shell would not change; None if it would expand or run anything else."""
     if len(text) > _MAX_TEXT or _SHELL & set(text) or not _PLAIN.fullmatch(text.replace(" ", "x")):

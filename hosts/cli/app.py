@@ -20,6 +20,7 @@ from . import (
     storage,
     threads,
     trace,
+    trust,
     turns,
     upkeep,
 )
@@ -81,6 +82,7 @@ app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
 app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
+app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")
 for module in (models, optimise, doctor, serve, ps, upkeep):

@@ -1,4 +1,4 @@
-"""The commands `profiles list`, `show`, `check`, `schema` and `trust`: the available profiles and their settings."""
+"""The commands `profiles list`, `show`, `check` and `schema`: the available profiles and their settings."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from .command import Work, command
+from .command import command
 from .exits import USAGE
-from .options import JSON_RESULT, WHICH, AgentOptions, app_option, argument, flag
+from .options import JSON_RESULT, AgentOptions, app_option, argument
 from .output import Output
 
 if TYPE_CHECKING:
@@ -143,30 +143,6 @@ async def print_schema(output: Output) -> None:
     from ...profiles.loading import profile_schema
 
     output.result({}, json.dumps(profile_schema(), indent=2))
-
-
-@app.command("trust")
-@command(
-    folder=argument("DIR", "A folder of the project. Default: the current one.", default=None),
-    remove=flag("--remove", "Stop trusting the project.", WHICH),
-    yes=flag("--yes", "Trust it without asking.", WHICH, "-y"),
-    json=JSON_RESULT,
-)
-def trust_project(output: Output, folder: Path | None, remove: bool, yes: bool, json: bool) -> Work:
-    """Trust the profiles of a project as they are now. A profile that changes is no longer trusted.
-
-    It shows their contents first and asks, unless --yes is given. The project is the nearest folder at or above DIR
-    that has a folder .worldagent/profiles. With --remove, the exit code is 1 if the project was not trusted.
-
-    [bold]Examples[/bold]
-
-      worldagent profiles trust
-
-      worldagent profiles trust ../shop --remove
-    """
-    from .profiles_trust import trust, untrust
-
-    return untrust(folder, output) if remove else trust(folder, output, yes=yes)
 
 
 def open_profiles(project: Path | None = None) -> Profiles:

@@ -1,4 +1,4 @@
-"""`worldagent profiles list`, `show`, `check`, `schema` and `trust`: which profiles there are, which may be used."""
+"""`worldagent profiles` and `worldagent trust`: which profiles there are, and which of a project can be used."""
 
 import json
 from pathlib import Path
@@ -34,8 +34,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: Path) -> Path
     return folder.resolve()
 
 
-async def as_json(run: Run, *words: str, code: int = 0) -> Any:
-    result = await run("profiles", *words, "--json")
+async def as_json(run: Run, *words: str, code: int = 0, group: str = "profiles") -> Any:
+    result = await run(group, *words, "--json")
     assert result.exit_code == code, result.output
     return json.loads(result.stdout)
 
@@ -74,8 +74,8 @@ async def test_list_shows_profiles_levels_and_problems(run: Run, home: Path, use
 async def test_show_prints_every_setting_and_its_source(run: Run, home: Path, project: Path) -> None:
     refused = await run("profiles", "show", "mine")
     assert refused.exit_code == 2
-    assert f"worldagent profiles trust {project}" in refused.stderr
-    assert (await run("profiles", "trust", "--yes")).exit_code == 0
+    assert f"worldagent trust add {project}" in refused.stderr
+    assert (await run("trust", "add", "--yes")).exit_code == 0
     shown = (await as_json(run, "show", "mine"))["profile"]
     file = str(project / ".worldagent" / "profiles" / "mine.yaml")
     assert (shown["name"], shown["level"], shown["file"]) == ("mine", "project", file)
@@ -124,13 +124,13 @@ async def test_schema_prints_the_schema(run: Run, home: Path) -> None:
 
 @pytest.mark.requirement("P6")
 async def test_trust_shows_what_it_trusts_and_ends_at_a_change(run: Run, home: Path, project: Path) -> None:
-    unasked = await run("profiles", "trust")
+    unasked = await run("trust", "add")
     assert unasked.exit_code == 2
     assert "remedy: give --yes" in unasked.stderr
-    done = await run("profiles", "trust", "--yes")
+    done = await run("trust", "add", "--yes")
     assert done.exit_code == 0
     assert done.stderr.splitlines() == [
-        f"the profiles of the project {str(project)!r}:",
+        f"the profiles and skills of the project {str(project)!r}:",
         f"  mine: {project / '.worldagent' / 'profiles' / 'mine.yaml'}",
         "    for: reviews what others wrote",
         "    tools: web_search, web_fetch, read_file, glob_files, grep_content",
@@ -144,17 +144,17 @@ async def test_trust_shows_what_it_trusts_and_ends_at_a_change(run: Run, home: P
     with (project / ".worldagent" / "profiles" / "mine.yaml").open("a") as file:
         file.write("# more\n")
     assert "have changed since they were trusted" in (await run("profiles", "show", "mine")).stderr
-    assert "which have changed since they were trusted" in (await run("profiles", "trust", "--yes")).stderr
-    told = (await as_json(run, "trust"))["trusted"]  # it is trusted already
+    assert "which have changed since they were trusted" in (await run("trust", "add", "--yes")).stderr
+    told = (await as_json(run, "add", group="trust"))["trusted"]  # it is trusted already
     assert (told["project"], told["profiles"], len(told["digest"])) == (str(project), ["mine"], 64)
 
 
 async def test_trust_is_taken_back(run: Run, home: Path, project: Path) -> None:
-    assert (await run("profiles", "trust", "--remove")).exit_code == 1
-    assert (await run("profiles", "trust", "--yes", str(project / "src"))).exit_code == 0
-    assert (await as_json(run, "trust", "--remove"))["removed"] == {"project": str(project)}
+    assert (await run("trust", "remove")).exit_code == 1
+    assert (await run("trust", "add", "--yes", str(project / "src"))).exit_code == 0
+    assert (await as_json(run, "remove", group="trust"))["removed"] == {"project": str(project)}
     assert (await run("profiles", "show", "mine")).exit_code == 2
-    assert (await refusal(run, "profiles", "trust", "--remove", code=1))["code"] == "not_found"
+    assert (await refusal(run, "trust", "remove", code=1))["code"] == "not_found"
 
 
 async def test_trust_shows_what_a_server_can_do_and_no_name_forges_a_line(run: Run, home: Path, project: Path) -> None:
@@ -169,7 +169,7 @@ mcp_servers:
     trust_annotations: true
     elicitation: true
 """)
-    told = (await run("profiles", "trust", "--yes")).stderr
+    told = (await run("trust", "add", "--yes")).stderr
     assert told.splitlines()[2:] == [
         r"    tools: 'read_file\n    tools: none'",
         r"    MCP server 'a\n  b': starts true",
@@ -180,3 +180,25 @@ mcp_servers:
         "      it can ask you questions (elicitation)",
         "trusted as they are now: mine",
     ]
+
+
+@pytest.mark.requirement("T6", "P6")
+async def test_trust_covers_skills_and_is_listed(run: Run, home: Path, project: Path) -> None:
+    folder = project / ".worldagent" / "skills" / "tea"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tea\ndescription: Makes tea.\nallowed-tools: Read\n---\nBoil water.\n")
+    assert (await run("trust", "list")).stdout == "no project is trusted\n"
+    shown = await run("trust", "add", "--yes")
+    assert shown.stderr.splitlines()[-4:] == [
+        f"  tea: {folder}",
+        "    for: Makes tea.",
+        "    tools: Read",
+        "trusted as they are now: mine, tea",
+    ]
+    assert (await as_json(run, "add", group="trust"))["trusted"]["skills"] == ["tea"]
+    (folder / "run.sh").write_text("echo tea")
+    assert (await as_json(run, "list", group="trust"))["projects"] == [{"project": str(project), "standing": "changed"}]
+    assert "have changed since they were trusted" in (await run("profiles", "show", "mine")).stderr
+    (project / ".worldagent").rename(project / "gone")
+    assert (await run("trust", "remove", str(project))).exit_code == 0
+    assert (await as_json(run, "list", group="trust"))["projects"] == []

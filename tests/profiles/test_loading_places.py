@@ -281,7 +281,7 @@ def test_the_profiles_of_an_untrusted_project_take_no_effect(places: Places) -> 
         error = failure(profiles, name)
         assert isinstance(error, ProfileUntrusted)
         assert error.problem == f"the profiles of the project {str(places.project)!r} are not trusted"
-        assert f"`worldagent profiles trust {places.project}`" in error.remedy
+        assert f"`worldagent trust add {places.project}`" in error.remedy
     with pytest.raises(ProfileUntrusted):
         profiles.load(places.at("project_searcher"))
     assert profiles.get("mine").description == "x"

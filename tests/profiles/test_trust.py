@@ -10,6 +10,7 @@ import pytest
 
 from support.processes import run_script
 from worldagent.core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
+from worldagent.harness.trust import project_digest
 from worldagent.profiles import Profiles, ProjectTrust
 
 pytestmark = pytest.mark.requirement("P6")
@@ -58,7 +59,7 @@ def test_a_change_ends_trust(project: Path, trust: ProjectTrust, change: Callabl
 
 def test_a_project_without_readable_profiles_is_not_trusted(project: Path, trust: ProjectTrust) -> None:
     (profiles_of(project) / "mine.yaml").unlink()
-    with pytest.raises(InvalidArgument, match="has no profiles; put files called"):
+    with pytest.raises(InvalidArgument, match="has no profiles and no skills; put files called"):
         trust.trust(project)
     profiles_of(project).rmdir()
     profiles_of(project).write_text("")
@@ -69,7 +70,7 @@ def test_a_project_without_readable_profiles_is_not_trusted(project: Path, trust
 
 def test_a_change_during_review_is_not_trusted(project: Path, trust: ProjectTrust) -> None:
     seen = opened(project, trust)
-    digest = seen.project_digest
+    digest = project_digest(project, seen.project_folder)
     (profiles_of(project) / "mine.yaml").write_text("description: other\n")
     with pytest.raises(ProfileUntrusted, match="have changed since they were shown"):
         trust.trust(project, digest=digest)
@@ -133,6 +134,7 @@ async def test_processes_that_trust_at_once_lose_nothing(tmp_path: Path, trust: 
     script = """
 import sys
 from pathlib import Path
+from worldagent.harness.trust import project_digest
 from worldagent.profiles import ProjectTrust
 for name in sys.argv[2:]:
     ProjectTrust(Path(sys.argv[1])).trust(Path(name))

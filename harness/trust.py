@@ -1,6 +1,7 @@
-"""Which projects' profiles a user trusts. A change of a file ends the trust (P6), as with direnv.
+"""Which projects a user trusts with their profiles and skills. A change of a file ends the trust (P6), as with direnv.
 
-A project's profile names programs to start and tools to use, so it has no effect before the user trusts it.
+A project's profile names programs to start and tools to use, and its skills have instructions and scripts. So neither
+has an effect before the user trusts the project.
 """
 
 from __future__ import annotations
@@ -10,20 +11,25 @@ import json
 import os
 import shlex
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
-from ..core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted
+from ..core.errors import InvalidArgument, ProfileInvalid, ProfileUntrusted, SkillInvalid
 from ..core.files import read_limited, read_regular, replace_file
 
 PROJECT_FOLDER: Final = Path(".worldagent", "profiles")
 """The folder of a project's profiles, relative to the project."""
 
+SKILLS_FOLDER: Final = Path(".worldagent", "skills")
+"""The folder of a project's skills, relative to the project."""
+
 _SUFFIXES: Final = (".yaml", ".yml")
 MAX_PROFILE_BYTES: Final = 1 << 16  # bytes in a file: parsing a megabyte of YAML keys takes seconds
-MAX_FILES: Final = 500  # files in a folder
+MAX_FILES: Final = 500  # profiles in a folder
+MAX_TREE_FILES: Final = 20_000  # files of all skills in a folder
+MAX_TREE_FILE_BYTES: Final = 64 << 20  # bytes in one of them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +57,7 @@ class ProfileFolder:
 
 
 def find_project(start: Path | None = None) -> Path | None:
-    """The project that a folder is in: the nearest folder at or above it that has a `.worldagent/profiles`.
+    """The project that a folder is in: the nearest one at or above it that has `.worldagent/profiles` or `/skills`.
 
     Args:
         start: The folder; None is the current one. If the current one was removed, the result is None.
@@ -61,11 +67,15 @@ def find_project(start: Path | None = None) -> Path | None:
     """
     try:
         folder = (start if start is not None else Path()).expanduser().resolve(strict=True)
-        return next((each for each in (folder, *folder.parents) if os.path.lexists(each / PROJECT_FOLDER)), None)
+        return next((each for each in (folder, *folder.parents) if _is_project(each)), None)
     except (OSError, RuntimeError, ValueError):
         if start is None:
             return None
     raise InvalidArgument(f"the folder {str(start)[:200]!r} cannot be read", remedy="pass an existing folder")
+
+
+def _is_project(folder: Path) -> bool:
+    return any(os.path.lexists(folder / each) for each in (PROJECT_FOLDER, SKILLS_FOLDER))
 
 
 def read_folder(path: Path, *, within: Path | None = None) -> ProfileFolder:
@@ -120,6 +130,83 @@ def _link_error(path: Path, within: Path | None) -> ProfileInvalid | None:
     )
 
 
+# --- trees of files ---------------------------------------------------------------------------------------------------
+
+
+def tree_files(folder: Path) -> Mapping[str, str]:
+    """All files at any depth of a folder by their relative path, each with a digest.
+
+    A digest covers the content of a file and whether it is executable.
+
+    Args:
+        folder: The folder. A missing one has no files.
+
+    Raises:
+        SkillInvalid: A file cannot be read, a link leads out of the folder, or there are too many files.
+    """
+    root, found = Path(os.path.realpath(folder)), dict[str, str]()
+    for path in _walk(root) if os.path.lexists(folder) else ():
+        if not Path(os.path.realpath(path)).is_relative_to(root):
+            raise SkillInvalid(
+                f"{path} is a link that leads out of its folder", remedy="replace it with the file itself"
+            )
+        if len(found) == MAX_TREE_FILES:
+            raise SkillInvalid(
+                f"{str(folder)!r} has more than {MAX_TREE_FILES} files", remedy="remove what the skills do not use"
+            )
+        mark = "x" if os.access(path, os.X_OK) else "-"
+        found[path.relative_to(root).as_posix()] = mark + hashlib.sha256(read_tree_file(path)).hexdigest()
+    return dict(sorted(found.items()))
+
+
+def tree_digest(files: Mapping[str, str]) -> str:
+    """One digest of files with their digests, whatever their order."""
+    return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
+
+
+def read_tree_file(path: Path, most: int = MAX_TREE_FILE_BYTES) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: The file.
+        most: How many bytes it can have.
+
+    Raises:
+        SkillInvalid: It cannot be read.
+    """
+    found = read_limited(path, most)
+    if isinstance(found, bytes):
+        return found
+    raise SkillInvalid(f"{path} cannot be read: {found}", remedy="replace it with a readable file, or remove it")
+
+
+def scan(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder.
+
+    Args:
+        folder: The folder.
+
+    Raises:
+        SkillInvalid: It cannot be read.
+    """
+    try:
+        return list(os.scandir(folder))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    raise SkillInvalid(f"{str(folder)!r} cannot be read: {reason}", remedy="make it a readable folder")
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Everything below a folder that is not a folder. A link to a folder counts as a file, and cannot be read."""
+    for entry in sorted(scan(folder), key=lambda each: each.name):
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+# --- trust ------------------------------------------------------------------------------------------------------------
+
 Standing = Literal["trusted", "changed", "unknown"]
 
 _VERSION: Final = 1
@@ -143,7 +230,7 @@ class ProjectTrust:
         return self._given if self._given is not None else user_folder() / "trusted.json"
 
     def is_trusted(self, project: Path) -> bool:
-        """Whether a project's profiles are trusted as they are now.
+        """Whether a project's profiles and skills are trusted as they are now.
 
         Raises:
             ProfileUntrusted: The file of trusted projects cannot be read.
@@ -163,38 +250,72 @@ class ProjectTrust:
         known = self._read().get(_key(project))
         if known is None:
             return "unknown"
-        return "trusted" if known == (folder or project_folder(project)).digest else "changed"
+        return "trusted" if known == project_digest(project, folder) else "changed"
 
-    def trust(self, project: Path, *, digest: str | None = None) -> str:
-        """Trust a project's profiles as they are now.
+    def trusted_skills(self, project: Path) -> Mapping[Path, str] | None:
+        """The versions of a project's skills by their folders; None if the project is not trusted as it is now.
 
         Args:
             project: The project's folder.
-            digest: The digest of the profiles that the user has seen; None trusts the current ones.
-
-        Returns:
-            The digest of the trusted profiles.
 
         Raises:
-            InvalidArgument: The project has no profiles.
+            ProfileUntrusted: The file of trusted projects cannot be read.
+        """
+        folder = project / SKILLS_FOLDER
+        try:
+            files = tree_files(folder)
+        except SkillInvalid:
+            return None
+        if self._read().get(_key(project)) != _digest(project_folder(project), tree_digest(files) if files else ""):
+            return None
+        packages: dict[Path, dict[str, str]] = {}
+        for path, mark in files.items():
+            name, _, rest = path.partition("/")
+            packages.setdefault(folder / name, {})[rest] = mark
+        return {path: tree_digest(own) for path, own in packages.items()}
+
+    def projects(self) -> tuple[Path, ...]:
+        """The trusted projects, including those that have changed since.
+
+        Raises:
+            ProfileUntrusted: The file of trusted projects cannot be read.
+        """
+        return tuple(Path(each) for each in sorted(self._read()))
+
+    def trust(self, project: Path, *, digest: str | None = None) -> str:
+        """Trust a project's profiles and skills as they are now.
+
+        Args:
+            project: The project's folder.
+            digest: The `project_digest` of what the user has seen; None trusts what is there now.
+
+        Returns:
+            The digest of what is trusted.
+
+        Raises:
+            InvalidArgument: The project has neither profiles nor skills.
             ProfileInvalid: The folder of profiles cannot be read, or a link in it leads out of the project.
-            ProfileUntrusted: The profiles have changed since the user saw them, or the file of trusted projects cannot
-                be read or written.
+            SkillInvalid: A file of a skill cannot be read, or a link leads out of the folder of skills.
+            ProfileUntrusted: A profile or a skill has changed since the user saw it, or the file of trusted projects
+                cannot be read or written.
         """
         folder = project_folder(project)
         if folder.problem is not None:
             raise folder.problem
-        if not folder.files:
+        skills = tree_files(project / SKILLS_FOLDER)
+        if not folder.files and not skills:
             raise InvalidArgument(
-                f"the project {str(project)!r} has no profiles", remedy=f"put files called NAME.yaml into {folder.path}"
+                f"the project {str(project)!r} has no profiles and no skills",
+                remedy=f"put files called NAME.yaml into {folder.path}, or a skill into {project / SKILLS_FOLDER}",
             )
-        if digest is not None and digest != folder.digest:
+        now = _digest(folder, tree_digest(skills) if skills else "")
+        if digest is not None and digest != now:
             raise ProfileUntrusted(
-                f"the profiles of the project {str(project)!r} have changed since they were shown",
+                f"the profiles or skills of the project {str(project)!r} have changed since they were shown",
                 remedy="review them again",
             )
-        self._change(_key(project), folder.digest)
-        return folder.digest
+        self._change(_key(project), now)
+        return now
 
     def untrust(self, project: Path) -> bool:
         """Stop trusting a project.
@@ -251,7 +372,7 @@ class ProjectTrust:
             reason = "it is not JSON"
         raise ProfileUntrusted(
             f"the trusted projects cannot be read from {str(file)!r}: {reason}",
-            remedy="remove the file, and run `worldagent profiles trust` in each project again",
+            remedy="remove the file, and run `worldagent trust add` in each project again",
         )
 
 
@@ -263,11 +384,29 @@ def trust_error(trust: ProjectTrust, project: Path, folder: ProfileFolder) -> Pr
         return error
     if standing == "trusted":
         return None
-    reason = "are not trusted" if standing == "unknown" else "have changed since they were trusted"
+    reason = "are not trusted" if standing == "unknown" else "or skills have changed since they were trusted"
     return ProfileUntrusted(
         f"the profiles of the project {str(project)!r} {reason}",
-        remedy=f"review them, then run `worldagent profiles trust {shlex.quote(str(project))}`",
+        remedy=f"review them, then run `worldagent trust add {shlex.quote(str(project))}`",
     )
+
+
+def project_digest(project: Path, folder: ProfileFolder | None = None) -> str:
+    """One digest of a project's profiles and skills. Without skills it is that of the profiles.
+
+    Args:
+        project: The project's folder.
+        folder: Its profiles, if the caller has read them.
+    """
+    try:
+        files = tree_files(project / SKILLS_FOLDER)
+    except SkillInvalid:
+        return _digest(folder or project_folder(project), "unreadable")
+    return _digest(folder or project_folder(project), tree_digest(files) if files else "")
+
+
+def _digest(folder: ProfileFolder, skills: str) -> str:
+    return hashlib.sha256(f"{folder.digest} {skills}".encode()).hexdigest() if skills else folder.digest
 
 
 def project_folder(project: Path) -> ProfileFolder:
