@@ -43,6 +43,7 @@ from ..role_resolution import (
     SqliteRoleStore,
 )
 from ..role_resolution.role import check_role
+from ..skills import SkillCatalogue
 from ..storage import Storage
 from ..tools import BuiltinTools
 from .choices import (
@@ -63,6 +64,7 @@ from .choices import (
     prompt_of,
     registry_of,
     servers_of,
+    skill_catalogue,
 )
 from .following import EventFollower
 from .recording import Recorder
@@ -103,6 +105,8 @@ class WorldAgent:
         notifier: Is called for each pause of an unattended turn.
         mcp: MCP servers by name, whose tools it can also call; they override those of the setting `mcp_servers`.
         shapes: Kinds of work besides `subagent`; those with a description are offered to the conversation.
+        skills: Folders with skill packages, or a `SkillCatalogue`. Its conversations are offered them, and
+            `thread.run_skill` runs one by name (T6).
         profile: What the agent starts with: a profile or its name. Default: the setting `profile` (P4).
         builtin_tools: What the built-in tools can access, such as the folders they work in. Default: the settings.
             The profile says which of the tools the agent has.
@@ -131,6 +135,7 @@ class WorldAgent:
         models: Mapping[str, str | LM] | None = None,
         mcp: Mapping[str, McpServer] | None = None,
         shapes: Iterable[Shape[Any, Any]] = (),
+        skills: SkillCatalogue | Iterable[PathLike[str]] = (),
         profile: str | Profile | None = None,
         builtin_tools: BuiltinTools | None = None,
         policy: Policy | None = None,
@@ -166,6 +171,7 @@ class WorldAgent:
         self._models = all_models(models, self.settings)
         own_shapes = ShapeRegistry(listed("shapes", shapes)).shapes.values()
         self._shapes = (*own_shapes, *self._requests.shapes)
+        self._skills = skill_catalogue(skills)
         self._profile = chosen_profile(profile, self.settings)
         self._tools = allowed_tools(builtin_tools, self.settings)
         own = (*all_tools(tools), *self._requests.functions)
@@ -594,6 +600,13 @@ class WorldAgent:
             self._lock = (loop, asyncio.Lock())
         return self._lock[1]
 
+    def _skill_shapes(self) -> tuple[Shape[Any, Any], ...]:
+        if not self._profile.skills.enabled or not self._skills.usable:
+            return ()
+        from ..skills.composer import Skills
+
+        return (Skills(self._skills, self._registry, self._policy, self._identity).shape(),)
+
     async def _open_model(self) -> ModelCaller:
         from ..signatures import open_model
 
@@ -646,7 +659,7 @@ class WorldAgent:
         engine = TurnEngine(
             await CheckpointSaver(stores.database).create_tables(),
             services,
-            shapes=self._shapes,
+            shapes=(*self._shapes, *self._skill_shapes()),
             branches=stores.branches,
             identity=self._identity,
             prompt=prompt_of(self._profile, self._registry, self._tools),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from inspect import iscoroutinefunction, isroutine
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -15,13 +16,14 @@ from ..core import Clock, canonical_json, check_id
 from ..core.errors import FunctionInvalid, InvalidArgument, ProfileInvalid
 from ..core.pauses import UnattendedMode
 from ..core.validation import describe_failure, is_text
-from ..graphs import SUBAGENT, GraphOptions, Shape
+from ..graphs import SKILL, SUBAGENT, GraphOptions, Shape
 from ..harness import Function, GenerationOptions, Registry, Worker, load_workers, tool
 from ..harness.limits import DEFAULT_CHOSEN_CALLS, Limits, Usage
 from ..harness.schema import result_of
 from ..mcp_client.tools import McpServer, check_prefixes
 from ..profiles import Profile, Profiles, check_tools, compose
 from ..signatures import check_named
+from ..skills import SkillCatalogue
 from ..storage import Database
 from ..tools import BUILTIN, BuiltinTools
 from .settings import limits_of
@@ -127,7 +129,7 @@ def check_profile(
     """
     if profile.tools is None:
         return
-    names = [*(function.name for function in registry.declared), *(shape.key for shape in shapes), SUBAGENT]
+    names = [*(function.name for function in registry.declared), *(shape.key for shape in shapes), SUBAGENT, SKILL]
     known = dict.fromkeys([*names, *(name for name in BUILTIN if allowed.allows(name))])
     check_tools(profile, known, [server.prefix_as(name) for name, server in servers.items()])
 
@@ -172,6 +174,25 @@ def bounded(options: GraphOptions, profile: Profile) -> GraphOptions:
     if verification.enabled:
         changes["verifications"] = verification.max_iterations
     return replace(options, **changes)
+
+
+def skill_catalogue(given: object) -> SkillCatalogue:
+    """Return the skills of an agent.
+
+    Args:
+        given: A catalogue, or folders with packages.
+
+    Raises:
+        InvalidArgument: It is neither, or one of the folders does not exist.
+    """
+    if isinstance(given, SkillCatalogue):
+        return given
+    folders = [] if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
+    if given != () and (not folders or not all(isinstance(each, str | PathLike) for each in folders)):
+        raise InvalidArgument(
+            "`skills` must be a list of folders, or a SkillCatalogue", remedy="pass skills=[Path('skills')], or omit it"
+        )
+    return SkillCatalogue.of([Path(each) for each in folders])
 
 
 def check_skills(profile: Profile) -> None:

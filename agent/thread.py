@@ -12,7 +12,8 @@ from ..core import Scope
 from ..core.errors import InvalidArgument
 from ..core.pauses import Pause
 from ..core.validation import check_line, is_text
-from ..graphs import Composed, TurnRequest
+from ..graphs import SKILL, Composed, TurnRequest
+from ..harness.worker import REQUEST
 from ..memory import Message, thread_key
 from ..memory.attachments import AttachmentSource, check_count, check_source
 from ..memory.conversation import MAX_NAME_CHARACTERS
@@ -182,7 +183,7 @@ class Thread:
 
     async def run_skill(
         self,
-        skill: Composed,
+        skill: Composed | str,
         params: Mapping[str, Any] | None = None,
         *,
         role: Role | None = None,
@@ -190,12 +191,13 @@ class Thread:
         key: str | None = None,
         unattended: Unattended = None,
     ) -> Turn:
-        """Run a composed skill: its shape, with its prompt added to the entry Signature's instructions.
+        """Run a skill: a package of the agent by name, or a shape with a prompt of your own.
 
         Args:
-            skill: The composed skill. Its prompt is not stored.
-            params: Params that override the skill's own.
-            role: The role for this turn; it attaches to the shape's entry Signature.
+            skill: The name of a package, or a composed skill, whose prompt is not stored.
+            params: For a package `{"request": TEXT}`, or the input that it declares. For a composed skill, params that
+                override its own.
+            role: The role for this turn; it attaches to the entry Signature of the skill.
             model: The model of this one turn; see `converse`.
             key: Makes a repeated start the same turn; see `converse`.
             unattended: What the turn does if a person would be asked; see `converse`.
@@ -204,7 +206,7 @@ class Thread:
             The turn, with the typed result in `result`.
 
         Raises:
-            InvalidArgument: `skill` is not a `Composed`, or the agent's profile switches skills off.
+            InvalidArgument: `skill` is neither a name nor a `Composed`, or the agent's profile switches skills off.
             UnknownShape, UnknownWorker, ParamsInvalid, ResultInvalid, TaskFailed, ThreadBusy, HostError: As for `task`.
         """
         request = self._mode(self._skill(skill, params, model), unattended)
@@ -212,7 +214,7 @@ class Thread:
 
     def stream_skill(
         self,
-        skill: Composed,
+        skill: Composed | str,
         params: Mapping[str, Any] | None = None,
         *,
         role: Role | None = None,
@@ -584,16 +586,29 @@ class Thread:
         body = request.body if wanted is None else {**request.body, "output": wanted.json_schema()}
         return replace(request, body=body, attached=_checked(attachments), output=wanted, example=keep)
 
-    def _skill(self, skill: Composed, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
-        if not isinstance(skill, Composed):
-            raise InvalidArgument(
-                f"`skill` must be a Composed, got a {type(skill).__name__}",
-                remedy="pass Composed(prompt, shape=..., params=...)",
-            )
+    def _skill(self, skill: Composed | str, params: Mapping[str, Any] | None, model: TurnModel) -> TurnRequest:
         check_skills(self._runner.parts.profile)
+        if isinstance(skill, str):
+            return self._package(skill, params or {}, model)
+        if not isinstance(skill, Composed) or skill.shape == SKILL:
+            raise InvalidArgument(
+                f"`skill` must be a name or a Composed, got a {type(skill).__name__}",
+                remedy="pass the name of a skill, or Composed(prompt, shape=..., params=...)",
+            )
         work = self._runner.parts.engine.work(skill.shape, {**skill.params, **(params or {})})
         body = self._named({"skill": skill.name, "shape": skill.shape, "params": work["params"]})
         return TurnRequest("skill", self.scope, body, work, skill.prompt, model=turn_models(model))
+
+    def _package(self, name: str, params: Mapping[str, Any], model: TurnModel) -> TurnRequest:
+        engine, given = self._runner.parts.engine, dict(params)
+        if SKILL not in engine.services.shapes.shapes:
+            raise InvalidArgument(
+                f"there is no skill {name[:100]!r}: the agent has none", remedy="pass WorldAgent(skills=[FOLDER])"
+            )
+        given = given if given.keys() == {REQUEST} else {"input": given}
+        work = engine.work(SKILL, {"name": name, **given})
+        body = self._named({"skill": name, "shape": SKILL, "params": work["params"]})
+        return TurnRequest("skill", self.scope, body, work, model=turn_models(model))
 
     def _scheduled(self, trigger: Trigger, model: TurnModel) -> TurnRequest:
         if not isinstance(trigger, Trigger):

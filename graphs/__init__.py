@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     from .engine import TurnEngine
     from .loop import LoopGraph, turn_graph
     from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-    from .shape import SUBAGENT, Composed, Shape, ShapeRegistry
+    from .shape import SKILL, SUBAGENT, Composed, Shape, ShapeRegistry
     from .tasks import TaskContext, task
 
 __all__ = [
+    "SKILL",
     "SUBAGENT",
     "CheckpointSaver",
     "Composed",
@@ -42,7 +43,7 @@ __getattr__ = lazy(
         ".engine": "TurnEngine",
         ".loop": "LoopGraph turn_graph",
         ".requests": "GraphOptions TurnOutcome TurnRequest TurnRun",
-        ".shape": "SUBAGENT Composed Shape ShapeRegistry",
+        ".shape": "SKILL SUBAGENT Composed Shape ShapeRegistry",
         ".tasks": "TaskContext task",
     },
 )

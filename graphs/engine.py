@@ -38,6 +38,7 @@ from ..role_resolution import NO_ROLE
 from ..signatures import (
     CONVERSE,
     REPLY_DEMOS,
+    RUN_SKILL,
     ModelCaller,
     Predictor,
     PredictorPool,
@@ -56,7 +57,7 @@ from .examples import ExampleKeeper
 from .history import body_of, untrusted_in
 from .loop import Conversation, HostTask, LoopState, Subagents, Tools, build_graph, first_state, run_graph
 from .requests import GraphOptions, TurnOutcome, TurnRequest, TurnRun
-from .shape import SUBAGENT, Shape, Work, storable
+from .shape import SKILL, SUBAGENT, Shape, Work, storable
 from .tasks import calls_of
 
 _STRUCTURED = 64  # the limit of cached Signatures of answers in JSON
@@ -153,7 +154,7 @@ class TurnEngine:
         They are those of the conversation, or of the task's shape.
         """
         if work is None:
-            return (CONVERSE,), ()
+            return ((CONVERSE, RUN_SKILL) if SKILL in self.services.shapes.shapes else (CONVERSE,)), ()
         shape = self.services.shapes.get(work["shape"])
         return shape.names_for(shape.read_params(work["params"]), self.services.shapes)
 
@@ -441,16 +442,21 @@ class TurnEngine:
         """
         services = self.services
         again = {record.id for record in records.values() if not record.over}
+        own = {name: each for shape in services.shapes.shapes.values() for name, each in shape.own_functions.items()}
         for record in records.values():
             if record.kind not in ("leaf", "flow", "task") or again.isdisjoint((record.id, record.parent)):
                 continue
             known = services.shapes.shapes if record.kind == "task" else services.registry.functions
-            found: Function | Shape[Any, Any] | None = known.get(record.name)
+            found: Function | Shape[Any, Any] | None = known.get(record.name) or own.get(record.name)
             absent = services.registry.absent(record.name) if found is None and record.kind != "task" else None
             if absent is not None:
                 raise absent
             kind = found.kind if isinstance(found, Function) else "task"
-            if found is None or kind != record.kind or not same_declaration(record.version, found.declared):
+            if isinstance(found, Shape):
+                same = found.check_version(record.version)
+            else:
+                same = found is not None and same_declaration(record.version, found.declared)
+            if not same or kind != record.kind:
                 raise GraphChanged(
                     f"{record.name!r}, which the turn calls, is gone or has changed since the turn began",
                     remedy=_AS_BEFORE,

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypedDict, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
 from ..core.errors import FunctionInvalid, InvalidArgument, NameTaken, ParamsInvalid, ResultInvalid, UnknownShape
-from ..core.validation import declaration, is_text, json_of, read_model, validate_model
+from ..core.validation import declaration, is_text, json_of, read_model, same_declaration, validate_model
 from ..harness import Function, Risk
 from ..harness.function import check_name, risks, undispatched
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SUBAGENT = "subagent"
 """The key of the shape that runs a worker."""
+
+SKILL = "skill"
+"""The key of the shape that runs a skill package."""
 
 MIN_INTEGER, MAX_INTEGER = -(1 << 63), (1 << 64) - 1  # the range of integers that a checkpoint can hold
 
@@ -67,6 +70,9 @@ class Shape(Generic[P, R]):
     capture: bool = False
     offered: bool = True
 
+    TAKES_TURN_ROLE: ClassVar = False
+    """Whether the role of a conversation attaches to a task that the conversation calls (T6)."""
+
     def __post_init__(self) -> None:
         check_name("shape", self.key)
         object.__setattr__(self, "risk", risks(self.key, self.risk))
@@ -101,6 +107,26 @@ class Shape(Generic[P, R]):
         """The shape as a function from its params to its result."""
         offered = self.offered and bool(self.description)
         return _function(self.key, self.params, self.result, self.description, self.risk, self.capture, offered)
+
+    @property
+    def own_functions(self) -> Mapping[str, Function]:
+        """The functions that only its tasks call, by name. No registry has them."""
+        return {}
+
+    def version_of(self, params: P) -> str:
+        """What a recorded task with these params is compared with when its turn resumes (D15)."""
+        return self.declared
+
+    def check_version(self, recorded: str | None) -> bool:
+        """Whether a recorded task can run again.
+
+        Args:
+            recorded: The version that was recorded.
+
+        Raises:
+            GraphChanged: It cannot, and the text says why.
+        """
+        return same_declaration(recorded, self.declared)
 
     def callee(self, params: P) -> Function:
         """The function that the gate decides about when a task with these params is dispatched."""
@@ -285,7 +311,7 @@ class Composed:
     """
 
     prompt: str
-    shape: str = "subagent"
+    shape: str = SUBAGENT
     params: Mapping[str, Any] = field(default_factory=dict)
     name: str = "skill"
 

@@ -18,7 +18,17 @@ if TYPE_CHECKING:
     from .models import PredictorPool, Thought
     from .predictor import Listener, ModelCaller, ModelOptions, Predictor, open_model
     from .programs import Program
-    from .signature import CONVERSE, REPLY, REPLY_DEMOS, RESULT, converse_signature, preload, worker_signature
+    from .signature import (
+        CONVERSE,
+        REPLY,
+        REPLY_DEMOS,
+        RESULT,
+        RUN_SKILL,
+        converse_signature,
+        preload,
+        skill_signature,
+        worker_signature,
+    )
 
 __all__ = [
     "ADDRESS_REMEDY",
@@ -30,6 +40,7 @@ __all__ = [
     "REPLY",
     "REPLY_DEMOS",
     "RESULT",
+    "RUN_SKILL",
     "CallMade",
     "Listener",
     "ModelCaller",
@@ -50,6 +61,7 @@ __all__ = [
     "escape_description",
     "open_model",
     "preload",
+    "skill_signature",
     "worker_signature",
 ]
 
@@ -63,7 +75,8 @@ __getattr__ = lazy(
         ".examples": "TurnExample",
         ".predictor": "Listener ModelCaller ModelOptions Predictor open_model",
         ".programs": "Program",
-        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT converse_signature preload worker_signature",
+        ".signature": "CONVERSE REPLY REPLY_DEMOS RESULT RUN_SKILL converse_signature preload skill_signature "
+        "worker_signature",
         ".models": "PredictorPool Thought",
     },
 )

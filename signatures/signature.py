@@ -50,6 +50,9 @@ ROLE_DESCRIPTION = "How to go about this; it shapes the answer and adds nothing 
 CONVERSE = "Converse"
 """The name of the conversation's entry Signature, which roles name in `applies_to`."""
 
+RUN_SKILL = "RunSkill"
+"""The name of the entry Signature of every skill package."""
+
 REPLY, RESULT = "reply", "result"
 """The output fields of a conversation and of a worker."""
 
@@ -186,6 +189,28 @@ def worker_signature(
     outputs = _Work.output_fields if output is None else {RESULT: _json_output(output)}
     made = _made({**inputs, **outputs}, name, instructions)
     return with_calls(made) if tools else made
+
+
+def skill_signature(
+    identity: str | None, *, fields: Mapping[str, Any] | None = None, output: Mapping[str, Any] | None = None
+) -> Signature:
+    """The entry Signature of a skill package. The text of the package is added to its instructions for each run.
+
+    Args:
+        identity: The identity of the agent; None is the default identity.
+        fields: The JSON Schema of each of its inputs by name; None is one text, `request`.
+        output: The JSON Schema of its reply; None is a text.
+
+    Raises:
+        FunctionInvalid: An input has the name of an output.
+    """
+    inputs = _Work.input_fields if fields is None else _param_fields(RUN_SKILL, fields)
+    reply = _Converse.output_fields[REPLY] if output is None else _json_output(output)
+    who = (identity or DEFAULT_IDENTITY).strip()
+    return with_calls(_made({**inputs, REPLY: reply}, RUN_SKILL, f"{who}\n\n{_FOLLOW}"))
+
+
+_FOLLOW: Final = "Do what the request says by following the skill below, and reply with the outcome."
 
 
 def _json_output(schema: Mapping[str, Any]) -> tuple[Any, Any]:

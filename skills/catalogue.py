@@ -1,4 +1,4 @@
-"""Finds skill packages: those that ship, the user's, a trusted project's, and those in an agent's own folders (T6)."""
+"""Finds skill packages: the user's, a trusted project's, and those in an agent's own folders (T6)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from ..harness.trust import SKILLS_FOLDER, ProjectTrust, scan, user_folder
 from ..harness.yaml import near
 from .package import SKILL_FILE, SkillHeader, SkillPackage, judge_header, read_package, skill_file
 
-LevelName = Literal["built-in", "user", "project", "given"]
+LevelName = Literal["user", "project", "given"]
 
-BUILTIN_FOLDER: Final = Path(__file__).parent / "builtin"
+EXAMPLES: Final = Path(__file__).parent / "examples"
+"""The folder of the skills that ship as examples: pass it as one of the folders to use them."""
+
 MAX_SKILLS: Final = 500  # packages in a folder
 
 
@@ -62,7 +64,7 @@ class SkillCatalogue:
         project: Path | None = None,
         trust: Path | None = None,
     ) -> Self:
-        """Find the packages that ship, the user's, a project's if it is trusted, and those in given folders.
+        """Find the user's packages, a project's if it is trusted, and those in given folders.
 
         Args:
             folders: Further folders, each with packages in it.
@@ -74,21 +76,25 @@ class SkillCatalogue:
             InvalidArgument: One of `folders` is not a folder.
             ProfileUntrusted: The file of trusted projects cannot be read.
         """
-        for folder in folders:
-            if not folder.expanduser().is_dir():
-                raise InvalidArgument(
-                    f"{str(folder)[:200]!r} is not a folder of skills",
-                    remedy=f"pass a folder that has a folder NAME with a {SKILL_FILE} for each skill",
-                )
         own = user.expanduser() if user is not None else user_folder() / "skills"
-        levels: list[tuple[LevelName, Path]] = [("built-in", BUILTIN_FOLDER), ("user", own)]
+        levels: list[tuple[LevelName, Path]] = [("user", own)]
         versions: Mapping[Path, str] = {}
         if project is not None and (trusted := ProjectTrust(trust).trusted_skills(project)) is not None:
             levels.append(("project", project / SKILLS_FOLDER))
             versions = trusted
-        for folder in folders:
-            levels.append(("given", folder.expanduser()))
-        return cls(levels, versions)
+        return cls([*levels, *_given(folders)], versions)
+
+    @classmethod
+    def of(cls, folders: Sequence[Path]) -> Self:
+        """Find the packages in given folders, and no others.
+
+        Args:
+            folders: The folders, each with packages in it.
+
+        Raises:
+            InvalidArgument: One of them is not a folder.
+        """
+        return cls(_given(folders))
 
     @cached_property
     def entries(self) -> tuple[SkillEntry, ...]:
@@ -141,6 +147,18 @@ class SkillCatalogue:
     def _entry(self, level: LevelName, folder: Path, used: bool) -> SkillEntry:
         header, problems = judge_header(folder)
         return SkillEntry(name=folder.name, level=level, folder=folder, used=used, header=header, problems=problems)
+
+
+def _given(folders: Sequence[Path]) -> list[tuple[LevelName, Path]]:
+    found: list[tuple[LevelName, Path]] = []
+    for folder in map(Path.expanduser, folders):
+        if not folder.is_dir():
+            raise InvalidArgument(
+                f"{str(folder)[:200]!r} is not a folder of skills",
+                remedy=f"pass a folder that has a folder NAME with a {SKILL_FILE} for each skill",
+            )
+        found.append(("given", folder))
+    return found
 
 
 def package_folders(folder: Path) -> Sequence[Path]:

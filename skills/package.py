@@ -137,6 +137,23 @@ def read_package(folder: Path) -> SkillPackage:
     )
 
 
+def skill_problems(folder: Path) -> tuple[SkillInvalid, ...]:
+    """Everything that is wrong with a package, including files that cannot be read.
+
+    Args:
+        folder: The folder of the package.
+
+    Raises:
+        MissingExtra: The extra `yaml` is not installed.
+    """
+    _, problems = judge_header(folder)
+    try:
+        tree_files(folder)
+    except SkillInvalid as problem:
+        return (*problems, problem)
+    return problems
+
+
 def skill_file(folder: Path) -> Path | None:
     """The SKILL.md of a package, or None if the folder has none."""
     return next((folder / name for name in _FILE_NAMES if os.path.lexists(folder / name)), None)

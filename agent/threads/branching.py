@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast, get_args
 from ...core import Scope, check_id
 from ...core.errors import InvalidArgument, NameTaken, ThreadBusy
 from ...core.events import TurnKind
-from ...graphs import Composed, TurnRequest
+from ...graphs import SKILL, Composed, TurnRequest
 from ...memory import Message, thread_key
 from ...memory.branches import Branch, Branches
 from ...storage import Lease, Transaction
@@ -270,7 +270,7 @@ async def run_again(parts: RunnerParts, scope: Scope, replay: Replay) -> tuple[T
     message = await parts.branching.find(scope, replay.at, SURFACES)
     kind = cast("TurnKind", message.kind)
     body = parts.engine.body(message)
-    if skill is None and kind == "skill":
+    if skill is None and kind == "skill" and body["shape"] != SKILL:
         raise InvalidArgument(f"the turn that began with the message {message.id!r} ran a skill", remedy=_SKILL)
     if skill is not None and (kind != "skill" or skill.shape != body["shape"]):
         problem = f"the turn that began with the message {message.id!r} did not run this skill"

@@ -414,4 +414,4 @@ def _needs(record: TurnRecord) -> tuple[Literal["role", "skill"], ...]:
     if record.status not in OPEN:
         return ()
     role: tuple[Literal["role"], ...] = ("role",) if Tier.CALL.value in record.role.get("tiers", ()) else ()
-    return (*role, "skill") if record.kind == "skill" else role
+    return role if record.prompt is None else (*role, "skill")  # a package is found by its name

@@ -2,7 +2,7 @@
 
 from .conversation import Conversation
 from .loop import HostTask, LoopGraph, LoopState, build_graph, first_state, run_graph, turn_graph
-from .subagents import SubagentParams, SubagentResult, Subagents
+from .subagents import SubagentParams, SubagentResult, Subagents, WorkerLoop, run_worker
 from .tools import Tools
 
 __all__ = [
@@ -14,8 +14,10 @@ __all__ = [
     "SubagentResult",
     "Subagents",
     "Tools",
+    "WorkerLoop",
     "build_graph",
     "first_state",
     "run_graph",
+    "run_worker",
     "turn_graph",
 ]

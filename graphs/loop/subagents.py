@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from langgraph.types import Command
@@ -128,6 +129,31 @@ class WorkerLoop(Loop):
 EXTRA_SUPERSTEPS = 8  # supersteps of LangGraph in addition to those of the loop
 
 
+@lru_cache
+def _worker_graph() -> Any:
+    return build_graph(False)  # no checkpoints, also not those of a surrounding graph: the journal is enough
+
+
+async def run_worker(run: WorkerLoop, worker: Worker) -> Any:
+    """Run a worker's loop to its end.
+
+    Args:
+        run: The loop.
+        worker: Its worker.
+
+    Returns:
+        The worker's result, or `SUSPENDED` if it waits.
+    """
+    node = await run.find()
+    if node != END:
+        state = {"worker": worker.name, "round": run.round, "status": node}
+        most = (worker.max_steps + 1) * (worker.retries + 2) + EXTRA_SUPERSTEPS
+        values = await run_graph(_worker_graph(), state, turn=run.turn, context=run, steps=most)
+        if values["status"] != "done":
+            return SUSPENDED
+    return run.result
+
+
 class SubagentParams(ClosedModel):
     """What the `subagent` shape takes."""
 
@@ -158,7 +184,6 @@ class Subagents:
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
         self._tools: dict[str, tuple[tuple[Function, ...], Tools]] = {}
-        self._graph = build_graph(False)  # no checkpoints, also not those of a surrounding graph: the journal is enough
 
     def signatures(self, pool: PredictorPool, models: Models) -> None:
         """Register the Signatures of the workers, after all their functions are known.
@@ -219,16 +244,10 @@ class Subagents:
         calls = replace(ctx.calls, caller=ctx.calls.caller.working(worker.name), tools=worker.tools)
         inputs = inputs_of(function, params.request)
         run = WorkerLoop(ctx.turn, calls, self.tools(worker), worker=worker, inputs=inputs)
-        node = await run.find()
-        if node != "__end__":
-            state = {"worker": worker.name, "round": run.round, "status": node}
-            most = (worker.max_steps + 1) * (worker.retries + 2) + EXTRA_SUPERSTEPS
-            values = await run_graph(self._graph, state, turn=ctx.turn, context=run, steps=most)
-            if values["status"] != "done":
-                return SUSPENDED
-        return SubagentResult(
-            worker=worker.name, text=str(run.result) if gives_text(function) else canonical_json(run.result)
-        )
+        result = await run_worker(run, worker)
+        if result is SUSPENDED:
+            return SUSPENDED
+        return SubagentResult(worker=worker.name, text=str(result) if gives_text(function) else canonical_json(result))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

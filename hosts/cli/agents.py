@@ -16,6 +16,7 @@ from .apps import app_agent, check_app
 from .command import DEBUG, print_original
 from .options import AgentOptions, HostOptions, SpeakerOptions
 from .output import Output
+from .skills import open_skills
 from .sources import expanded, generation, policy, text, workers
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ def agent_maker(
         "lm": lm or EMBEDDED_MODEL,
         "workers": staff,
         "profile": profile,
+        "skills": open_skills(),
         "policy": policy(options.policy),
         "on_error": print_original if DEBUG.get() else None,
         "storage": settings.storage(Storage(home=options.home)),

@@ -17,6 +17,7 @@ from . import (
     ps,
     roles,
     serve,
+    skills,
     storage,
     threads,
     trace,
@@ -82,6 +83,7 @@ app.add_typer(threads.app, name="threads", rich_help_panel="Conversations")
 app.add_typer(approvals.app, name="approvals", rich_help_panel="Conversations")
 app.add_typer(trace.app, name="trace", rich_help_panel="Conversations")
 app.add_typer(profiles.app, name="profiles", rich_help_panel="Configuration")
+app.add_typer(skills.app, name="skills", rich_help_panel="Configuration")
 app.add_typer(trust.app, name="trust", rich_help_panel="Configuration")
 app.add_typer(policy.app, name="policy", rich_help_panel="Configuration")
 app.add_typer(roles.app, name="roles", rich_help_panel="Configuration")

@@ -89,7 +89,7 @@ async def test_a_surface_refuses_what_it_does_not_take(tmp_path: Path) -> None:
         with pytest.raises(RoleInvalid, match=r"str.*Role\(name, content\)"):
             await thread.converse("Hi", role="Be harsh.")  # type: ignore[arg-type]  # the mistake that is tested
         with pytest.raises(InvalidArgument, match="Composed"):
-            await thread.run_skill("poem")  # type: ignore[arg-type]  # the mistake that is tested
+            await thread.run_skill(7)  # type: ignore[arg-type]  # the mistake that is tested
         with pytest.raises(InvalidArgument, match="Trigger"):
             await thread.run_scheduled({"schedule": "x"})  # type: ignore[arg-type]  # the mistake that is tested
         with pytest.raises(InvalidArgument, match="time zone"):

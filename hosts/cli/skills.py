@@ -1,0 +1,187 @@
+"""The commands `skills list`, `show`, `check` and `run`: packages of instructions in the Agent Skills format."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from .command import Work, command
+from .exits import USAGE
+from .options import JSON_RESULT, TURN_MODEL, UNATTENDED, TurnOptions, argument, option
+from .output import Output
+
+if TYPE_CHECKING:
+    from ...core.errors import SkillInvalid
+    from ...skills import SkillCatalogue, SkillEntry
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _skills() -> None:
+    """Skills: folders with instructions, files and scripts for one kind of work.
+
+    They are in the folder skills of your configuration, or in .worldagent/skills of a project that you trust. If names
+    are equal, that of the project counts. [bold]ask[/bold], [bold]chat[/bold] and the other commands with an agent
+    offer them to the conversation.
+
+    [bold]Example[/bold]
+
+      worldagent skills list
+    """
+
+
+@app.command("list")
+@command(json=JSON_RESULT)
+async def list_skills(output: Output, json: bool) -> None:
+    """List all skills with their descriptions, and what is wrong with those that cannot be used.
+
+    [bold]Example[/bold]
+
+      worldagent skills list --json
+    """
+    entries = open_skills().entries
+    longest = max((len(entry.name) for entry in entries), default=0)
+    lines = [f"{entry.name.ljust(longest)}  {entry.level.ljust(7)}  {_description(entry)}" for entry in entries]
+    output.result({"skills": [_object(entry) for entry in entries]}, "\n".join(lines) or "there are no skills")
+
+
+@app.command("show")
+@command(name=argument("NAME", "The name of the skill, as `skills list` shows it."), json=JSON_RESULT)
+async def show_skill(output: Output, name: str, json: bool) -> None:
+    """Show a skill: what it says of itself, its version, its files and its instructions.
+
+    [bold]Example[/bold]
+
+      worldagent skills show meeting-notes
+    """
+    package = open_skills().load(name)
+    header = package.header
+    about = {
+        "name": header.name,
+        "description": header.description,
+        "license": header.license,
+        "compatibility": header.compatibility,
+        "metadata": dict(header.metadata),
+        "allowed_tools": list(header.allowed_tools),
+        "folder": str(package.folder),
+        "version": package.version,
+        "files": list(package.files),
+    }
+    lines = [f"{key}: {_line(value)}" for key, value in about.items() if value]
+    output.result(
+        {"skill": {**about, "instructions": package.instructions}}, "\n".join([*lines, "", package.instructions])
+    )
+
+
+@app.command("check")
+@command(
+    folders=argument("FOLDER...", "Folders of packages. Default: all skills that `skills list` finds.", default=None),
+    json=JSON_RESULT,
+)
+async def check_skills(output: Output, folders: list[Path] | None, json: bool) -> int | None:
+    """Check packages by the rules of the Agent Skills format.
+
+    It prints all problems with file and line, and the exit code is then 2.
+
+    [bold]Example[/bold]
+
+      worldagent skills check ./skills/tea
+    """
+    from ...skills.package import skill_problems
+
+    chosen = folders or [entry.folder for entry in open_skills().entries]
+    checked = [(folder, skill_problems(folder)) for folder in chosen]
+    if output.form == "text":
+        for problem in (each for _, problems in checked for each in problems):
+            output.note(f"error: {problem.problem}\nremedy: {problem.remedy}")
+    fine = [str(folder) for folder, problems in checked if not problems]
+    value = [{"folder": str(folder), "problems": [_problem(each) for each in problems]} for folder, problems in checked]
+    output.result({"checked": value}, "\n".join(fine) or None)
+    return USAGE if len(fine) < len(checked) else None
+
+
+@app.command("run")
+@command(
+    name=argument("NAME", "The name of the skill."),
+    request=argument("[REQUEST]", "What it should do. A skill that declares its input takes --params.", default=None),
+    params=option("JSON|@FILE|-", "The input that the skill declares, as a JSON object."),
+    turn_model=TURN_MODEL,
+    unattended=UNATTENDED,
+)
+def run_skill(
+    options: TurnOptions,
+    output: Output,
+    name: str,
+    request: str | None,
+    params: str | None,
+    turn_model: list[str] | None,
+    unattended: str | None,
+) -> Work:
+    """Run a skill and print its reply.
+
+    [bold]Examples[/bold]
+
+      worldagent skills run meeting-notes 'Write the minutes of notes.txt'
+
+      worldagent skills run tea --params '{"cups": 2}' --app kitchen:agent
+    """
+    from ...core.errors import InvalidArgument
+    from ...core.events import ModelWaiting
+    from .agents import open_agent, thread_of
+    from .sources import one_reader, role, task_params
+    from .turn_run import one_turn
+
+    if (request is None) == (params is None):
+        raise InvalidArgument("a skill needs a request or its input", remedy="give either REQUEST or --params")
+    one_reader(options, "--params", params)
+    given = {"request": request} if params is None else task_params(params, None)
+    call_role = role(options.role)
+    agent = open_agent(options, output)
+    thread = thread_of(agent, options, options.thread)
+    how: dict[str, Any] = {"role": call_role, "model": turn_model or None, "unattended": unattended}
+    return one_turn(
+        agent, options, output, options.thread, lambda: thread.stream_skill(name, given, **how), shown=ModelWaiting
+    )
+
+
+def open_skills() -> SkillCatalogue:
+    """The skills of the user, and those of the project of the current folder if it is trusted."""
+    from ...profiles import find_project
+    from ...skills import SkillCatalogue
+
+    return SkillCatalogue.open(project=find_project())
+
+
+def _object(entry: SkillEntry) -> dict[str, Any]:
+    return {
+        "name": entry.name,
+        "level": entry.level,
+        "folder": str(entry.folder),
+        "used": entry.used,
+        "description": "" if entry.header is None else entry.header.description,
+        "problems": [_problem(problem) for problem in entry.problems],
+    }
+
+
+def _description(entry: SkillEntry) -> str:
+    if entry.header is None:
+        return f"[cannot be used] {entry.problems[0].problem}"
+    shown = " ".join(entry.header.description.split())
+    return shown if entry.used else f"[overridden] {shown}"
+
+
+def _line(value: object) -> str:
+    match value:
+        case dict():
+            return ", ".join(f"{key}={each}" for key, each in value.items())
+        case list():
+            return ", ".join(map(str, value))
+        case _:
+            return " ".join(str(value).split())
+
+
+def _problem(problem: SkillInvalid) -> dict[str, str]:
+    return {"code": problem.code, "message": problem.problem, "remedy": problem.remedy}

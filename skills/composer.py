@@ -1,0 +1,388 @@
+"""Runs a skill package as a task: the shape `skill`, from `run_skill` and from a conversation alike (T6).
+
+The instructions are the agent's identity and the package's text. Neither that text nor what is composed of it is
+stored: the journal has the name of the skill and the version of its package.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final
+
+from pydantic import Field
+
+from ..core import canonical_json
+from ..core.errors import GraphChanged, ParamsInvalid, SkillInvalid, ToolFailed, ToolNotAllowed
+from ..core.validation import ClosedModel, same_declaration
+from ..graphs.loop import Tools, WorkerLoop, run_worker
+from ..graphs.shape import SKILL, Shape
+from ..graphs.tasks import TaskContext
+from ..harness import Function, Registry, Worker, tool
+from ..harness.gate import Policy
+from ..harness.journal import SUSPENDED
+from ..harness.worker import WorkerRequest, inputs_of
+from ..harness.yaml import near
+from ..signatures import RUN_SKILL, Signature, skill_signature
+from ..tools.shell import ShellResult, run_command
+from .allowed_tools import SHELL, AllowedTools, allowed_tools
+from .catalogue import SkillCatalogue
+from .package import SkillHeader, SkillPackage
+
+INPUT, OUTPUT = "worldagent-input", "worldagent-output"
+"""Keys of a package's `metadata`: its files with the JSON Schemas of its input and of its reply."""
+
+_LOG = logging.getLogger("worldagent.skills")
+
+READ_FILE: Final = "read_skill_file"
+RUN_SCRIPT: Final = "run_skill_script"
+
+MAX_STEPS: Final = 50
+MAX_READ: Final = 60_000  # characters of a file that a model sees at once
+_SCRIPT_SECONDS: Final = 60.0
+_SCRIPT_OUTPUT: Final = 30_000  # bytes
+_INTERPRETERS: Final[Mapping[str, str]] = {".py": shlex.quote(sys.executable), ".sh": "/bin/sh"}
+
+
+class SkillParams(ClosedModel):
+    """What the shape `skill` takes."""
+
+    name: str = Field(description="the name of the skill", min_length=1)
+    request: str | None = Field(default=None, description="what it should do; all it needs to know", min_length=1)
+    input: dict[str, Any] | None = Field(
+        default=None, description="in place of a request, for a skill that declares it"
+    )
+
+
+class SkillResult(ClosedModel):
+    """What the shape `skill` gives.
+
+    Attributes:
+        skill: The name of the skill.
+        reply: Its reply: a text, or JSON if the package declares it.
+    """
+
+    skill: str
+    reply: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ReadySkill:
+    """A package made ready to run by an agent.
+
+    Attributes:
+        package: The package.
+        worker: A worker with its inputs, its reply and the names of its tools.
+        tools: Its tools.
+        allowed: The tools and commands that the package allows.
+        prompt: What is added to the instructions of its Signature.
+    """
+
+    package: SkillPackage
+    worker: Worker
+    tools: Tools
+    allowed: AllowedTools
+    prompt: str
+
+
+class Skills:
+    """The skills of one agent.
+
+    Args:
+        catalogue: The packages.
+        registry: Everything that the agent can call.
+        policy: The policy of the agent.
+        identity: Who the agent is.
+    """
+
+    def __init__(self, catalogue: SkillCatalogue, registry: Registry, policy: Policy, identity: str | None) -> None:
+        self.catalogue = catalogue
+        self._registry, self._policy, self._identity = registry, policy, identity
+        self.signature = skill_signature(identity)
+        self._composed = lru_cache(maxsize=64)(self._compose)
+
+    def shape(self) -> Shape[SkillParams, SkillResult]:
+        """The shape to register. Its description lists the skills, and is all that a model sees of them."""
+        listed = "\n".join(f"- {each.name}: {' '.join(each.description.split())}" for each in self.catalogue.usable)
+        description = f"Run a skill: instructions and files for one kind of work. The skills are:\n{listed}"
+        return _SkillShape(SKILL, SkillParams, SkillResult, self._handle, description=description, skills=self)
+
+    def load(self, name: str) -> ReadySkill:
+        """Compose a skill of its package as it is now.
+
+        Raises:
+            ParamsInvalid: No skill has this name, its package cannot be used, or a file with a schema is invalid.
+        """
+        names = [each.name for each in self.catalogue.usable]
+        if name not in names:
+            raise ParamsInvalid(
+                f"there is no skill {name[:100]!r}",
+                remedy=f"{near(name, names)}the skills are: {', '.join(names)}",
+            )
+        try:
+            package = self.catalogue.load(name)
+            return self._composed(_ByVersion(package), self._registry.version)
+        except SkillInvalid as error:
+            problem, remedy = error.problem, error.remedy
+        raise ParamsInvalid(problem, remedy=remedy)
+
+    def inputs(self, params: SkillParams, composed: ReadySkill) -> Mapping[str, Any]:
+        """The input of a skill, as JSON.
+
+        Raises:
+            ParamsInvalid: It is not what the package declares; the text names the field.
+        """
+        function, takes_text = composed.worker.function, composed.worker.params is WorkerRequest
+        if (params.request if takes_text else params.input) is None or (params.request and params.input):
+            wanted, other = ("request", "input") if takes_text else ("input", "request")
+            raise ParamsInvalid(f"the skill {params.name!r} takes `{wanted}`", remedy=f"pass it, and omit `{other}`")
+        return inputs_of(function, params.request if params.request is not None else canonical_json(params.input))
+
+    def _compose(self, key: _ByVersion, _: int) -> ReadySkill:
+        package = key.package
+        offered = {
+            each.name: each
+            for each in self._registry.offered.values()
+            if each.name != SKILL and self._policy.could_allow(each.name, each.risk, RUN_SKILL)
+        }
+        allowed = allowed_tools(package.header.allowed_tools, offered)
+        if allowed.unknown:
+            _LOG.warning(
+                "the skill %r names tools that the agent does not have: %s", package.name, ", ".join(allowed.unknown)
+            )
+        functions = [each for name, each in sorted(offered.items()) if allowed.allows(name)]
+        functions += _own(package, scripts=SHELL in offered and allowed.allows(SHELL))
+        fields, reply = _schema(package, INPUT), _schema(package, OUTPUT)
+        worker = Worker(
+            RUN_SKILL,
+            "A skill.",
+            tools=tuple(each.name for each in functions),
+            input=WorkerRequest if fields is None else fields,
+            output=str if reply is None else reply,
+            max_steps=MAX_STEPS,
+        )
+        return ReadySkill(
+            package=package,
+            worker=worker,
+            tools=replace(Tools.of_worker(worker, functions), signature=self._signature(worker)),
+            allowed=allowed,
+            prompt=_prompt(package),
+        )
+
+    def _signature(self, worker: Worker) -> Signature:
+        own, takes_text = worker.function, worker.params is WorkerRequest
+        gives = own.output_schema
+        if takes_text and gives.get("type") == "string":
+            return self.signature
+        return skill_signature(
+            self._identity,
+            fields=None if takes_text else own.input_schema.get("properties", {}),
+            output=None if gives.get("type") == "string" else gives,
+        )
+
+    async def _handle(self, params: SkillParams, ctx: TaskContext) -> Any:
+        composed = self.load(params.name)
+        worker = composed.worker
+        ctx.calls.frame.mark_model_influenced()
+        calls = replace(ctx.calls, caller=ctx.calls.caller.working(RUN_SKILL), tools=worker.tools)
+        turn = replace(ctx.turn, prompt=composed.prompt)
+        run = _SkillLoop(turn, calls, composed, inputs=self.inputs(params, composed))
+        result = await run_worker(run, worker)
+        return SUSPENDED if result is SUSPENDED else SkillResult(skill=params.name, reply=result)
+
+
+class _ByVersion:
+    """A package that equals another one of the same folder and version."""
+
+    def __init__(self, package: SkillPackage) -> None:
+        self.package = package
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ByVersion) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _key(self) -> tuple[Path, str]:
+        return self.package.folder, self.package.version
+
+
+class _SkillLoop(WorkerLoop):
+    """One run of a skill. A command that its package does not allow is refused before a person is asked."""
+
+    def __init__(self, turn: Any, calls: Any, composed: ReadySkill, *, inputs: Mapping[str, Any]) -> None:
+        super().__init__(turn, calls, composed.tools, worker=composed.worker, inputs=inputs)
+        self._composed = composed
+
+    async def _called(self, call: Mapping[str, Any], call_id: str) -> Any:
+        name, given, allowed = call["tool"], call["arguments"], self._composed.allowed
+        texts: Sequence[str] = ()
+        if name == SHELL:
+            texts = (str(given.get("command", "")),)
+        elif name == RUN_SCRIPT:
+            texts = _commands(str(given.get("script", "")), list(given.get("arguments") or ()))
+        if texts and not any(map(allowed.allows_command, texts)):
+            commands = ", ".join(allowed.commands or ())
+            refused = ToolNotAllowed(
+                f"the skill {self._composed.package.name!r} allows only these commands: {commands or 'none'}",
+                remedy="run one of them, or answer without",
+            )
+            await self._keep(call, call_id, refused)
+            return {"code": refused.code, "problem": refused.problem}
+        return await super()._called(call, call_id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SkillShape(Shape[SkillParams, SkillResult]):
+    """The shape of all skills. Its tasks are compared by the version of their package."""
+
+    TAKES_TURN_ROLE: ClassVar = True
+
+    skills: Skills
+
+    def all_signatures(self) -> tuple[Signature, ...]:
+        return (self.skills.signature,)
+
+    @property
+    def own_functions(self) -> Mapping[str, Function]:
+        return _OWN
+
+    def entry_for(self, params: SkillParams) -> tuple[Signature | None, tuple[Signature, ...]]:
+        return self.skills.signature, ()
+
+    def version_of(self, params: SkillParams) -> str:
+        return f"{self.declared} {params.name} {self.skills.load(params.name).package.version}"
+
+    def check_version(self, recorded: str | None) -> bool:
+        declared, name, version = (recorded or "").split(" ")
+        if not same_declaration(declared, self.declared):
+            return False
+        try:
+            now = self.skills.load(name).package.version
+        except ParamsInvalid as error:
+            now, problem = "", error.problem
+        else:
+            problem = f"the skill {name!r} has changed since the turn began"
+        if now == version:
+            return True
+        raise GraphChanged(problem, remedy="restore its package as it was, or cancel the turn and begin a new one")
+
+    def check_params(self, data: object) -> SkillParams:
+        return self._checked(Shape.check_params(self, data))
+
+    def read_params(self, data: Any) -> SkillParams:
+        return self._checked(Shape.read_params(self, data))
+
+    def _checked(self, params: SkillParams) -> SkillParams:
+        self.skills.inputs(params, self.skills.load(params.name))
+        return params
+
+
+# --- packages ---------------------------------------------------------------------------------------------------------
+
+
+def _prompt(package: SkillPackage) -> str:
+    """The text of a package for the instructions, with the names of its files."""
+    schemas = {package.header.metadata.get(key) for key in (INPUT, OUTPUT)}
+    files = [path for path in package.files if path not in schemas]
+    listed = "\n".join(f"- {path}" for path in files[:200])
+    more = f"\n\nThe files of the skill, for `{READ_FILE}`:\n{listed}" if files else ""
+    return f'<skill name="{package.name}">\n{package.instructions}{more}\n</skill>'
+
+
+def _schema(package: SkillPackage, key: str) -> Mapping[str, Any] | None:
+    """The JSON Schema in the file that the package's metadata names; None if they name none.
+
+    Raises:
+        SkillInvalid: There is no such file, or it is not a JSON object.
+    """
+    path = package.header.metadata.get(key)
+    if path is None:
+        return None
+    try:
+        schema = json.loads(package.read(path))
+    except ValueError:
+        schema = None
+    if isinstance(schema, dict):
+        return schema
+    raise SkillInvalid(f"{package.folder / path} must be a JSON object", remedy="write a JSON Schema into it")
+
+
+def _own(package: SkillPackage, *, scripts: bool) -> Sequence[Function]:
+    """The tools that only this skill has."""
+    found = [_read_skill_file(package)] if package.files else []
+    if scripts and any(path.startswith("scripts/") for path in package.files):
+        found.append(_run_skill_script(package))
+    return found
+
+
+def _read_skill_file(package: SkillPackage) -> Function:
+    @tool(name=READ_FILE, risk="read_only", idempotent=True, description="Read one of the files of this skill.")
+    def read_skill_file(
+        path: Annotated[str, Field(description="its path, as the skill lists it", min_length=1)],
+        start: Annotated[int, Field(description="the character to begin at", ge=0)] = 0,
+    ) -> str:
+        try:
+            text = package.read(path).decode("utf-8")
+        except (SkillInvalid, UnicodeDecodeError) as error:
+            problem = error.problem if isinstance(error, SkillInvalid) else f"{path!r} is not a text"
+        else:
+            part = text[start : start + MAX_READ]
+            more = len(text) - start - len(part)
+            return f"{part}\n[{more} characters follow, from {start + len(part)}]" if more > 0 else part
+        raise ToolFailed(problem, remedy="read a text file that the skill lists")
+
+    return read_skill_file
+
+
+def _run_skill_script(package: SkillPackage) -> Function:
+    @tool(
+        name=RUN_SCRIPT,
+        risk=("write", "network", "destructive"),
+        untrusted=True,
+        description="Run a script of this skill in a copy of the skill's folder. Pass absolute paths of other files.",
+    )
+    async def run_skill_script(
+        script: Annotated[str, Field(description="its path, such as scripts/fill.py", min_length=1)],
+        arguments: Annotated[list[str], Field(description="its arguments")] = [],  # noqa: B006 -- never changed
+    ) -> ShellResult:
+        if script not in package.files or not script.startswith("scripts/"):
+            raise ToolFailed(f"the skill has no script {script[:200]!r}", remedy="run one of its files in scripts/")
+        with tempfile.TemporaryDirectory(prefix="worldagent-skill-") as parent:
+            folder = Path(parent) / package.name
+            shutil.copytree(package.folder, folder)  # what a script writes beside itself never changes the package
+            command = _command(folder, script, arguments)
+            return await run_command(command, folder, seconds=_SCRIPT_SECONDS, limit=_SCRIPT_OUTPUT)
+
+    return run_skill_script
+
+
+def _command(folder: Path, script: str, arguments: Sequence[str]) -> str:
+    interpreter = _INTERPRETERS.get(Path(script).suffix)
+    if interpreter is None and not (folder / script).stat().st_mode & 0o100:
+        raise ToolFailed(
+            f"{script!r} is neither executable nor a .py or .sh file", remedy="run another script, or tell the user"
+        )
+    return " ".join([*filter(None, [interpreter]), shlex.quote(f"./{script}"), *map(shlex.quote, arguments)])
+
+
+def _commands(script: str, arguments: Sequence[str]) -> Sequence[str]:
+    """The ways in which a package can name the command of a script in its `allowed-tools`."""
+    rest = " ".join(map(shlex.quote, [script, *arguments]))
+    return (rest, f"./{rest}", *(f"{program} {rest}" for program in ("python", "python3", "bash", "sh")))
+
+
+_NO_PACKAGE: Final = SkillPackage(
+    header=SkillHeader(name="", description="", file=Path()), instructions="", files=(), version=""
+)
+_OWN: Final = {each.name: each for each in (_read_skill_file(_NO_PACKAGE), _run_skill_script(_NO_PACKAGE))}
+"""The tools that only skills have, as every package declares them."""

@@ -1,0 +1,53 @@
+"""`worldagent skills list`, `show`, `check` and `run`."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.command_line import Run, home, refusal, run
+
+__all__ = ["home", "run"]  # fixtures
+
+pytestmark = pytest.mark.requirement("T6")
+
+
+@pytest.fixture
+def skills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Path:
+    """The skills of a project, with one that can be used and one that cannot."""
+    folder = tmp_path / "project" / ".worldagent" / "skills"
+    for name, text in (("tea", "---\nname: tea\ndescription: Makes tea.\n---\nBoil water.\n"), ("bad", "x")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "SKILL.md").write_text(text)
+    monkeypatch.chdir(tmp_path / "project")
+    return folder
+
+
+async def as_json(run: Run, *words: str, code: int = 0) -> Any:
+    result = await run(*words, "--json")
+    assert result.exit_code == code, result.output
+    return json.loads(result.stdout)
+
+
+async def test_skills_are_listed_shown_and_checked_once_trusted(run: Run, skills: Path) -> None:
+    assert (await run("skills", "list")).stdout == "there are no skills\n"
+    assert (await run("trust", "add", "--yes")).exit_code == 0
+    listed = (await run("skills", "list")).stdout.splitlines()
+    assert listed[0].startswith("bad  project  [cannot be used]")
+    assert listed[1] == "tea  project  Makes tea."
+    shown = (await as_json(run, "skills", "show", "tea"))["skill"]
+    assert (shown["name"], shown["instructions"], len(shown["version"])) == ("tea", "Boil water.", 64)
+    assert (await refusal(run, "skills", "show", "te"))["code"] == "skill_invalid"
+    checked = (await as_json(run, "skills", "check", code=2))["checked"]
+    assert [(Path(each["folder"]).name, len(each["problems"])) for each in checked] == [("bad", 1), ("tea", 0)]
+    assert (await run("skills", "check", str(skills / "tea"))).exit_code == 0
+
+
+async def test_a_skill_is_run(run: Run, skills: Path) -> None:
+    assert (await run("trust", "add", "--yes")).exit_code == 0
+    result = await run("skills", "run", "tea", "Two cups.")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.strip()
+    assert (await refusal(run, "skills", "run", "coffee", "x"))["code"] == "params_invalid"
+    assert (await refusal(run, "skills", "run", "tea"))["code"] == "invalid_argument"

@@ -1,0 +1,219 @@
+"""A skill package runs as a task of the turn, chosen by the conversation or by the host (T6)."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.agents import calls, paying, scripted_agent
+from worldagent import Role
+from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, WorldAgentError
+from worldagent.core.pauses import Approve
+from worldagent.harness import Worker, tool
+from worldagent.profiles import Profile, Skills
+from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+from worldagent.tools import BuiltinTools
+
+pytestmark = pytest.mark.requirement("T6")
+
+ROLE = Role("pirate", "Answer as the pirate Long Jane Silverhook would, and mention the ninth wave.")
+TEXT = "Boil the water in the copper kettle, then count to seventeen."
+
+
+def package(parent: Path, *, front: str = "", text: str = TEXT, name: str = "tea", **files: str) -> Path:
+    folder = parent / "skills" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Makes {name}.\n{front}---\n{text}\n")
+    for path, content in files.items():
+        target = folder / path.replace("__", "/").replace("_dot_", ".")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content)
+    return folder
+
+
+def name_of(call: ScriptedCall) -> str:
+    """The Signature that a call is of."""
+    if '<skill name="tea">' in call.system:
+        return "RunSkill"
+    return "critic" if "You judge" in call.system else "Converse"
+
+
+def chosen(answer: Callable[[ScriptedCall], Any]) -> tuple[ScriptedLM, list[ScriptedCall]]:
+    """A model that runs the skill `tea` for each message, and gives `answer` inside the skill."""
+    seen: list[ScriptedCall] = []
+
+    def reply(call: ScriptedCall) -> Any:
+        seen.append(call)
+        if name_of(call) == "RunSkill":
+            return answer(call)
+        if name_of(call) == "Converse":
+            asked = calls(("skill", {"name": "tea", "request": "Two."}))
+            return {"reply": "Served."} if call.steps else {"reply": "", **asked}
+        return {"result": "Judged."}
+
+    return ScriptedLM(reply), seen
+
+
+async def test_a_conversation_chooses_a_skill_and_its_role_attaches_there_alone(tmp_path: Path) -> None:
+    package(tmp_path)
+    critic = Worker("critic", "You judge what you are given.", "judges texts")
+    lm, seen = chosen(
+        lambda call: {"reply": "Two cups."} if call.steps else {"reply": "", **calls(("critic", {"request": "Is it?"}))}
+    )
+    home = tmp_path / "home"
+    async with scripted_agent(home, lm, skills=[tmp_path / "skills"], workers=[critic]) as agent:
+        turn = await agent.thread("t1").converse("Tea for two, please.", role=ROLE)
+        assert turn.text == "Served."
+    names = [name_of(call) for call in seen]
+    assert names == ["Converse", "RunSkill", "critic", "RunSkill", "Converse"]
+    assert [ROLE.content in call.text for call in seen] == [True, True, False, True, True]
+    assert [TEXT in call.text for call in seen] == [False, True, False, True, False]
+    assert "- tea: Makes tea." in seen[0].text
+    assert "Two cups." in str(seen[-1].steps)
+    assert_no_role_leak(home, ROLE.content)
+    assert_no_role_leak(home, TEXT)
+
+
+async def test_a_skill_waits_for_an_approval_and_another_agent_resumes(tmp_path: Path) -> None:
+    folder, done = package(tmp_path), list[str]()
+    lm, seen = chosen(
+        lambda call: {"reply": "Paid."} if call.steps else {"reply": "", **calls(("pay", {"what": "tea"}))}
+    )
+    more: dict[str, Any] = {"skills": [tmp_path / "skills"], "tools": [paying(done)]}
+    async with scripted_agent(tmp_path / "home", lm, **more) as agent:
+        turn = await agent.thread("t1").converse("Tea, please.", role=ROLE)
+        assert turn.status == "paused"
+        [pause] = turn.pauses
+    (folder / "notes.md").write_text("changed")
+    async with scripted_agent(tmp_path / "home", lm, **more) as agent:
+        with pytest.raises(GraphChanged, match="the skill 'tea' has changed since the turn began; restore its package"):
+            await agent.thread("t1").resume({pause.id: Approve()}, role=ROLE)
+    (folder / "notes.md").unlink()
+    async with scripted_agent(tmp_path / "home", lm, **more) as agent:
+        thread = agent.thread("t1")
+        answered = {each.id: Approve() for each in await thread.pauses() if not each.answered}
+        turn = await thread.resume(answered, role=ROLE)
+        assert (turn.text, done) == ("Served.", ["tea"])
+    assert [name_of(call) for call in seen] == ["Converse", "RunSkill", "RunSkill", "Converse"]
+    assert all(ROLE.content in call.text for call in seen)
+    assert_no_role_leak(tmp_path / "home", ROLE.content)
+
+
+async def test_the_host_runs_a_skill_by_name(tmp_path: Path) -> None:
+    package(tmp_path)
+    lm = ScriptedLM(lambda call: {"reply": f"{'With' if ROLE.content in call.text else 'Without'} a role."})
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"]) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.run_skill("tea", {"request": "Two cups."}, role=ROLE)
+        assert (turn.result.skill, turn.result.reply) == ("tea", "With a role.")
+        turn = await thread.run_skill("tea", {"request": "Two cups."})
+        assert turn.result.reply == "Without a role."
+        assert (await thread.replay(role=ROLE)).result.reply == "With a role."
+        async with thread.stream_skill("tea", {"request": "Two cups."}) as stream:
+            kinds = [event.type async for event in stream]
+        assert kinds.count("task_started") == 1
+
+
+async def test_a_skill_that_declares_schemas_is_typed(tmp_path: Path) -> None:
+    given = {"type": "object", "properties": {"cups": {"type": "integer"}}, "required": ["cups"]}
+    gives = {"type": "object", "properties": {"minutes": {"type": "number"}}, "required": ["minutes"]}
+    front = "metadata:\n  worldagent-input: in.json\n  worldagent-output: out.json\n"
+    package(tmp_path, front=front, in_dot_json=json.dumps(given), out_dot_json=json.dumps(gives))
+    replies = iter([{"reply": {"minutes": "many"}}, {"reply": {"minutes": 3}}])
+    lm = ScriptedLM(lambda _: next(replies))
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"]) as agent:
+        turn = await agent.thread("t1").run_skill("tea", {"cups": 2}, role=ROLE)
+        assert turn.result.reply == {"minutes": 3}
+        with pytest.raises(ParamsInvalid, match="params of worker 'RunSkill'"):
+            await agent.thread("t1").run_skill("tea", {"cups": "two"})
+        with pytest.raises(ParamsInvalid, match="takes `input`"):
+            await agent.thread("t1").run_skill("tea", {"request": "Two."})
+
+
+async def test_allowed_tools_narrow_what_a_skill_can_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    package(
+        tmp_path,
+        front="allowed-tools: Bash(echo:*) find Task\n",
+        references__leaves_dot_md="green leaves",
+        scripts__brew_dot_py="import sys; print('brewed', *sys.argv[1:])",
+    )
+
+    @tool(risk="read_only")
+    def find(what: str) -> str:
+        """Find something."""
+        return f"found {what}"
+
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("find", {"what": "kettle"}),
+        ("read_skill_file", {"path": "references/leaves.md"}),
+        ("read_skill_file", {"path": "../tea/SKILL.md"}),
+        ("shell", {"command": "rm -rf ."}),
+        ("run_skill_script", {"script": "scripts/brew.py", "arguments": []}),
+    ]
+    lm, seen = chosen(lambda call: {"reply": "Done."} if call.steps else {"reply": "", **calls(*asked)})
+    tools = BuiltinTools(roots=(tmp_path,), shell=True)
+    more: dict[str, Any] = {"skills": [tmp_path / "skills"], "tools": [find], "builtin_tools": tools}
+    async with scripted_agent(tmp_path / "home", lm, **more) as agent:
+        assert (await agent.thread("t1").converse("Tea.")).text == "Served."
+    results = str(next(call.steps for call in seen if name_of(call) == "RunSkill" and call.steps))
+    assert "found kettle" in results
+    assert "green leaves" in results
+    assert "has no file" in results
+    assert results.count("allows only these commands: echo *") == 2
+    assert {each.getMessage() for each in caplog.records if each.name == "worldagent.skills"} == {
+        "the skill 'tea' names tools that the agent does not have: Task"
+    }
+
+
+async def test_a_script_runs_in_a_copy_of_its_folder_after_an_approval(tmp_path: Path) -> None:
+    script = "import pathlib, sys; pathlib.Path('made.txt').write_text('x'); print('brewed', *sys.argv[1:])"
+    folder = package(tmp_path, scripts__brew_dot_py=script)
+    asked = ("run_skill_script", {"script": "scripts/brew.py", "arguments": ["two cups", "$HOME"]})
+    lm, seen = chosen(lambda call: {"reply": "Done."} if call.steps else {"reply": "", **calls(asked)})
+    tools = BuiltinTools(roots=(tmp_path,), shell=True)
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"], builtin_tools=tools) as agent:
+        thread = agent.thread("t1")
+        turn = await thread.converse("Tea.")
+        assert turn.status == "paused"
+        turn = await thread.resume({pause.id: Approve() for pause in turn.pauses})
+        assert turn.text == "Served."
+    assert "brewed two cups $HOME" in str(seen[-2].steps)
+    assert sorted(path.name for path in folder.iterdir()) == ["SKILL.md", "scripts"]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "problem"),
+    [
+        (("coffee", {"request": "x"}), ParamsInvalid, "there is no skill 'coffee'; the skills are: tea"),
+        (("te", {"request": "x"}), ParamsInvalid, "did you mean 'tea'"),
+        (("tea", {}), ParamsInvalid, "takes `request`"),
+        (("tea", {"cups": 2}), ParamsInvalid, "takes `request`"),
+        ((7, {}), InvalidArgument, "must be a name or a Composed"),
+    ],
+)
+async def test_bad_input(tmp_path: Path, call: Any, error: type[WorldAgentError], problem: str) -> None:
+    package(tmp_path)
+    async with scripted_agent(tmp_path / "home", ScriptedLM([]), skills=[tmp_path / "skills"]) as agent:
+        with pytest.raises(error) as caught:
+            await agent.thread("t1").run_skill(*call)
+        assert problem in str(caught.value)
+
+
+async def test_an_agent_without_skills(tmp_path: Path) -> None:
+    package(tmp_path)
+    lm = ScriptedLM([{"reply": "Hello."}, {"reply": "Hello."}])
+    async with scripted_agent(tmp_path / "home", lm) as agent:
+        with pytest.raises(InvalidArgument, match="the agent has none; pass"):
+            await agent.thread("t1").run_skill("tea", {"request": "x"})
+    profile = Profile(name="plain", skills=Skills(enabled=False))
+    async with scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "skills"], profile=profile) as agent:
+        with pytest.raises(InvalidArgument, match="switches skills off"):
+            await agent.thread("t1").run_skill("tea", {"request": "x"})
+        await agent.thread("t1").converse("Hello.")
+        assert "Makes tea." not in lm.calls[-1].text
+    with pytest.raises(InvalidArgument, match="is not a folder of skills"):
+        scripted_agent(tmp_path / "home", lm, skills=[tmp_path / "none"])
+    with pytest.raises(InvalidArgument, match="must be a list of folders"):
+        scripted_agent(tmp_path / "home", lm, skills="skills")
