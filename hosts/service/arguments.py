@@ -182,8 +182,11 @@ class SkillArgument(Wire):
 class SkillArguments(SurfaceArguments):
     """Of `run_skill`."""
 
-    skill: SkillArgument
-    params: JsonObject = Field(default_factory=dict, description="params that go over the skill's own")
+    skill: SkillArgument | Label = Field(description="the name of one of the agent's skills, or a composed skill")
+    params: JsonObject = Field(
+        default_factory=dict,
+        description="for a name: `request`, or the input that the skill declares; else params that go over its own",
+    )
 
 
 class ScheduledArguments(SurfaceArguments):

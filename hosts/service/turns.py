@@ -50,7 +50,8 @@ def begin(given: SurfaceArguments, thread: Thread) -> TurnStream:
         case TaskArguments():
             return thread.stream_task(given.shape, given.params, **how)
         case SkillArguments():
-            return thread.stream_skill(_skill_of(given.skill), given.params, **how)
+            skill = given.skill if isinstance(given.skill, str) else _skill_of(given.skill)
+            return thread.stream_skill(skill, given.params, **how)
         case ScheduledArguments():
             fired = datetime.fromisoformat(given.fired_at)
             trigger = Trigger(schedule=given.schedule, fired_at=fired, payload=given.payload)
@@ -74,7 +75,7 @@ def resume(given: SurfaceArguments | ResumeArguments, thread: Thread, answers: d
         answers,
         role=UNSET if left_out else role_of(given.role),
         on_role_change=given.on_role_change if isinstance(given, ResumeArguments) else "fail",
-        skill=None if skill is None else _skill_of(skill),
+        skill=_skill_of(skill) if isinstance(skill, SkillArgument) else None,  # a package is found by its name
         detach=bool(given.detach),
     )
 

@@ -92,7 +92,7 @@ _LASTS: Final = (
 TOOLS: Final[dict[str, SidecarTool]] = {
     "converse": _turn("Converse", ConverseArguments, "Say something on a thread and get the agent's answer."),
     "task": _turn("Run a task", TaskArguments, "Dispatch one task to a shape and get its typed result."),
-    "run_skill": _turn("Run a skill", SkillArguments, "Run a composed skill: a shape with a prompt added to it."),
+    "run_skill": _turn("Run a skill", SkillArguments, "Run a skill by its name, or a shape with a prompt added to it."),
     "run_scheduled": _turn("Run a schedule", ScheduledArguments, "Run a turn because a schedule fired."),
     "resume": _turn(
         "Resume a turn",

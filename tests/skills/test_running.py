@@ -1,59 +1,22 @@
 """A skill package runs as a task of the turn, chosen by the conversation or by the host (T6)."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agents import calls, paying, scripted_agent
-from worldagent import Role
+from support.processes import killed, start_script
+from support.skill_turns import ROLE, TEXT, adding, chosen, name_of, package
 from worldagent.core.errors import GraphChanged, InvalidArgument, ParamsInvalid, WorldAgentError
 from worldagent.core.pauses import Approve
 from worldagent.harness import Worker, tool
 from worldagent.profiles import Profile, Skills
-from worldagent.testing import ScriptedCall, ScriptedLM, assert_no_role_leak
+from worldagent.testing import ScriptedLM, assert_no_role_leak
 from worldagent.tools import BuiltinTools
 
 pytestmark = pytest.mark.requirement("T6")
-
-ROLE = Role("pirate", "Answer as the pirate Long Jane Silverhook would, and mention the ninth wave.")
-TEXT = "Boil the water in the copper kettle, then count to seventeen."
-
-
-def package(parent: Path, *, front: str = "", text: str = TEXT, name: str = "tea", **files: str) -> Path:
-    folder = parent / "skills" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Makes {name}.\n{front}---\n{text}\n")
-    for path, content in files.items():
-        target = folder / path.replace("__", "/").replace("_dot_", ".")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(content)
-    return folder
-
-
-def name_of(call: ScriptedCall) -> str:
-    """The Signature that a call is of."""
-    if '<skill name="tea">' in call.system:
-        return "RunSkill"
-    return "critic" if "You judge" in call.system else "Converse"
-
-
-def chosen(answer: Callable[[ScriptedCall], Any]) -> tuple[ScriptedLM, list[ScriptedCall]]:
-    """A model that runs the skill `tea` for each message, and gives `answer` inside the skill."""
-    seen: list[ScriptedCall] = []
-
-    def reply(call: ScriptedCall) -> Any:
-        seen.append(call)
-        if name_of(call) == "RunSkill":
-            return answer(call)
-        if name_of(call) == "Converse":
-            asked = calls(("skill", {"name": "tea", "request": "Two."}))
-            return {"reply": "Served."} if call.steps else {"reply": "", **asked}
-        return {"result": "Judged."}
-
-    return ScriptedLM(reply), seen
 
 
 async def test_a_conversation_chooses_a_skill_and_its_role_attaches_there_alone(tmp_path: Path) -> None:
@@ -99,6 +62,29 @@ async def test_a_skill_waits_for_an_approval_and_another_agent_resumes(tmp_path:
     assert [name_of(call) for call in seen] == ["Converse", "RunSkill", "RunSkill", "Converse"]
     assert all(ROLE.content in call.text for call in seen)
     assert_no_role_leak(tmp_path / "home", ROLE.content)
+
+
+_CHILD = """
+import asyncio, sys
+from pathlib import Path
+from support.skill_turns import die
+
+asyncio.run(die(Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+async def test_a_killed_skill_resumes_in_another_process(tmp_path: Path) -> None:
+    package(tmp_path)
+    home = tmp_path / "home"
+    await killed(await start_script(_CHILD, home, tmp_path / "skills"))
+    lm, seen = chosen(lambda call: {"reply": "Done."} if call.steps else {"reply": "Again from the beginning."})
+    async with scripted_agent(home, lm, skills=[tmp_path / "skills"], tools=[adding(tmp_path)]) as agent:
+        turn = await agent.thread("t1").resume(role=ROLE)
+    assert turn.text == "Served."
+    assert [name_of(call) for call in seen] == ["RunSkill", "Converse"]
+    assert (tmp_path / "lines.txt").read_text() == "tea\n"
+    assert ROLE.content in seen[0].text
+    assert_no_role_leak(home, ROLE.content)
 
 
 async def test_the_host_runs_a_skill_by_name(tmp_path: Path) -> None:

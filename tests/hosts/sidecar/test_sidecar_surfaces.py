@@ -70,6 +70,18 @@ async def test_task_skill_and_schedule_give_what_they_give(tmp_path: Path, mode:
     assert "Judge in verse." in told[1]
 
 
+@pytest.mark.requirement("T6")
+async def test_a_skill_is_run_by_its_name(tmp_path: Path, mode: Mode) -> None:
+    (tmp_path / "skills" / "tea").mkdir(parents=True)
+    (tmp_path / "skills" / "tea" / "SKILL.md").write_text("---\nname: tea\ndescription: x\n---\nBoil water.\n")
+    lm = ScriptedLM([{"reply": "Tea."}])
+    sidecar = Sidecar(agents(tmp_path / "home", lm=lm, skills=[tmp_path / "skills"]))
+    async with served(sidecar) as url, caller_of(url, mode) as ask:
+        answer = await ask("run_skill", workspace="novel", thread="t", skill="tea", params={"request": "Two cups."})
+    assert answer["turn"]["result"] == {"skill": "tea", "reply": "Tea."}
+    assert "Boil water." in lm.calls[0].system
+
+
 @pytest.mark.requirement("R8")
 async def test_a_role_in_a_call_reaches_the_model_of_that_turn_alone(tmp_path: Path, mode: Mode) -> None:
     lm = ScriptedLM([{"reply": "Tide."}, {"reply": "Yes."}])
